@@ -1,0 +1,1 @@
+"""remit: hand work to any agent and always get an answer back."""

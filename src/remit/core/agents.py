@@ -1,0 +1,54 @@
+"""What is known about an agent before it is called: its declaration. How it is carried out is an `AgentPort` (see `ports`)."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Isolation(StrEnum):
+    INLINE = "inline"
+    """An async function on the event loop: fastest, trusted, stopped only if it lets itself be."""
+    THREAD = "thread"
+    """A sync function on a thread: abandoned at its deadline, never waited for."""
+    PROCESS = "process"
+    """Its own session and process group, killed with all its descendants."""
+
+
+class Answers(StrEnum):
+    VALUE = "value"
+    """What it hands back is the result: put into a return for it."""
+    RETURN = "return"
+    """What it hands back is to be read as a return: text goes through the ladder of S3.7, and it is asked once more if it is faulty."""
+
+
+class Workspace(StrEnum):
+    SHARED = "shared"
+    """It may write anywhere in the project: changed files are looked for there at a timeout."""
+    SCRATCH = "scratch"
+    """It writes only in its scratch folder."""
+    NONE = "none"
+    """It writes no files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    name: str
+    description: str = ""
+    timeout_seconds: float | None = None
+    """Its default timeout; None: the setting for its name."""
+    idle_seconds: float | None = None
+    isolation: Isolation = Isolation.INLINE
+    answers: Answers = Answers.VALUE
+    workspace: Workspace = Workspace.SHARED
+    resumable: bool = False
+    """After a crash it may be run again from its start; finished children are not run again."""
+    requires_artifacts: bool = False
+    """`completed` needs at least one artifact, written since the start (S3.5)."""
+    retries: int = 0
+    """How often it may be run again after it crashed or was unavailable: only for agents that declare it safe."""
+    slots: int | None = None
+    """How many of it may run at once; None: no limit of its own."""
+    parameters_schema: dict[str, Any] = field(default_factory=dict)
+    """JSON schema of its parameters."""
+    source: str = ""
+    """Where it was declared: a module or a file."""

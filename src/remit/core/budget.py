@@ -1,0 +1,137 @@
+"""One budget per tree: delegations in all, alive at once, tokens, money, wall clock (S8).
+
+Limits are nested scopes. A child without limits of its own draws from its caller's scope; one with limits gets a narrower
+scope inside it. Every draw goes up the chain, so nobody can refill, and the refusal names the limit that fired.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from remit.core.errors import Misused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """`None` means no limit of this kind."""
+
+    delegations: int | None = None
+    alive: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    """Money, in the currency the agents report."""
+    seconds: float | None = None
+    """Wall clock for the whole scope."""
+
+    def __post_init__(self) -> None:
+        for name in ("delegations", "alive", "tokens", "cost", "seconds"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+                raise Misused(f"budget: {name} must be a number of at least 0, not {value!r}.", code="INVALID_PARAMETERS")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "delegations": self.delegations,
+            "alive": self.alive,
+            "tokens": self.tokens,
+            "cost": self.cost,
+            "seconds": self.seconds,
+        }
+
+
+class Budget:
+    """A scope of limits and what has been drawn from it. Shared by all delegations inside it; lives on one thread."""
+
+    __slots__ = ("alive", "cost", "delegations", "limits", "opened_at", "outer", "tokens")
+
+    def __init__(self, limits: Limits, *, opened_at: float, outer: "Budget | None" = None) -> None:
+        self.limits = limits
+        self.outer = outer
+        self.opened_at = opened_at
+        self.delegations = 0
+        self.alive = 0
+        self.tokens = 0
+        self.cost = 0.0
+
+    def narrowed(self, limits: Limits, now: float) -> "Budget":
+        return Budget(limits, opened_at=now, outer=self)
+
+    def scopes(self) -> Iterator["Budget"]:
+        scope: Budget | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.outer
+
+    def lacks(self, now: float) -> str | None:
+        """Why one more delegation cannot be paid for, or None."""
+        scope: Budget | None = self
+        while scope is not None:
+            limits = scope.limits
+            if limits.delegations is not None and scope.delegations >= limits.delegations:
+                return f"{limits.delegations} delegations in all"
+            if limits.alive is not None and scope.alive >= limits.alive:
+                return f"{limits.alive} delegations alive at once"
+            if limits.seconds is not None and now - scope.opened_at >= limits.seconds:
+                return f"{limits.seconds:g} s of wall clock"
+            spent = scope.overspent(at_limit_counts=True)
+            if spent is not None:
+                return spent
+            scope = scope.outer
+        return None
+
+    def overspent(self, *, at_limit_counts: bool = False) -> str | None:
+        """Which limit on tokens or money of this scope has been passed (or, for a new delegation, reached)."""
+        limits = self.limits
+        if limits.tokens is not None and (self.tokens > limits.tokens or (at_limit_counts and self.tokens >= limits.tokens)):
+            return f"{limits.tokens} tokens"
+        if limits.cost is not None and (self.cost > limits.cost or (at_limit_counts and self.cost >= limits.cost)):
+            return f"{limits.cost:g} of money"
+        return None
+
+    def enter(self) -> None:
+        scope: Budget | None = self
+        while scope is not None:
+            scope.delegations += 1
+            scope.alive += 1
+            scope = scope.outer
+
+    def leave(self) -> None:
+        scope: Budget | None = self
+        while scope is not None:
+            scope.alive -= 1
+            scope = scope.outer
+
+    def charge(self, *, tokens: int = 0, cost: float = 0.0) -> str | None:
+        """Draw tokens and money; the limit this passes, or None. Nothing can be paid back."""
+        if tokens < 0 or cost < 0 or cost != cost:
+            raise Misused("Spending cannot be negative.", advice="Report tokens and cost as they were used.")
+        passed = None
+        for scope in self.scopes():
+            scope.tokens += tokens
+            scope.cost += cost
+            passed = passed or scope.overspent()
+        return passed
+
+    def ends_at(self) -> float | None:
+        """When the wall clock of the tightest scope runs out (monotonic)."""
+        ends = [s.opened_at + s.limits.seconds for s in self.scopes() if s.limits.seconds is not None]
+        return min(ends) if ends else None
+
+    def left(self, now: float) -> Limits:
+        """What is left, the tightest scope of each kind: what an agent is shown."""
+
+        def tightest(pairs: list[tuple[float | None, float]]) -> float | None:
+            left = [max(0, limit - used) for limit, used in pairs if limit is not None]
+            return min(left) if left else None
+
+        scopes = list(self.scopes())
+        delegations = tightest([(s.limits.delegations, s.delegations) for s in scopes])
+        alive = tightest([(s.limits.alive, s.alive) for s in scopes])
+        tokens = tightest([(s.limits.tokens, s.tokens) for s in scopes])
+        return Limits(
+            delegations=None if delegations is None else int(delegations),
+            alive=None if alive is None else int(alive),
+            tokens=None if tokens is None else int(tokens),
+            cost=tightest([(s.limits.cost, s.cost) for s in scopes]),
+            seconds=tightest([(s.limits.seconds, now - s.opened_at) for s in scopes]),
+        )

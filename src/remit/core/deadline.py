@@ -1,0 +1,74 @@
+"""Absolute deadlines that only shrink on the way down (S2.3, S2.4). Relative timeouts are derived from them, never the reverse."""
+
+import math
+from dataclasses import dataclass
+
+from remit.core.errors import Misused
+
+SOFT_SHARE = 0.10
+SOFT_GRACE_MAX_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeLimits:
+    """What an agent or command is given when nobody says otherwise, and the most it may be given."""
+
+    default_seconds: float
+    maximum_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """Moments on the monotonic clock."""
+
+    hard_at: float
+    """Stopped then, whatever it does."""
+    soft_at: float
+    """Told then to hand in what it has."""
+    timeout_seconds: float
+    """The time between the start and `hard_at`."""
+
+    def remaining(self, now: float) -> float:
+        return max(0.0, self.hard_at - now)
+
+
+def grace_seconds(timeout_seconds: float) -> float:
+    return min(timeout_seconds * SOFT_SHARE, SOFT_GRACE_MAX_SECONDS)
+
+
+def deadline_in(timeout_seconds: float, now: float) -> Deadline:
+    hard_at = now + timeout_seconds
+    return Deadline(hard_at=hard_at, soft_at=hard_at - grace_seconds(timeout_seconds), timeout_seconds=timeout_seconds)
+
+
+def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
+    """The timeout to use, before the caller's own deadline shrinks it; above the maximum is the caller's mistake (S2.2)."""
+    if requested is None:
+        return min(limits.default_seconds, limits.maximum_seconds)
+    if isinstance(requested, bool) or not isinstance(requested, int | float):
+        raise Misused(
+            f"timeout must be a number of seconds, not {requested!r}.",
+            code="INVALID_PARAMETERS",
+            advice="Pass e.g. timeout=30.",
+        )
+    if not math.isfinite(requested) or requested <= 0:
+        raise Misused(
+            f"timeout must be a positive number of seconds, not {requested!r}.",
+            code="INVALID_PARAMETERS",
+            advice="Pass e.g. timeout=30.",
+        )
+    if requested > limits.maximum_seconds:
+        raise Misused(
+            f"timeout {requested:g} s is above the maximum of {limits.maximum_seconds:g} s.",
+            code="INVALID_PARAMETERS",
+            advice=f"Ask for at most {limits.maximum_seconds:g} s, or raise the maximum in remit.toml ([timeouts]).",
+        )
+    return float(requested)
+
+
+def effective_deadline(timeout_seconds: float, now: float, caller_hard_at: float | None) -> Deadline:
+    """`min(requested, maximum, what the caller has left)`, made absolute (S2.3)."""
+    if caller_hard_at is not None and now + timeout_seconds > caller_hard_at:
+        left = max(0.0, caller_hard_at - now)
+        return Deadline(hard_at=caller_hard_at, soft_at=caller_hard_at - grace_seconds(left), timeout_seconds=left)
+    return deadline_in(timeout_seconds, now)

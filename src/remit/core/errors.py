@@ -1,0 +1,129 @@
+"""The one tree of errors, its branches named by who must act, and the error a return carries.
+
+    RemitError
+    ├── Refused        a guard said no: nothing ran. The caller must ask for something else
+    ├── Failed         it ran and did not succeed
+    │   ├── InvalidReturn   what the agent handed back breaks the contract (S3); `faults` lists how
+    │   ├── AgentCrashed    the agent's process or code ended by itself; carries exit code and the end of stderr
+    │   └── Stopped         it was stopped: deadline, idle, cancel, budget
+    ├── Unavailable    a part could not be reached (database, disk, agent): trying again is safe
+    └── Misused        the caller's bug: a wrong argument, a closed runtime
+
+Each has a stable `code`, a message that says what happened, and `advice` that says what to do next.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+CODES = frozenset(
+    {
+        "TIMEOUT", "VALIDATION_FAILED", "TOOL_UNAVAILABLE", "BUILD_ERROR", "FILE_NOT_FOUND", "CYCLE_DETECTED",
+        "MAX_DEPTH_EXCEEDED", "STATUS_SYNC_FAILED", "GIT_COMMIT_FAILED", "UNKNOWN_ERROR",
+        "CANCELLED", "BUDGET_EXCEEDED", "POLICY_DENIED", "AGENT_UNAVAILABLE", "QUEUE_FULL", "AGENT_CRASHED",
+        "INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS", "STORE_UNAVAILABLE",
+    }
+)  # fmt: skip
+"""Codes we give (S3.6, S5.3). An agent may use others; they are kept."""
+
+_CODE_OF_TYPE = {
+    "timeout": "TIMEOUT",
+    "expired": "TIMEOUT",
+    "validation": "VALIDATION_FAILED",
+    "tool_unavailable": "TOOL_UNAVAILABLE",
+    "build_error": "BUILD_ERROR",
+    "file_not_found": "FILE_NOT_FOUND",
+    "delegation_cycle": "CYCLE_DETECTED",
+    "max_depth_exceeded": "MAX_DEPTH_EXCEEDED",
+    "status_sync": "STATUS_SYNC_FAILED",
+    "git": "GIT_COMMIT_FAILED",
+    "cancelled": "CANCELLED",
+    "budget": "BUDGET_EXCEEDED",
+    "permission": "POLICY_DENIED",
+    "policy": "POLICY_DENIED",
+    "agent_unavailable": "AGENT_UNAVAILABLE",
+    "queue_full": "QUEUE_FULL",
+    "crash": "AGENT_CRASHED",
+    "invalid_target": "INVALID_TARGET",
+    "invalid_operation": "INVALID_OPERATION",
+    "invalid_parameters": "INVALID_PARAMETERS",
+    "store": "STORE_UNAVAILABLE",
+}
+
+
+def code_of_type(type_: str) -> str:
+    """A missing code is derived from the type (S3.6)."""
+    return _CODE_OF_TYPE.get(type_, "UNKNOWN_ERROR")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorInfo:
+    """One error of a return (S3.6)."""
+
+    type: str
+    """An open set: timeout, validation, execution, tool_unavailable, permission, build_error, …"""
+    message: str
+    code: str
+    recoverable: bool
+    recommendation: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "message": self.message,
+            "code": self.code,
+            "recoverable": self.recoverable,
+            "recommendation": self.recommendation,
+        }
+
+
+class RemitError(Exception):
+    default_code: ClassVar[str] = "UNKNOWN_ERROR"
+
+    def __init__(self, message: str, *, code: str | None = None, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = code or self.default_code
+        self.advice = advice
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}".rstrip()
+
+
+class Refused(RemitError):
+    pass
+
+
+class Failed(RemitError):
+    pass
+
+
+class InvalidReturn(Failed):
+    default_code = "VALIDATION_FAILED"
+
+    def __init__(self, faults: Sequence[str], *, advice: str = "") -> None:
+        super().__init__("; ".join(faults), advice=advice)
+        self.faults = tuple(faults)
+
+
+class AgentCrashed(Failed):
+    default_code = "AGENT_CRASHED"
+
+    def __init__(self, message: str, *, exit_code: int | None = None, stderr_tail: str = "", advice: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.exit_code = exit_code
+        self.stderr_tail = stderr_tail
+
+
+class Stopped(Failed):
+    """Raised by `ctx` in an agent that goes on after its end: its delegation has been stopped or settled."""
+
+    default_code = "CANCELLED"
+
+
+class Unavailable(RemitError):
+    default_code = "AGENT_UNAVAILABLE"
+
+
+class Misused(RemitError):
+    default_code = "INVALID_PARAMETERS"

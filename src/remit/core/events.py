@@ -1,0 +1,64 @@
+"""What happens in a delegation, numbered from 1: the thirteen steps of the flow (S4), and what the agent says meanwhile (S5.7)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Step(StrEnum):
+    ANALYZE_REQUEST = "AnalyzeRequest"
+    DETERMINE_COMPLEXITY = "DetermineComplexity"
+    CHECK_LANGUAGE = "CheckLanguage"
+    PREPARE_ROUTING = "PrepareRouting"
+    CHECK_CYCLE_AND_DEPTH = "CheckCycleAndDepth"
+    REGISTER_DELEGATION = "RegisterDelegation"
+    ROUTE_TO_AGENT = "RouteToAgent"
+    MONITOR_DELEGATION = "MonitorDelegation"
+    RECEIVE_RESULTS = "ReceiveResults"
+    VALIDATE_RETURN = "ValidateReturn"
+    PROCESS_RESULTS = "ProcessResults"
+    CLEANUP_DELEGATION = "CleanupDelegation"
+    RETURN_TO_USER = "ReturnToUser"
+
+
+STEPS = tuple(Step)
+BEFORE_RUN = 7
+"""The steps that are recorded before the agent runs; the rest are recorded when it is settled."""
+
+
+class EventKind(StrEnum):
+    STEP = "step"
+    PROGRESS = "progress"
+    """`{message, fraction?}`"""
+    DATA = "data"
+    """`{chunk}`"""
+    ARTIFACT = "artifact"
+    """`{type, path, summary?}`: declared while the agent still works"""
+    NOTICE = "notice"
+    """`{message}`: what remit itself has to say: soft deadline, retry, repair, a blocked loop, an abandoned agent"""
+    CANCEL = "cancel"
+    """`{state, reason, source}`: requested, stopping, stopped or killed"""
+    COMPLETE = "complete"
+    """`{result}`: the return"""
+    ERROR = "error"
+    """`{error, result}`: the return, when it is not completed"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    session_id: str
+    number: int
+    at: float
+    """Wall clock, seconds."""
+    kind: EventKind
+    body: dict[str, Any]
+
+
+def events_of_steps(session_id: str, step_times: tuple[float | None, ...], chunk_count: int) -> list[Event]:
+    """The steps of a delegation as numbered events: those before the run come first, the rest after what the agent said."""
+    events = []
+    for position, at in enumerate(step_times):
+        if at is not None:
+            number = position + 1 + (chunk_count if position >= BEFORE_RUN else 0)
+            events.append(Event(session_id=session_id, number=number, at=at, kind=EventKind.STEP, body={"step": STEPS[position]}))
+    return events

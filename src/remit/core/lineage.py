@@ -1,0 +1,30 @@
+"""Where a delegation stands in its tree: its own id, its root, its caller, its depth and its path (S1.2-S1.4)."""
+
+from dataclasses import dataclass
+
+ROOT_CALLER = "orchestrator"
+"""The name at the head of every path when nobody else is named."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    session_id: str
+    root_id: str
+    parent_id: str | None
+    depth: int
+    """The agent a command or a person calls has depth 1; a child's depth is its caller's + 1."""
+    path: tuple[str, ...]
+    """The names from the root to this agent, itself included."""
+
+    @classmethod
+    def root(cls, session_id: str, agent: str, callers: tuple[str, ...] = (ROOT_CALLER,)) -> "Lineage":
+        return cls(session_id=session_id, root_id=session_id, parent_id=None, depth=1, path=(*callers, agent))
+
+    def child(self, session_id: str, agent: str) -> "Lineage":
+        return Lineage(
+            session_id=session_id,
+            root_id=self.root_id,
+            parent_id=self.session_id,
+            depth=self.depth + 1,
+            path=(*self.path, agent),
+        )

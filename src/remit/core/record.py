@@ -1,0 +1,153 @@
+"""What the store knows of a delegation, and the writes by which it learns it. Plain values passed between engine and store."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.core.budget import Limits
+from remit.core.delegation import TaskContext
+from remit.core.events import STEPS, Event
+from remit.core.result import Return
+from remit.core.states import Priority, State
+
+StepTimes = tuple[float | None, ...]
+"""Wall times of the thirteen steps, in their order; None: not reached."""
+NO_STEPS: StepTimes = (None,) * len(STEPS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One delegation, as it is known now."""
+
+    session_id: str
+    root_id: str
+    parent_id: str | None
+    depth: int
+    path: tuple[str, ...]
+    agent: str
+    parameters: Mapping[str, Any]
+    caller: str
+    priority: Priority
+    state: State
+    created_at: float
+    timeout_seconds: float
+    deadline_at: float
+    """Wall clock."""
+    owner: str
+    """The process that runs it (see `Owner`)."""
+    started_at: float | None = None
+    settled_at: float | None = None
+    key: str | None = None
+    command: str | None = None
+    task: TaskContext | None = None
+    accept: tuple[str, ...] = ()
+    limits: Limits | None = None
+    idle_seconds: float | None = None
+    step_times: StepTimes = NO_STEPS
+    result: Return | None = None
+    tokens: int = 0
+    cost: float = 0.0
+    attempt: int = 1
+    """1, and one more for each time it was resumed after a crash."""
+    chunk_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """A process that runs delegations of this project. Identified by pid *and* start time, so that a reused pid is nobody."""
+
+    owner_id: str
+    pid: int
+    pid_started: str
+    """Start time of the process as the kernel counts it, with the boot it belongs to."""
+    pid_space: str
+    """The pid namespace; a pid of another one cannot be judged from here."""
+    host: str
+    opened_at: float
+
+
+# ---- writes: applied in groups, each group wholly or not at all
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A delegation exists (queued or running; or already settled, when it was refused)."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A queued delegation gets its slot."""
+
+    session_id: str
+    at: float
+    step_times: StepTimes
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The outcome: recorded once; a second one for the same delegation is ignored and reported by `Store.apply`."""
+
+    session_id: str
+    state: State
+    at: float
+    result: Return
+    step_times: StepTimes
+    tokens: int
+    cost: float
+    chunk_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A numbered event that is not a step: progress, data, artifact, notice, cancel."""
+
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpointed:
+    session_id: str
+    at: float
+    value: Any
+
+
+Write = Recorded | Started | Settled | Said | Checkpointed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a group of writes met that its writer must know."""
+
+    clashes: tuple[str, ...] = ()
+    """Session ids of `Recorded` that were already taken: not recorded; draw again (S1.1)."""
+    taken_keys: Mapping[str, str] = field(default_factory=dict)
+    """Session ids of `Recorded` whose idempotency key another delegation holds, and that delegation's id."""
+    already_settled: tuple[str, ...] = ()
+    """Session ids of `Settled` that had an outcome before, or are no longer ours: the recorded one stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuery:
+    """By session, tree, agent, state and time; newest first."""
+
+    root_id: str | None = None
+    agent: str | None = None
+    state: State | None = None
+    task_number: int | None = None
+    since: float | None = None
+    until: float | None = None
+    limit: int = 50
+    before_session: str | None = None
+    """For the next page: the last session id of the page before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRequest:
+    """Asked for by another process; carried out by the owner."""
+
+    session_id: str
+    reason: str
+    source: str
+    at: float

@@ -1,0 +1,176 @@
+"""The return: the one shape in which every delegation answers (S3), and its parts. Plain values; rules live in `flow`.
+
+`flow.reply` is the one builder, `flow.validate` the one judge. Here is only the shape, and its way to and from JSON.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pydantic_core import to_json
+
+from remit.core.errors import ErrorInfo, Failed, Refused
+
+
+class Status(StrEnum):
+    COMPLETED = "completed"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    BLOCKED = "blocked"
+
+
+class StopReason(StrEnum):
+    FINISHED = "finished"
+    DEADLINE = "deadline"
+    IDLE = "idle"
+    CANCELLED = "cancelled"
+    BUDGET = "budget"
+    REFUSED = "refused"
+    CRASHED = "crashed"
+    INVALID_RETURN = "invalid_return"
+    UNAVAILABLE = "unavailable"
+
+
+class Evidence(StrEnum):
+    """How far a claim was checked (S3.12)."""
+
+    CLAIMED = "claimed"
+    """The agent says so."""
+    CHECKED = "checked"
+    """We saw the file, its hash and its time."""
+    VERIFIED = "verified"
+    """An acceptance command of the caller's ran here and exited 0."""
+
+
+ARTIFACT_TYPES = ("report", "plan", "implementation", "summary", "documentation", "data")
+ARTIFACT_ALIASES = {"research": "report"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """A file the work produced (S3.4). `size`, `sha256` and `mtime` are ours, never the agent's."""
+
+    type: str
+    path: str
+    """Relative to the project root, inside it."""
+    summary: str = ""
+    evidence: Evidence = Evidence.CLAIMED
+    size: int | None = None
+    sha256: str | None = None
+    mtime: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"type": self.type, "path": self.path}
+        if self.summary:
+            fields["summary"] = self.summary
+        fields["evidence"] = self.evidence
+        if self.sha256 is not None:
+            fields |= {"size": self.size, "sha256": self.sha256, "mtime": self.mtime}
+        return fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metadata:
+    session_id: str
+    agent_type: str
+    delegation_depth: int
+    delegation_path: tuple[str, ...]
+    duration_seconds: float
+    """From our own clock."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Optional fields such as phase_count, findings_count, kept as they came."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            **self.extra,
+            "session_id": self.session_id,
+            "agent_type": self.agent_type,
+            "delegation_depth": self.delegation_depth,
+            "delegation_path": self.delegation_path,
+            "duration_seconds": self.duration_seconds,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    status: Status
+    summary: str
+    artifacts: tuple[Artifact, ...] = ()
+    metadata: Metadata
+    errors: tuple[ErrorInfo, ...] = ()
+    next_steps: str = ""
+    data: Any = None
+    """The structured result: any JSON."""
+    stop_reason: StopReason = StopReason.FINISHED
+    evidence: Evidence = Evidence.CLAIMED
+    """The level of the claim as a whole: verified when every acceptance command passed."""
+    warnings: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields we do not know (`task_number`, `phase_statuses`, …), kept as they came."""
+
+    @property
+    def ok(self) -> bool:
+        return self.status is Status.COMPLETED
+
+    @property
+    def session_id(self) -> str:
+        return self.metadata.session_id
+
+    def unwrap(self) -> Any:
+        """`data` of a completed return; anything else raises, with the first error's advice."""
+        if self.ok:
+            return self.data
+        first = self.errors[0] if self.errors else None
+        branch = Refused if self.stop_reason is StopReason.REFUSED else Failed
+        raise branch(
+            f"{self.metadata.agent_type} ({self.session_id}) {self.status}: {first.message if first else self.summary}",
+            code=first.code if first else "UNKNOWN_ERROR",
+            advice=first.recommendation if first else "",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {
+            **self.extra,
+            "status": self.status,
+            "summary": self.summary,
+            "artifacts": [a.to_dict() for a in self.artifacts],
+            "metadata": self.metadata.to_dict(),
+            "errors": [e.to_dict() for e in self.errors],
+            "next_steps": self.next_steps,
+            "data": self.data,
+            "stop_reason": self.stop_reason,
+            "evidence": self.evidence,
+        }
+        if self.warnings:
+            fields["warnings"] = self.warnings
+        return fields
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        return to_json(self.to_dict(), indent=indent, inf_nan_mode="null").decode()
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> "Return":
+        """From what `to_dict` made: our own record, trusted. An agent's return goes through `flow.validate` instead."""
+        known = dict(fields)
+        metadata = dict(known.pop("metadata"))
+        return cls(
+            status=Status(known.pop("status")),
+            summary=known.pop("summary"),
+            artifacts=tuple(Artifact(**{**a, "evidence": Evidence(a.get("evidence", "claimed"))}) for a in known.pop("artifacts")),
+            metadata=Metadata(
+                session_id=metadata.pop("session_id"),
+                agent_type=metadata.pop("agent_type"),
+                delegation_depth=metadata.pop("delegation_depth"),
+                delegation_path=tuple(metadata.pop("delegation_path")),
+                duration_seconds=metadata.pop("duration_seconds"),
+                extra=metadata,
+            ),
+            errors=tuple(ErrorInfo(**e) for e in known.pop("errors", ())),
+            next_steps=known.pop("next_steps", ""),
+            data=known.pop("data", None),
+            stop_reason=StopReason(known.pop("stop_reason", "finished")),
+            evidence=Evidence(known.pop("evidence", "claimed")),
+            warnings=tuple(known.pop("warnings", ())),
+            extra=known,
+        )

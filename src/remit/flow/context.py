@@ -1,0 +1,172 @@
+"""`ctx`: what an agent holds while it works. The same names on the event loop, on a thread and in a process of its own.
+
+This is the async one. `agents.blocking` gives sync functions the same names without `await`; `agents.process` carries them
+over a pipe. An agent whose delegation has ended keeps a `ctx` that refuses to do anything more (`Stopped`).
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.core.budget import Limits
+from remit.core.delegation import Delegation, TaskContext, context_of
+from remit.core.events import Event
+from remit.core.result import Return
+from remit.flow.request import Request, call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repair:
+    """Why the agent is asked a second time (S3.7): what it handed in and each fault found in it."""
+
+    faults: tuple[str, ...]
+    original: str
+
+
+class Handle(Protocol):
+    """A delegation that was started and not waited for."""
+
+    @property
+    def session_id(self) -> str: ...
+    async def result(self) -> Return: ...
+    def stream(self) -> AsyncIterator[Event]: ...
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]: ...
+
+
+class Desk(Protocol):
+    """The engine's side of a context: one per delegation that runs."""
+
+    @property
+    def delegation(self) -> Delegation: ...
+    @property
+    def root(self) -> Path: ...
+    @property
+    def repair(self) -> Repair | None: ...
+    @property
+    def hand_in(self) -> bool: ...
+    @property
+    def scratch(self) -> Path: ...
+    @property
+    def saved(self) -> Any: ...
+    def remaining(self) -> float: ...
+    def budget_left(self) -> Limits: ...
+    async def wait_hand_in(self) -> None: ...
+    async def delegate(self, request: Request) -> Return: ...
+    async def start(self, request: Request) -> Handle: ...
+    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]: ...
+    def progress(self, message: str, fraction: float | None) -> None: ...
+    def emit(self, chunk: Any) -> None: ...
+    def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
+    def spend(self, tokens: int, cost: float) -> None: ...
+    async def checkpoint(self, value: Any) -> None: ...
+
+
+class Context:
+    __slots__ = ("_desk",)
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    @property
+    def session_id(self) -> str:
+        return self._desk.delegation.lineage.session_id
+
+    @property
+    def root_id(self) -> str:
+        return self._desk.delegation.lineage.root_id
+
+    @property
+    def depth(self) -> int:
+        return self._desk.delegation.lineage.depth
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return self._desk.delegation.lineage.path
+
+    @property
+    def caller(self) -> str:
+        return self._desk.delegation.caller
+
+    @property
+    def task(self) -> TaskContext | None:
+        return self._desk.delegation.task
+
+    @property
+    def deadline(self) -> float:
+        """When it is stopped, on the wall clock."""
+        return self._desk.delegation.deadline_wall
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it is stopped, by a clock that does not jump."""
+        return self._desk.remaining()
+
+    @property
+    def budget(self) -> Limits:
+        """What is left for this tree."""
+        return self._desk.budget_left()
+
+    @property
+    def root(self) -> Path:
+        """The project's root folder."""
+        return self._desk.root
+
+    @property
+    def scratch(self) -> Path:
+        """A folder of its own, made when first asked for. Whatever stands in it at the deadline is handed back."""
+        return self._desk.scratch
+
+    @property
+    def repair(self) -> Repair | None:
+        """Set when it is asked again because its answer broke the contract."""
+        return self._desk.repair
+
+    @property
+    def hand_in(self) -> bool:
+        """True from the soft deadline on: hand in what there is."""
+        return self._desk.hand_in
+
+    @property
+    def saved(self) -> Any:
+        """The last checkpoint, also of a run before a crash; None when there is none."""
+        return self._desk.saved
+
+    async def wait_hand_in(self) -> None:
+        """Until the soft deadline."""
+        await self._desk.wait_hand_in()
+
+    async def delegate(self, agent: str, /, **asked: Any) -> Return:
+        """Hand work to a child and wait for its return: deeper, never later than this delegation."""
+        return await self._desk.delegate(call(agent, **asked))
+
+    async def start(self, agent: str, /, **asked: Any) -> Handle:
+        """Hand work to a child and go on; it ends at the latest when this delegation does."""
+        return await self._desk.start(call(agent, **asked))
+
+    async def gather(self, *requests: Request, limit: int | None = None) -> list[Return]:
+        """Several children at once, at most `limit` of them; returns in the order of the calls, failures among them."""
+        return await self._desk.gather(requests, limit)
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self._desk.progress(message, fraction)
+
+    def emit(self, chunk: Any) -> None:
+        """Stream a piece of the result; kept, and handed back if the agent never finishes."""
+        self._desk.emit(chunk)
+
+    def artifact(self, path: str | Path, type: str = "report", summary: str = "") -> None:
+        """Declare a file as part of the work, as soon as it is begun."""
+        self._desk.artifact(path, type, summary)
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """Draw from the tree's budget."""
+        self._desk.spend(tokens, cost)
+
+    async def checkpoint(self, value: Any) -> None:
+        """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
+        await self._desk.checkpoint(value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The context as data (S1.6)."""
+        return context_of(self._desk.delegation, self.budget)
