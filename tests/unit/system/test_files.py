@@ -1,0 +1,140 @@
+"""Files that several processes share."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from remit.core.errors import Unavailable
+from remit.system.files import append_line, atomic_write, file_lock, set_aside
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from remit.system.files import file_lock
+with file_lock(Path(sys.argv[1]), timeout=5):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def another_process_holding(lock: Path) -> Iterator[subprocess.Popen[str]]:
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(lock)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+    finally:
+        holder.kill()
+        holder.communicate()
+
+
+def test_a_written_file_holds_exactly_what_was_given(tmp_path: Path) -> None:
+    atomic_write(tmp_path / "a.json", b"one")
+    atomic_write(tmp_path / "a.json", b"two")
+    assert (tmp_path / "a.json").read_bytes() == b"two"
+    assert os.listdir(tmp_path) == ["a.json"]
+
+
+def test_permissions_of_an_existing_file_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"old")
+    path.chmod(0o600)
+    atomic_write(path, b"new")
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_link_stays_a_link_and_its_file_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "link").symlink_to("real")
+    atomic_write(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_bytes() == b"new"
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a real failure in the middle of a write, like a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(Unavailable, match=r"Cannot write .*a: File too large.*nothing was changed"):
+            atomic_write(path, b"x" * 5000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"Cannot write .*nowhere.*No such file"):
+        atomic_write(tmp_path / "nowhere" / "a", b"")
+
+
+def test_lines_are_appended(tmp_path: Path) -> None:
+    append_line(tmp_path / "log", b"1\n")
+    append_line(tmp_path / "log", b"2\n")
+    assert (tmp_path / "log").read_bytes() == b"1\n2\n"
+
+
+def test_waiting_for_a_lock_is_bounded_and_names_the_holder(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    with another_process_holding(lock) as holder:
+        with pytest.raises(Unavailable, match=f"locked by process {holder.pid}; waited 0.05 s"), file_lock(lock, timeout=0.05):
+            pass
+        holder.kill()
+        with file_lock(lock, timeout=5):
+            assert lock.read_text() == str(os.getpid())
+
+
+def test_a_lock_also_excludes_threads_of_one_process(tmp_path: Path) -> None:
+    inside, most = 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        for _ in range(20):
+            with file_lock(tmp_path / "lock", timeout=10):
+                inside += 1
+                most = max(most, inside)
+                inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+
+
+def test_a_lock_is_freed_when_its_block_raises(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), file_lock(tmp_path / "lock", timeout=1):
+        raise KeyError
+    with file_lock(tmp_path / "lock", timeout=0):
+        pass
+
+
+def test_a_damaged_file_is_set_aside_under_a_name_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "errors.json"
+    names = []
+    for content in ("first", "second"):
+        path.write_text(content)
+        names.append(set_aside(path, at=1766743200.0))
+    assert [n.name for n in names] == ["errors.json.damaged-20251226T100000", "errors.json.damaged-20251226T100000-2"]
+    assert [n.read_text() for n in names] == ["first", "second"]
+    assert not path.exists()
+
+
+def test_setting_aside_what_is_not_there_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="Cannot set aside"):
+        set_aside(tmp_path / "gone")
+    assert os.listdir(tmp_path) == []
