@@ -1,0 +1,171 @@
+"""Routing a command to its agent, and the context that goes with it (S4.1-S4.3)."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remit.core.delegation import TaskContext
+from remit.core.errors import Misused, Refused
+from remit.flow.context_files import context_files, level_of
+from remit.flow.route import DEFAULT_TABLE, Rule, check_route, language_of, route
+
+
+@pytest.mark.parametrize(
+    ("command", "language", "has_plan", "agent", "mode"),
+    [
+        ("research", "lean", False, "lean-research-agent", ""),
+        ("research", "python", False, "researcher", ""),
+        ("plan", "lean", False, "planner", ""),
+        ("revise", "python", True, "planner", "revision"),
+        ("implement", "lean", True, "lean-implementation-agent", "phased"),
+        ("implement", "lean", False, "lean-implementation-agent", "simple"),
+        ("implement", "general", True, "task-executor", "phased"),
+        ("implement", "general", False, "implementer", "direct"),
+        ("review", "general", False, "reviewer", ""),
+        ("errors", "general", False, "error-diagnostics-agent", ""),
+        ("task", "general", False, "atomic-task-numberer", "in_process"),
+        ("todo", "general", False, None, ""),
+    ],
+)
+def test_each_command_goes_where_the_table_says(command: str, language: str, has_plan: bool, agent: str | None, mode: str) -> None:
+    """S4.3"""
+    chosen = route(command, language, has_plan, DEFAULT_TABLE)
+    assert (chosen.agent, chosen.mode) == (agent, mode)
+    check_route(chosen, language, has_plan, DEFAULT_TABLE)
+
+
+@pytest.mark.parametrize(
+    ("command", "language", "has_plan", "line"),
+    [
+        ("/research", "lean", False, "Routing /research (task 195, Language: lean) to lean-research-agent"),
+        ("research", "python", False, "Routing /research (task 195, Language: python) to researcher"),
+        ("plan", "lean", False, "Routing /plan (task 195) to planner"),
+        (
+            "implement",
+            "lean",
+            True,
+            "Routing /implement (task 195, Language: lean, has_plan: true) to lean-implementation-agent (phased)",
+        ),
+        ("errors", "general", False, "Routing /errors (task 195) to error-diagnostics-agent → planner"),
+        ("todo", "general", False, "Routing /todo (task 195) to no agent: nothing is delegated"),
+    ],
+)
+def test_each_decision_is_logged_with_what_it_rests_on(command: str, language: str, has_plan: bool, line: str) -> None:
+    """S4.3"""
+    assert route(command, language, has_plan, DEFAULT_TABLE, task_number=195).log_line == line
+
+
+def test_without_a_task_the_line_names_none() -> None:
+    assert route("review", "general", False, DEFAULT_TABLE).log_line == "Routing /review to reviewer"
+
+
+def test_a_mismatch_before_dispatch_is_refused_with_language_plan_and_agent() -> None:
+    """S4.3"""
+    wrong = replace(route("implement", "lean", True, DEFAULT_TABLE), agent="implementer")
+    with pytest.raises(Refused, match="language=lean, has_plan=true, agent=implementer; the table says lean-implementation-agent"):
+        check_route(wrong, "lean", True, DEFAULT_TABLE)
+
+
+def test_a_plan_that_appeared_after_the_decision_is_noticed() -> None:
+    early = route("implement", "python", False, DEFAULT_TABLE)
+    with pytest.raises(Refused, match="has_plan=true, agent=implementer"):
+        check_route(early, "python", True, DEFAULT_TABLE)
+
+
+def test_an_unknown_command_names_the_known_ones_and_the_nearest() -> None:
+    with pytest.raises(Misused, match=r"Unknown command /reserch\. Did you mean /research\? Known: /research, /plan"):
+        route("/reserch", "general", False, DEFAULT_TABLE)
+
+
+def test_languages_agents_and_commands_can_be_added() -> None:
+    """S4.3"""
+    table = DEFAULT_TABLE.extended(
+        {"research": [Rule(language="rust", agent="rust-researcher")], "meta": [Rule(agent="meta-agent")]},
+    )
+    assert route("research", "rust", False, table).agent == "rust-researcher"
+    assert route("research", "lean", False, table).agent == "lean-research-agent"
+    assert route("meta", "general", False, table).agent == "meta-agent"
+
+
+def test_rules_that_leave_a_gap_are_reported_with_the_missing_case() -> None:
+    table = DEFAULT_TABLE.extended({"ship": [Rule(language="rust", agent="shipper")]})
+    with pytest.raises(Misused, match="No route for /ship with language=python"):
+        route("ship", "python", False, table)
+
+
+def test_the_language_is_the_tasks_own_field_exactly() -> None:
+    """S4.2"""
+    assert language_of(TaskContext(language="Lean", title="about python")) == ("Lean", None)
+
+
+def test_an_absent_language_is_general_with_a_warning_and_never_read_from_text() -> None:
+    """S4.2"""
+    language, warning = language_of(TaskContext(task_number=7, title="A lean proof", description="Language: lean"))
+    assert language == "general"
+    assert warning == "Task 7 names no language: 'general' is used."
+    assert language_of(None)[0] == "general"
+
+
+@pytest.fixture
+def standards(tmp_path: Path) -> Path:
+    for name, text in {
+        "common/b.md": "B",
+        "common/a.md": "A",
+        "lean/tactics.md": "tactics",
+        "python/style.md": "style",
+        "overview.md": "overview",
+        "common/.hidden.md": "no",
+        "common/picture.png": "no",
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_complexity_gives_the_level_and_the_level_the_files(standards: Path) -> None:
+    """S4.1"""
+    paths = {c: context_files(standards, level_of(c), "lean").paths for c in ("simple", "moderate", "complex")}
+    assert paths["simple"] == ("common/a.md", "common/b.md")
+    assert paths["moderate"] == ("common/a.md", "common/b.md", "lean/tactics.md")
+    assert paths["complex"] == ("common/a.md", "common/b.md", "lean/tactics.md", "overview.md", "python/style.md")
+
+
+def test_the_text_stays_within_the_stated_size_and_says_what_was_left_out(standards: Path) -> None:
+    """S4.1"""
+    (standards / "common/a.md").write_text("x" * 1000)
+    loaded = context_files(standards, 1, "lean", limit_bytes=100)
+    assert loaded.paths == ("common/b.md",)
+    assert loaded.text == "--- common/b.md\nB\n"
+    assert loaded.warnings == ("Context file common/a.md was left out: its 1017 bytes do not fit into the limit of 100.",)
+
+
+def test_a_link_out_of_the_folder_is_not_followed(standards: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "secret.md"
+    outside.write_text("secret")
+    (standards / "common/c.md").symlink_to(outside)
+    assert "secret" not in context_files(standards, 3, "lean").text
+
+
+def test_a_language_cannot_lead_out_of_the_folder(standards: Path) -> None:
+    assert context_files(standards / "lean", 2, "../python").paths == ()
+    assert context_files(standards / "lean", 2, "..").paths == ()
+    assert context_files(standards, 2, "rust").warnings == (
+        "There is no context folder for language 'rust': only common/ was loaded.",
+    )
+
+
+def test_bytes_that_are_no_text_are_named_and_left_out(standards: Path) -> None:
+    (standards / "common/a.md").write_bytes(b"\xff\xfe")
+    loaded = context_files(standards, 1, "lean")
+    assert loaded.paths == ("common/b.md",)
+    assert "common/a.md was left out" in loaded.warnings[0]
+
+
+def test_a_project_without_context_files_has_none(tmp_path: Path) -> None:
+    assert context_files(tmp_path / "absent", 3, "lean").text == ""
+
+
+def test_an_unknown_complexity_names_the_known_ones() -> None:
+    with pytest.raises(Misused, match="simple, moderate, complex"):
+        level_of("hard")
