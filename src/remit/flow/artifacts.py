@@ -1,0 +1,152 @@
+"""Looking at artifacts: is the path inside the root, is there a file, how large, which hash, from when (S3.4).
+
+Follows no symlink out of the root, waits on no pipe, opens no device, reads no file without end. Says what it saw;
+what follows from it is decided by `validate` and `harvest`. Blocking: call it off the event loop where files may be large.
+"""
+
+import errno
+import hashlib
+import os
+import stat
+import time
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+HASH_LIMIT_BYTES = 1 << 30
+"""Only so much of a file is hashed: one that grows for ever must come to an end here."""
+_BLOCK = 1 << 18
+_MAX_PATH = 4096
+_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_FOLDER_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    size: int
+    sha256: str
+    """Of the first `hashed_bytes` bytes."""
+    mtime: float
+    hashed_bytes: int
+
+    @property
+    def is_whole(self) -> bool:
+        return self.hashed_bytes >= self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """Why there is nothing to record."""
+
+    reason: str
+    """Continues a sentence: "does not exist"."""
+    is_outside: bool = False
+    """The path leads out of the root: a breach whatever the status, not merely a missing file."""
+
+
+def path_fault(path: str) -> str | None:
+    """What is wrong with the path as text, or None; touches no file."""
+    if not path or not path.strip():
+        return "is empty"
+    if "\0" in path:
+        return "contains a NUL character"
+    if len(path) > _MAX_PATH:
+        return f"is longer than {_MAX_PATH} characters"
+    if path.startswith(("/", "~")):
+        return "is not relative to the project root"
+    if ".." in path.split("/"):
+        return "contains '..'"
+    if not PurePosixPath(path).parts:
+        return "names the project root itself"
+    return None
+
+
+def relative_path(root: Path, path: str | Path) -> str:
+    """`path` as an artifact's path: relative to `root` where it is absolute and inside; otherwise as it was given."""
+    given = os.fspath(path)
+    if not os.path.isabs(given):
+        return given
+    for base in (os.path.abspath(root), os.path.realpath(root)):
+        if given.startswith(base.rstrip("/") + "/"):
+            return os.path.relpath(given, base)
+    return given
+
+
+def inspect_artifact(root: Path, path: str, *, stop_at: float | None = None) -> Seen | Unseen:
+    """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early."""
+    fault = path_fault(path)
+    if fault is not None:
+        return Unseen(reason=fault, is_outside=True)
+    try:
+        real_root = os.path.realpath(root)
+        real = os.path.realpath(os.path.join(real_root, path))
+        inside = os.path.relpath(real, real_root)
+        if inside == ".." or inside.startswith("../"):
+            return Unseen(reason="leads out of the project root by a symlink", is_outside=True)
+        descriptor = _open_inside(real_root, inside)
+    except (OSError, ValueError) as error:
+        return Unseen(reason=_why(error))
+    if isinstance(descriptor, Unseen):
+        return descriptor
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        return _read(file.fileno(), stop_at)
+
+
+def read_bounded(path: Path, limit_bytes: int) -> bytes | None:
+    """What a regular file holds, at most `limit_bytes` and one more; None when there is none to be read."""
+    try:
+        if not stat.S_ISREG(os.lstat(path).st_mode):
+            return None
+        descriptor = os.open(path, _FILE_FLAGS)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(limit_bytes + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+    except (OSError, ValueError):
+        return None
+
+
+def _open_inside(real_root: str, inside: str) -> int | Unseen:
+    """Open component by component without following anything: what was swapped since `realpath` is not followed out."""
+    *folders, name = inside.split("/")
+    folder = os.open(real_root, _FOLDER_FLAGS)
+    try:
+        for part in folders:
+            deeper = os.open(part, _FOLDER_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = deeper
+        # Looked at before it is opened: opening a device can itself do something.
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return Unseen(reason="is not a regular file")
+        return os.open(name, _FILE_FLAGS, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+def _read(descriptor: int, stop_at: float | None) -> Seen | Unseen:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        return Unseen(reason="is not a regular file")
+    if found.st_size == 0:
+        return Unseen(reason="is empty")
+    digest, hashed = hashlib.sha256(), 0
+    try:
+        # Up to the size it had when it was opened: one that grows while it is read is recorded as it was then.
+        most = min(found.st_size, HASH_LIMIT_BYTES)
+        while hashed < most:
+            block = os.read(descriptor, min(_BLOCK, most - hashed))
+            if not block:
+                break
+            digest.update(block)
+            hashed += len(block)
+            if stop_at is not None and time.monotonic() > stop_at:
+                break
+    except OSError as error:
+        return Unseen(reason=_why(error))
+    return Seen(size=found.st_size, sha256=digest.hexdigest(), mtime=found.st_mtime, hashed_bytes=hashed)
+
+
+def _why(error: OSError | ValueError) -> str:
+    code = error.errno if isinstance(error, OSError) else None
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return "does not exist"
+    if code == errno.ELOOP:
+        return "is a symlink that leads nowhere"
+    return f"cannot be read ({error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__})"
