@@ -1,0 +1,245 @@
+"""The one judge of what agents hand in (S3): a candidate becomes a return here, or every fault in it is named.
+
+Believes nothing an agent says about evidence, hashes, times or its own place in the tree. Looks at files, so it is called off
+the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from pydantic_core import to_json
+
+from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
+from remit.core.ids import is_session_id
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.flow.artifacts import Seen, inspect_artifact
+from remit.flow.format import EXAMPLE_SUMMARY
+from remit.flow.plain import plain
+from remit.flow.receive import NOT_JSON, read_answer
+from remit.flow.summary import summary_faults, summary_warnings
+from remit.flow.wire import Shape, WireArtifact, WireError, WireReturn, read_shape, shown
+
+MAX_ARTIFACTS = 10_000
+_MOST_FAULTS = 100
+_OURS = frozenset({"evidence", "size", "sha256", "mtime"})
+_COARSE_CLOCK = 5
+"""Linux's CLOCK_REALTIME_COARSE, by which files are dated: a file can seem older than it is by one tick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
+
+    root: Path
+    session_id: str | None = None
+    agent: str | None = None
+    depth: int | None = None
+    path: tuple[str, ...] | None = None
+    started_at: float | None = None
+    """Wall clock."""
+    duration_seconds: float = 0.0
+    requires_artifacts: bool = False
+
+
+def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
+    """The return that `candidate` is. Raises `InvalidReturn` with every fault, each beginning with the name of its field."""
+    advice = f"Fix {expected.agent} subagent return format." if expected.agent else ""
+    try:
+        fields = plain(candidate)
+    except Failed as error:
+        raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=advice) from error
+    shape = read_shape(fields)
+    files = _look_at(shape, expected)
+    faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *files.faults]
+    if faults:
+        raise InvalidReturn(_bounded(faults), advice=advice)
+    return _build(shape.wire, expected, files)
+
+
+def check_return(text_or_object: object, session_id: str | None = None, root: str | Path = ".") -> Return:
+    """What an agent can ask before it hands in (S3.9): the return, or `InvalidReturn` with the list of faults."""
+    received = read_answer(text_or_object)
+    if received.candidate is None:
+        raise InvalidReturn(received.faults)
+    return judge(received.candidate, Expected(root=Path(root), session_id=session_id))
+
+
+def _claims(shape: Shape, expected: Expected) -> list[str]:
+    """Summary and identity."""
+    faults: list[str] = []
+    if "summary" not in shape.damaged:
+        faults += summary_faults(shape.wire.summary)
+        if expected.agent is not None and shape.wire.summary == EXAMPLE_SUMMARY:
+            faults.append("summary: is that of the example in the instruction, not of work done")
+    if not {"metadata", "metadata.session_id"} & shape.damaged:
+        given = shape.wire.metadata.session_id
+        if expected.session_id is not None and given != expected.session_id:
+            faults.append(f"metadata.session_id: must be {expected.session_id!r}, not {shown(given)}")
+        elif expected.session_id is None and not is_session_id(given):
+            faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {shown(given)}")
+    return faults
+
+
+def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
+    if {"status", "errors"} & shape.damaged:
+        return []
+    # From the fields as given: errors with faults of their own are errors all the same.
+    count, status = len(fields.get("errors") or ()), shape.wire.status
+    if status is Status.COMPLETED and count:
+        return [f"errors: must be empty when status is completed, holds {count}"]
+    if status is not Status.COMPLETED and not count:
+        return [f"errors: must not be empty when status is {status}"]
+    return []
+
+
+@dataclass(frozen=True, slots=True)
+class _Files:
+    artifacts: tuple[Artifact, ...]
+    faults: list[str]
+    warnings: list[str]
+
+
+def _look_at(shape: Shape, expected: Expected) -> _Files:
+    """The artifacts as we see them (S3.4, S3.5)."""
+    given = shape.wire.artifacts
+    if len(given) > MAX_ARTIFACTS:
+        return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])
+    files = _Files((), [], [])
+    # An unknown status decides nothing about missing files: only what is wrong in any case is named.
+    must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
+    kept = [artifact for artifact in (_look(one, must_exist, expected.root, files) for one in given) if artifact]
+    if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
+        files.faults.extend(_phantom(kept, expected))
+    return _Files(tuple(kept), files.faults, files.warnings)
+
+
+def _look(one: WireArtifact, must_exist: bool, root: Path, files: _Files) -> Artifact | None:
+    kind = ARTIFACT_ALIASES.get(one.type, one.type)
+    if kind not in ARTIFACT_TYPES:
+        files.faults.append(
+            f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}"
+        )
+    unknown = sorted((one.model_extra or {}).keys() - _OURS)
+    if unknown:
+        files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
+    seen = inspect_artifact(root, one.path)
+    if not isinstance(seen, Seen):
+        if must_exist or seen.is_outside:
+            files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")
+        else:
+            files.warnings.append(f"artifacts: {shown(one.path)} {seen.reason}: dropped")
+        return None
+    if not seen.is_whole:
+        files.warnings.append(f"artifacts: {shown(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
+    return Artifact(
+        type=kind,
+        path=str(PurePosixPath(one.path)),
+        summary=one.summary or "",
+        evidence=Evidence.CHECKED,
+        size=seen.size,
+        sha256=seen.sha256,
+        mtime=seen.mtime,
+    )
+
+
+def _phantom(kept: list[Artifact], expected: Expected) -> list[str]:
+    if not kept:
+        return ["artifacts: phantom work: this agent must hand in at least one artifact when completed"]
+    if expected.started_at is None or any(_is_since(a.mtime or 0.0, expected.started_at) for a in kept):
+        return []
+    return ["artifacts: phantom work: every artifact is older than the start of the delegation"]
+
+
+def _is_since(mtime: float, started_at: float) -> bool:
+    # File systems that count whole seconds, or every second one, date a file before it was written.
+    grain = 2.0 if mtime == int(mtime) else tick_seconds()
+    return mtime >= started_at - grain
+
+
+def tick_seconds() -> float:
+    """How far behind the clock a fresh file may be dated."""
+    try:
+        return time.clock_getres(_COARSE_CLOCK)
+    except OSError:
+        return 0.01
+
+
+def _build(wire: WireReturn, expected: Expected, files: _Files) -> Return:
+    warnings = [*_given_warnings(wire.warnings), *summary_warnings(wire.summary), *files.warnings]
+    metadata = _metadata(wire, expected, warnings)
+    errors = tuple(_error(error, warnings) for error in wire.errors or ())
+    stop_reason = _stop_reason(wire.stop_reason, warnings)
+    steps = wire.next_steps
+    return Return(
+        status=wire.status,
+        summary=wire.summary,
+        artifacts=files.artifacts,
+        metadata=metadata,
+        errors=errors,
+        next_steps="\n".join(steps) if isinstance(steps, list) else steps or "",
+        data=wire.data,
+        stop_reason=stop_reason,
+        evidence=Evidence.CHECKED if files.artifacts else Evidence.CLAIMED,
+        warnings=tuple(dict.fromkeys(warnings)),
+        extra=dict(wire.model_extra or {}),
+    )
+
+
+def _metadata(wire: WireReturn, expected: Expected, warnings: list[str]) -> Metadata:
+    """Ours where we know it: an agent may be mistaken about its place, and it changes nothing."""
+    given = wire.metadata
+    path = tuple(given.delegation_path)
+    for name, said, known in (
+        ("agent_type", given.agent_type, expected.agent),
+        ("delegation_depth", given.delegation_depth, expected.depth),
+        ("delegation_path", path, expected.path),
+    ):
+        if known is not None and said != known:
+            warnings.append(f"metadata.{name}: the agent wrote {shown(said)}; recorded as {shown(known)}")
+    return Metadata(
+        session_id=given.session_id,
+        agent_type=given.agent_type if expected.agent is None else expected.agent,
+        delegation_depth=given.delegation_depth if expected.depth is None else expected.depth,
+        delegation_path=path if expected.path is None else expected.path,
+        duration_seconds=expected.duration_seconds,
+        extra={key: value for key, value in (given.model_extra or {}).items() if key != "duration_seconds"},
+    )
+
+
+def _error(error: WireError, warnings: list[str]) -> ErrorInfo:
+    if error.model_extra:
+        warnings.append(f"errors: unknown fields are not kept: {shown(', '.join(sorted(error.model_extra)))}")
+    return ErrorInfo(
+        type=error.type,
+        message=error.message,
+        code=error.code or code_of_type(error.type),
+        recoverable=error.recoverable,
+        recommendation=error.recommendation or "",
+    )
+
+
+def _stop_reason(given: Any, warnings: list[str]) -> StopReason:
+    if given is None:
+        return StopReason.FINISHED
+    try:
+        return StopReason(given)
+    except ValueError:
+        warnings.append(f"stop_reason: {shown(given)} is not known; recorded as finished")
+        return StopReason.FINISHED
+
+
+def _given_warnings(given: Any) -> list[str]:
+    """Warnings of the agent's own, as text."""
+    if given is None:
+        return []
+    items = given if isinstance(given, list) else [given]
+    return [item if isinstance(item, str) else to_json(item).decode() for item in items]
+
+
+def _bounded(faults: list[str]) -> list[str]:
+    if len(faults) <= _MOST_FAULTS:
+        return faults
+    return [*faults[:_MOST_FAULTS], f"and {len(faults) - _MOST_FAULTS} faults more"]
