@@ -1,0 +1,150 @@
+"""The database file: whose it is, which version of the schema it has, and connections to it.
+
+Looks before it touches: a file that is damaged, foreign or newer than this program is left exactly as it was found.
+Knows no query (see `writing`, `reading`). Used by `sqlite`.
+"""
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Literal
+
+from remit.store import faults
+
+APPLICATION_ID = 0x52454D54
+"""`REMT`, in the header of every database of ours."""
+VERSION = 1
+"""The newest migration; `schema.sql` is what all migrations up to it lead to."""
+BUSY_SECONDS = 5.0
+
+Durability = Literal["process", "power"]
+
+
+def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """A connection in autocommit mode for any thread; its user sees to it that only one uses it at a time."""
+    connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA wal_autocheckpoint=0")  # moved off the hot path: see `housekeeping`
+    return connection
+
+
+def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
+    """The one that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
+    connection = connect(path, busy_seconds=0)
+    connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    connection = connect(path)
+    connection.execute("PRAGMA query_only=1")
+    return connection
+
+
+def try_begin(connection: sqlite3.Connection) -> bool:
+    """Take the write lock; False at once when another connection holds it."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        if faults.is_busy(error):
+            return False
+        raise
+    return True
+
+
+def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> None:
+    """Take the write lock, waiting up to `seconds` for whoever holds it."""
+    end = time.monotonic() + seconds
+    pause = 0.0005
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            return
+        except sqlite3.OperationalError as error:
+            if not faults.is_busy(error) or time.monotonic() >= end:
+                raise
+        time.sleep(pause)
+        pause = min(pause * 2, 0.02)
+
+
+def roll_back(connection: sqlite3.Connection) -> None:
+    """End a transaction that failed; after some errors (a full disk) SQLite has done so itself."""
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+# ---- making and migrating
+
+
+def prepare(path: Path) -> None:
+    """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
+    with faults.speaking_of(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection = connect(path)
+        try:
+            if _version(connection, path) < VERSION:
+                _bring_up_to_date(connection, path)
+            _enter_wal_mode(connection)
+        finally:
+            connection.close()
+
+
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema version; 0 for an empty file. Reads only."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != APPLICATION_ID and (application or version or tables):
+        raise faults.foreign(path)
+    if version > VERSION:
+        raise faults.unavailable(
+            f"{path} was written by a newer remit (schema {version}; this one knows {VERSION}).",
+            "Upgrade: pip install --upgrade remit. The database is left untouched.",
+        )
+    return int(version)
+
+
+def _bring_up_to_date(connection: sqlite3.Connection, path: Path) -> None:
+    begin(connection)
+    try:
+        version = _version(connection, path)  # again, under the lock: another process may have been quicker
+        names = ["schema.sql"] if version == 0 else migrations_after(version)
+        for name in names if version < VERSION else ():
+            for statement in statements_of(name):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version={VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        roll_back(connection)
+        raise
+
+
+def migrations_after(version: int) -> list[str]:
+    return [f"migration_{number:03}.sql" for number in range(version + 1, VERSION + 1)]
+
+
+def statements_of(name: str) -> Iterator[str]:
+    """The statements of a file, one by one: `executescript` would commit what came before it."""
+    statement = ""
+    for line in files("remit.store").joinpath("sql", name).read_text(encoding="utf-8").splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def _enter_wal_mode(connection: sqlite3.Connection) -> None:
+    """The switch needs the file alone for a moment and does not wait for it by itself."""
+    end = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+            if mode == "wal":
+                return
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if not faults.is_busy(error) or time.monotonic() >= end:
+                raise
+            time.sleep(0.002)

@@ -1,0 +1,83 @@
+"""Questions about delegations: one, a tree, what is live, what was said. History has its own module (`searching`).
+
+Functions over a connection; `sqlite` lends them one. They write nothing and wait for no writer.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from remit.core.events import Event, EventKind, events_of_steps
+from remit.core.record import Record
+from remit.store.rows import COLUMNS, decoded, record_of, unpacked
+
+SELECT = f"SELECT {COLUMNS} FROM delegations"
+
+
+def get(connection: sqlite3.Connection, session_id: str) -> Record | None:
+    return _one(connection, f"{SELECT} WHERE session_id=?", session_id)
+
+
+def by_key(connection: sqlite3.Connection, key: str) -> Record | None:
+    return _one(connection, f"{SELECT} WHERE key=?", key)
+
+
+def tree(connection: sqlite3.Connection, root_id: str) -> list[Record]:
+    root = get(connection, root_id)
+    if root is None or root.parent_id is not None:
+        return []
+    below = connection.execute(f"{SELECT} WHERE root_id=? AND parent_id IS NOT NULL ORDER BY id", (root_id,))
+    return [root, *map(record_of, below)]
+
+
+def children(connection: sqlite3.Connection, session_id: str) -> list[Record]:
+    statement = f"{SELECT} WHERE root_id=(SELECT root_id FROM delegations WHERE session_id=?1) AND parent_id=?1 ORDER BY id"
+    return [record_of(row) for row in connection.execute(statement, (session_id,))]
+
+
+def live(connection: sqlite3.Connection) -> list[Record]:
+    # A hint, not a wish: nothing else is as small as the index of the live ones, and the planner has no statistics.
+    statement = f"{SELECT} INDEXED BY delegations_live WHERE settled_at IS NULL ORDER BY id"
+    return [record_of(row) for row in connection.execute(statement)]
+
+
+def events(connection: sqlite3.Connection, session_id: str, after: int) -> list[Event]:
+    known = connection.execute("SELECT step_times, chunk_count FROM delegations WHERE session_id=?", (session_id,)).fetchone()
+    steps = [] if known is None else events_of_steps(session_id, unpacked(known[0]), known[1])
+    said = connection.execute(
+        "SELECT number, at, kind, body FROM events WHERE session_id=? AND number>? ORDER BY number", (session_id, after)
+    )
+    found = [step for step in steps if step.number > after]
+    for number, at, kind, body in said:
+        found.append(Event(session_id=session_id, number=number, at=at, kind=EventKind(kind), body=decoded(body)))
+    found.sort(key=lambda event: event.number)
+    return found
+
+
+def last_sign(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, float]:
+    statement = (
+        "SELECT created_at, step_times, (SELECT at FROM events e WHERE e.session_id=d.session_id ORDER BY number DESC LIMIT 1) "
+        "FROM delegations d WHERE session_id=?"
+    )
+    signs = {}
+    for session_id in session_ids:
+        row = connection.execute(statement, (session_id,)).fetchone()
+        if row is not None:
+            created_at, step_times, said_at = row
+            signs[session_id] = newest_of(created_at, unpacked(step_times), said_at)
+    return signs
+
+
+def newest_of(created_at: float, step_times: Sequence[float | None], said_at: float | None) -> float:
+    """The newest sign of life among what is known; a delegation that has said nothing was at least created."""
+    return max(created_at, *(at for at in (*step_times, said_at) if at is not None))
+
+
+def checkpoint(connection: sqlite3.Connection, session_id: str) -> Any:
+    row = connection.execute("SELECT value FROM checkpoints WHERE session_id=?", (session_id,)).fetchone()
+    return None if row is None else decoded(row[0])
+
+
+def _one(connection: sqlite3.Connection, statement: str, value: str) -> Record | None:
+    row = connection.execute(statement, (value,)).fetchone()
+    return None if row is None else record_of(row)

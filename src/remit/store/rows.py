@@ -1,0 +1,239 @@
+"""Delegations as rows and back: columns for what is searched, JSON for the rest.
+
+Knows neither SQL nor files. Used by the SQLite store and, so that both keep exactly the same values, by the memory store.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from struct import Struct
+from typing import Any, NamedTuple
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from remit.core.budget import Limits
+from remit.core.delegation import TaskContext
+from remit.core.events import STEPS
+from remit.core.record import NO_STEPS, Record, Settled, StepTimes
+from remit.core.result import Return
+from remit.core.states import LIVE, Priority, State
+
+NAN = float("nan")
+_TIMES = Struct(f"<{len(STEPS)}d")
+_NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
+_INT64 = 2**63 - 1
+
+
+class Row(NamedTuple):
+    """The columns of `delegations`, in the order every statement uses."""
+
+    session_id: str
+    root_id: str
+    parent_id: str | None
+    agent: str
+    status: str
+    owner: str
+    created_at: float
+    started_at: float | None
+    settled_at: float | None
+    key: str | None
+    task_number: int | None
+    attempt: int
+    tokens: int
+    cost: float
+    chunk_count: int
+    step_times: bytes
+    context: str
+    result: str | None
+
+
+COLUMNS = ", ".join(Row._fields)
+
+
+# ---- JSON
+
+
+def encoded(value: Any) -> str:
+    """JSON of anything: what JSON cannot hold is kept as its description, because one odd value must not lose a whole group."""
+    try:
+        return to_json(value).decode()
+    except (PydanticSerializationError, ValueError, RecursionError):
+        return _encoded_patiently(value, levels=3)
+
+
+def _encoded_patiently(value: Any, levels: int) -> str:
+    try:
+        return json.dumps(value, default=_described, skipkeys=True)
+    except (TypeError, ValueError, RecursionError):
+        pass
+    if levels and isinstance(value, Mapping):  # keep the shape of a return or a context, whatever one of its fields holds
+        pairs = (f"{json.dumps(str(name))}: {_encoded_patiently(item, levels - 1)}" for name, item in value.items())
+        return "{" + ", ".join(pairs) + "}"
+    return json.dumps(f"<{type(value).__name__} that JSON cannot hold>")
+
+
+def _described(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else repr(value)
+
+
+def decoded(text: str) -> Any:
+    try:
+        return from_json(text)
+    except ValueError:  # lone surrogates and deep nesting: written by the patient way, read by it
+        return json.loads(text)
+
+
+# ---- the parts of a row
+
+
+def packed(step_times: StepTimes) -> bytes:
+    if step_times is NO_STEPS:
+        return _NO_TIMES
+    return _TIMES.pack(*[NAN if at is None else at for at in step_times])
+
+
+def unpacked(blob: bytes) -> StepTimes:
+    return tuple([None if at != at else at for at in _TIMES.unpack(blob)])
+
+
+def result_text(result: Return) -> str:
+    known = result.to_dict()
+    # Plain strings: the serialiser takes three times as long over enumerations.
+    known["status"] = result.status._value_
+    known["stop_reason"] = result.stop_reason._value_
+    known["evidence"] = result.evidence._value_
+    return encoded(known)
+
+
+def result_of(text: str | None) -> Return | None:
+    return None if text is None else Return.from_dict(decoded(text))
+
+
+def _context_text(record: Record) -> str:
+    context = {
+        "depth": record.depth,
+        "path": record.path,
+        "parameters": record.parameters,
+        "caller": record.caller,
+        "priority": int(record.priority),
+        "timeout_seconds": record.timeout_seconds,
+        "deadline_at": record.deadline_at,
+    }
+    if record.command is not None:
+        context["command"] = record.command
+    if record.task is not None:
+        context["task"] = record.task.to_dict()
+    if record.accept:
+        context["accept"] = record.accept
+    if record.limits is not None:
+        context["limits"] = record.limits.to_dict()
+    if record.idle_seconds is not None:
+        context["idle_seconds"] = record.idle_seconds
+    return encoded(context)
+
+
+_TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
+
+
+def _task_of(given: Mapping[str, Any] | None) -> TaskContext | None:
+    if given is None:
+        return None
+    known = {name: value for name, value in given.items() if name in _TASK_FIELDS}
+    return TaskContext(**known, extra={name: value for name, value in given.items() if name not in _TASK_FIELDS})
+
+
+# ---- whole rows
+
+
+def row_of(record: Record) -> tuple[Any, ...]:
+    """A plain tuple in the order of `Row`: this is on the way of every delegation."""
+    live = record.state in LIVE
+    settled_at = record.settled_at
+    if settled_at is None and not live:
+        settled_at = record.created_at  # refused on arrival
+    task = record.task
+    return (
+        record.session_id,
+        record.root_id,
+        record.parent_id,
+        record.agent,
+        record.state._value_,
+        record.owner,
+        record.created_at,
+        record.started_at,
+        None if live else settled_at,
+        record.key,
+        None if task is None else task.task_number,
+        record.attempt,
+        record.tokens,
+        record.cost,
+        record.chunk_count,
+        packed(record.step_times),
+        _context_text(record),
+        None if record.result is None else result_text(record.result),
+    )
+
+
+def settlement_of(settled: Settled) -> tuple[Any, ...]:
+    """The columns an outcome sets, then the session id."""
+    return (
+        settled.state._value_,
+        settled.at,
+        result_text(settled.result),
+        packed(settled.step_times),
+        settled.tokens,
+        settled.cost,
+        settled.chunk_count,
+        settled.session_id,
+    )
+
+
+def record_of(columns: tuple[Any, ...]) -> Record:
+    row = Row._make(columns)
+    context = decoded(row.context)
+    limits = context.get("limits")
+    return Record(
+        session_id=row.session_id,
+        root_id=row.root_id,
+        parent_id=row.parent_id,
+        depth=context["depth"],
+        path=tuple(context["path"]),
+        agent=row.agent,
+        parameters=context["parameters"],
+        caller=context["caller"],
+        priority=Priority(context["priority"]),
+        state=State(row.status),
+        created_at=row.created_at,
+        timeout_seconds=context["timeout_seconds"],
+        deadline_at=context["deadline_at"],
+        owner=row.owner,
+        started_at=row.started_at,
+        settled_at=row.settled_at,
+        key=row.key,
+        command=context.get("command"),
+        task=_task_of(context.get("task")),
+        accept=tuple(context.get("accept", ())),
+        limits=None if limits is None else Limits(**limits),
+        idle_seconds=context.get("idle_seconds"),
+        step_times=unpacked(row.step_times),
+        result=result_of(row.result),
+        tokens=row.tokens,
+        cost=row.cost,
+        attempt=row.attempt,
+        chunk_count=row.chunk_count,
+    )
+
+
+def tamed(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Columns SQLite refused to bind (a number beyond 64 bits, NaN, half a surrogate pair), brought to the nearest it can hold."""
+    return tuple([_tamed(value) for value in columns])
+
+
+def _tamed(value: Any) -> Any:
+    if value != value:
+        return 0.0  # SQLite would take it for NULL
+    if isinstance(value, int):
+        return max(-_INT64, min(_INT64, value))
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    return value

@@ -1,0 +1,216 @@
+"""`SqliteStore`: what is known about delegations, in one SQLite file that several processes may use at once.
+
+Three kinds of connection, so that nobody waits who need not: one that writes, a few that read (lent out, one user at a time),
+one for housekeeping. Here they are lent, guarded and their errors put into words; the statements are in `writing`, `reading`,
+`searching`, `handover` and `housekeeping`, the file itself in `database`.
+"""
+
+import os
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from remit.core.events import Event
+from remit.core.record import Applied, CancelRequest, HistoryQuery, Owner, Record, Write
+from remit.store import database, faults, handover, reading, searching
+from remit.store.database import Durability
+from remit.store.housekeeping import Housekeeper
+from remit.store.writing import Group, write_in_transaction
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+READERS_KEPT = 4
+
+
+class SqliteStore:
+    """The `Store` of an embedded engine. `durability`: what a delegation survives, the end of this process or of the power."""
+
+    def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
+        self.path = Path(path).absolute()
+        self.owner_id: str | None = None
+        """When set, outcomes are written only to delegations that are still this owner's."""
+        self._lock = Lock()
+        self._housekeeping_lock = Lock()
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._is_closed = False
+        self._stamp = 0
+        database.prepare(self.path)
+        with faults.speaking_of(self.path):
+            self._writer = database.connect_writer(self.path, durability)
+            self._identity = self._identity_now()
+            self._housekeeper = Housekeeper(self.path)
+
+    # ---- writes
+
+    def apply(self, writes: Sequence[Write]) -> Applied:
+        if not writes:
+            return Applied()
+        group = Group(writes, self.owner_id)
+        with self._lock:
+            try:
+                self._check_place()
+                while True:
+                    database.begin(self._writer)
+                    applied = write_in_transaction(self._writer, group, writes)
+                    if applied is not None:
+                        return applied
+            except sqlite3.Error as error:
+                raise faults.translated(error, self.path) from error
+
+    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+        if not writes:
+            return Applied()
+        if not self._lock.acquire(blocking=False):
+            return None
+        try:
+            self._check_place()
+            if not database.try_begin(self._writer):
+                return None
+            return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
+        except sqlite3.Error as error:
+            raise faults.translated(error, self.path) from error
+        finally:
+            self._lock.release()
+
+    def enrol(self, owner: Owner) -> None:
+        self._transact(handover.enrol, owner)
+
+    def dismiss(self, owner_id: str) -> None:
+        self._transact(handover.dismiss, owner_id)
+
+    def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
+        return self._transact(handover.take_over, session_ids, of, to)
+
+    def requeue(self, session_id: str, *, owner: str) -> None:
+        self._transact(handover.requeue, session_id, owner)
+
+    def request_cancel(self, request: CancelRequest) -> None:
+        self._transact(handover.request_cancel, request)
+
+    def take_cancels(self, owner_id: str) -> list[CancelRequest]:
+        if not self._ask(handover.has_cancels, owner_id):
+            return []
+        return self._transact(handover.take_cancels, owner_id)
+
+    # ---- questions
+
+    def get(self, session_id: str) -> Record | None:
+        return self._ask(reading.get, session_id)
+
+    def by_key(self, key: str) -> Record | None:
+        return self._ask(reading.by_key, key)
+
+    def tree(self, root_id: str) -> list[Record]:
+        return self._ask(reading.tree, root_id)
+
+    def children(self, session_id: str) -> list[Record]:
+        return self._ask(reading.children, session_id)
+
+    def live(self) -> list[Record]:
+        return self._ask(reading.live)
+
+    def history(self, query: HistoryQuery) -> list[Record]:
+        return self._ask(searching.history, query)
+
+    def count(self, state: str | None = None) -> int:
+        return self._ask(searching.count, state)
+
+    def events(self, session_id: str, after: int = 0) -> list[Event]:
+        return self._ask(reading.events, session_id, after)
+
+    def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
+        return self._ask(reading.last_sign, session_ids)
+
+    def checkpoint(self, session_id: str) -> Any:
+        return self._ask(reading.checkpoint, session_id)
+
+    def durations(self, agent: str) -> list[float]:
+        return self._ask(searching.durations, agent, searching.DURATIONS_KEPT)
+
+    def owners(self) -> list[Owner]:
+        return self._ask(handover.owners)
+
+    def change_stamp(self) -> int:
+        """Asked of the writing connection, whose own commits do not count; while that one is at work, the last answer stands."""
+        if self._lock.acquire(blocking=False):
+            try:
+                (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                raise faults.translated(error, self.path) from error
+            finally:
+                self._lock.release()
+        return self._stamp
+
+    # ---- housekeeping
+
+    def prune(self, *, settled_before: float) -> int:
+        with self._housekeeping_lock, faults.speaking_of(self.path):
+            return self._housekeeper.prune(settled_before)
+
+    def optimize(self) -> None:
+        with self._housekeeping_lock, faults.speaking_of(self.path):
+            self._housekeeper.move_log()
+
+    def close(self) -> None:
+        """What is left in the write-ahead log moves into the file when the last process closes it."""
+        with self._lock, self._housekeeping_lock, faults.speaking_of(self.path):
+            self._is_closed = True
+            while self._readers:
+                self._readers.pop().close()
+            self._housekeeper.close()
+            self._writer.close()
+
+    # ---- lending connections
+
+    def _transact(
+        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
+    ) -> Found:
+        with self._lock, faults.speaking_of(self.path):
+            self._check_place()
+            database.begin(self._writer)
+            try:
+                found = function(self._writer, *given, **named)
+                self._writer.execute("COMMIT")
+            except BaseException:
+                database.roll_back(self._writer)
+                raise
+            return found
+
+    def _ask(
+        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
+    ) -> Found:
+        try:
+            connection = self._reader()
+            found = function(connection, *given, **named)
+        except sqlite3.Error as error:
+            raise faults.translated(error, self.path) from error
+        if len(self._readers) < READERS_KEPT and not self._is_closed:
+            self._readers.append(connection)
+        else:
+            connection.close()
+        return found
+
+    def _reader(self) -> sqlite3.Connection:
+        if self._is_closed:
+            raise faults.unavailable(f"The store at {self.path} is closed.", "Open it again.")
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return database.connect_reader(self.path)
+
+    def _identity_now(self) -> tuple[int, int]:
+        found = os.stat(self.path)
+        return found.st_dev, found.st_ino
+
+    def _check_place(self) -> None:
+        """What is written into a deleted file is lost without an error: one system call a group keeps us from it."""
+        try:
+            stands = self._identity_now() == self._identity
+        except OSError:
+            stands = False
+        if not stands and not self._is_closed:
+            raise faults.replaced(self.path)
