@@ -1,0 +1,205 @@
+"""The ledger's file: read, changed and replaced as a whole, under a lock, by any number of processes (S4.7).
+
+Created when missing. What cannot be read as a ledger is set aside, never overwritten; its sound entries are carried over.
+At most 1,000 entries stand in it: those not seen for longest move to `errors.archive.jsonl` beside it.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from remit.core.clock import SYSTEM_CLOCK, Clock, iso
+from remit.core.errors import Misused, Unavailable
+from remit.ledger.entry import FIX_STATUSES, RELATED_LIMIT, Entry, entry_from, first_entry
+from remit.ledger.tally import Noted, Tallies, Tally
+from remit.system.files import append_line, atomic_write, file_lock, set_aside
+
+SCHEMA_VERSION = "1.0.0"
+ENTRIES_LIMIT = 1_000
+LOCK_SECONDS = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Contents:
+    entries: tuple[Entry, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields beside `errors` that we do not know."""
+    damage: str = ""
+    """Why the file cannot be taken as it is; empty when it can."""
+
+
+class ErrorLedger:
+    def __init__(self, path: Path, clock: Clock = SYSTEM_CLOCK, *, limit: int = ENTRIES_LIMIT) -> None:
+        self.path = path
+        self.archive_path = path.with_name(f"{path.stem}.archive.jsonl")
+        self.set_aside_path: Path | None = None
+        """Where a damaged file was put, if this ledger met one."""
+        self._lock_path = path.with_name(f"{path.name}.lock")
+        self._clock = clock
+        self._limit = limit
+
+    def note(self, errors: Sequence[Noted]) -> None:
+        """Enter the errors, on disk when this returns. An event loop uses `LedgerWriter` instead."""
+        tallies = Tallies()
+        for noted in errors:
+            tallies.add(noted, self._clock.wall())
+        self.enter(tallies)
+
+    def enter(self, tallies: Tallies) -> None:
+        if tallies:
+            self._change(lambda entries: _merged(entries, tallies.by_key))
+
+    def entries(
+        self,
+        type: str | None = None,
+        *,
+        code: str | None = None,
+        agent: str | None = None,
+        severity: str | None = None,
+        fix_status: str | None = None,
+    ) -> list[Entry]:
+        """Those that fit, the last seen first."""
+        contents = self._read()
+        if contents.damage:
+            contents = self._change(lambda entries: entries)
+        asked = {"type": type, "code": code, "severity": severity, "fix_status": fix_status}
+        fitting = [
+            entry
+            for entry in contents.entries
+            if all(value is None or getattr(entry, name) == value for name, value in asked.items())
+            and (agent is None or entry.context.get("agent") == agent)
+        ]
+        return sorted(fitting, key=lambda entry: entry.last_seen, reverse=True)
+
+    def set_fix(
+        self, entry_id: str, *, status: str | None = None, plan_ref: str | None = None, task_ref: str | int | None = None
+    ) -> Entry:
+        """Say what is being done about an entry; what is not given stays."""
+        if status is not None and status not in FIX_STATUSES:
+            raise Misused(f"Unknown fix status {status!r}.", advice=f"Use one of {', '.join(FIX_STATUSES)}.")
+        given = {"fix_status": status, "fix_plan_ref": plan_ref, "fix_task_ref": task_ref}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+
+        def fixed(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+            _demand(entry_id, entries)
+            return tuple(replace(e, **changes) if e.id == entry_id else e for e in entries)
+
+        return next(e for e in self._change(fixed).entries if e.id == entry_id)
+
+    def _change(self, change: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> _Contents:
+        """Read, change, replace: one process at a time."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unreadable(self.path.parent, error) from error
+        with file_lock(self._lock_path, timeout=LOCK_SECONDS):
+            before = self._read()
+            entries = change(before.entries)
+            kept, archived = _newest(entries, self._limit)
+            if archived:  # before they leave the file: a crash in between keeps them twice, never loses them
+                append_line(self.archive_path, b"".join(to_json(e.to_dict()) + b"\n" for e in archived))
+            if before.damage:
+                self._set_aside(before.damage)
+            after = _Contents(entries=kept, extra=before.extra)
+            if kept != before.entries or before.damage or not self.path.exists():
+                atomic_write(self.path, _serialised(after, self._clock.wall()))
+            return _Contents(entries=entries, extra=before.extra)
+
+    def _read(self) -> _Contents:
+        try:
+            return _parsed(self.path.read_bytes())
+        except FileNotFoundError:
+            return _Contents()
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+
+    def _set_aside(self, damage: str) -> None:
+        self.set_aside_path = set_aside(self.path, at=self._clock.wall())
+        logger.warning("%s was damaged (%s): it is kept as %s and a new one begun.", self.path, damage, self.set_aside_path.name)
+
+
+def _parsed(data: bytes) -> _Contents:
+    try:
+        document = from_json(data)
+    except ValueError as error:
+        return _Contents(damage=f"no JSON: {error}")
+    if not isinstance(document, dict) or not isinstance(document.get("errors"), list):
+        return _Contents(damage="no object with a list `errors`")
+    found = [entry_from(value) for value in document["errors"]]
+    sound = tuple(entry for entry in found if entry is not None)
+    extra = {k: v for k, v in document.items() if k not in ("errors", "_schema_version", "_last_updated")}
+    broken = len(found) - len(sound)
+    return _Contents(entries=sound, extra=extra, damage=f"{broken} entries cannot be read" if broken else "")
+
+
+def _serialised(contents: _Contents, now: float) -> bytes:
+    document = {
+        "_schema_version": SCHEMA_VERSION,
+        "_last_updated": iso(now),
+        "errors": [entry.to_dict() for entry in contents.entries],
+        **contents.extra,
+    }
+    return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
+
+
+def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Entry, ...]:
+    merged = list(entries)
+    # Entries others wrote may be similar to one another: each stays, and the last of them is the one seen again.
+    places = {entry.key: place for place, entry in enumerate(merged)}
+    for key, tally in tallies.items():
+        if key in places:
+            merged[places[key]] = merged[places[key]].again(tally)
+        else:
+            places[key] = len(merged)
+            merged.append(first_entry(tally))
+    _relate(merged, {places[key]: tally for key, tally in tallies.items()})
+    return tuple(merged)
+
+
+def _relate(entries: list[Entry], seen: Mapping[int, Tally]) -> None:
+    """Entries seen in one tree, or of one agent with one code, get to know one another: the newest of them, both ways."""
+    groups: dict[tuple[str, ...], dict[int, None]] = {}
+    for place, entry in enumerate(entries):
+        for group in _groups_of(entry, seen.get(place)):
+            groups.setdefault(group, {})[place] = None
+    for place, tally in seen.items():
+        others = [other for group in _groups_of(entries[place], tally) for other in list(groups[group])[-RELATED_LIMIT:]]
+        entries[place] = entries[place].related_to(entries[other].id for other in others)
+        for other in others:
+            entries[other] = entries[other].related_to([entries[place].id])
+
+
+def _groups_of(entry: Entry, tally: Tally | None) -> list[tuple[str, ...]]:
+    root_id = entry.context.get("root_id")
+    roots = {**(tally.roots if tally else {}), **({str(root_id): None} if root_id else {})}
+    return [("origin", entry.origin, entry.code), *(("root", root) for root in roots)]
+
+
+def _newest(entries: tuple[Entry, ...], limit: int) -> tuple[tuple[Entry, ...], tuple[Entry, ...]]:
+    """Those that stay, in their order, and those that have not been seen for longest."""
+    if len(entries) <= limit:
+        return entries, ()
+    by_age = sorted(entries, key=lambda entry: entry.last_seen)
+    leaving = {id(entry) for entry in by_age[: len(entries) - limit]}
+    return tuple(e for e in entries if id(e) not in leaving), tuple(e for e in entries if id(e) in leaving)
+
+
+def _demand(entry_id: str, entries: Iterable[Entry]) -> None:
+    ids = [entry.id for entry in entries]
+    if entry_id not in ids:
+        close = get_close_matches(entry_id, ids, n=1)
+        raise Misused(
+            f"No entry {entry_id!r} in the error ledger.",
+            advice=f"Did you mean {close[0]}?" if close else "See `remit ledger`.",
+        )
+
+
+def _unreadable(path: Path, error: OSError) -> Unavailable:
+    return Unavailable(f"Cannot read {path}: {error.strerror or error}.", code="STORE_UNAVAILABLE", advice="Check its permissions.")

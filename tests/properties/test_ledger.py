@@ -1,0 +1,85 @@
+"""When two errors are the same one, for any text (S4.7)."""
+
+import string
+import uuid
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.core.errors import ErrorInfo
+from remit.ledger import ErrorLedger, Noted, normalised
+
+names = st.text(string.ascii_letters + string.digits + "_-", min_size=1, max_size=8)
+numbers = st.one_of(
+    st.integers(-(10**9), 10**9).map(str),
+    st.floats(-1e6, 1e6, allow_nan=False).map(repr),
+    st.integers(1000, 10**9).map("{:,}".format),
+)
+ids = st.one_of(
+    st.tuples(st.integers(10**9, 2 * 10**9), st.text(string.ascii_lowercase + string.digits, min_size=6, max_size=6)).map(
+        lambda parts: f"sess_{parts[0]}_{parts[1]}"
+    ),
+    st.uuids().map(str),
+    st.uuids().map(lambda value: value.hex),
+    st.integers(0, 2**48).map(hex),
+)
+paths = st.one_of(
+    st.lists(names, min_size=2, max_size=4).map("/".join),
+    st.lists(names, min_size=1, max_size=4).map(lambda parts: "/" + "/".join(parts)),
+    st.lists(names, min_size=1, max_size=4).map(lambda parts: "./" + "/".join(parts) + ".md"),
+    names.map(lambda name: f"{name}.py"),
+)
+quoted = st.text(st.characters(exclude_characters="\"\n'", exclude_categories=["Cs"]), max_size=12).flatmap(
+    lambda text: st.sampled_from([f'"{text}"', f"'{text}'"])
+)
+words = st.sampled_from(["Task", "failed", "in", "after", "don't", "(see", "cannot", "open:", "agents'", "ended.", "it's"])
+
+PARTS = {"number": st.one_of(numbers, ids), "path": paths, "text": quoted}
+
+
+@st.composite
+def twins(draw: st.DrawFn) -> tuple[str, str]:
+    """Two messages that differ only in their numbers, ids, paths and quoted parts."""
+    left, right = [], []
+    for _ in range(draw(st.integers(1, 8))):
+        kind = draw(st.sampled_from(["word", *PARTS]))
+        if kind == "word":
+            word = draw(words)
+            left.append(word)
+            right.append(word)
+        else:
+            end = draw(st.sampled_from(["", ".", ",", ":", ")"]))
+            left.append(draw(PARTS[kind]) + end)
+            right.append(draw(PARTS[kind]) + end)
+    return " ".join(left), " ".join(right)
+
+
+@given(twins())
+def test_messages_that_differ_only_in_their_particulars_fall_together(messages: tuple[str, str]) -> None:
+    """S4.7"""
+    left, right = messages
+    assert normalised(left) == normalised(right)
+
+
+@given(st.one_of(st.text(max_size=60), st.text("a1 '\"/.`-x:<>_0\n", max_size=60), twins().map(lambda pair: "".join(pair))))
+def test_normalising_twice_changes_nothing(message: str) -> None:
+    """S4.7"""
+    assert normalised(normalised(message)) == normalised(message)
+
+
+@given(st.lists(st.sampled_from(["deadline", "cannot", "agent", "refused", "add", "bad", "face"]), min_size=1, max_size=6))
+def test_words_are_never_taken_for_particulars(spoken: list[str]) -> None:
+    assert normalised(" ".join(spoken)) == " ".join(spoken)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.text(max_size=40), min_size=1, max_size=6))
+def test_any_messages_can_be_entered_and_every_one_is_counted(messages: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        ledger = ErrorLedger(Path(folder) / "errors.json")
+        for message in messages:
+            error = ErrorInfo(type="execution", message=message, code=f"X{uuid.uuid4().hex}", recoverable=False, recommendation="")
+            ledger.note([Noted(error=error, agent="a")])
+        assert len(ledger.entries()) == len(messages)

@@ -1,0 +1,254 @@
+"""The error ledger's file (S4.7)."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.core.clock import Clock
+from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.ledger import Entry, ErrorLedger, Noted
+
+MOMENT = 1766743200.0  # 2025-12-26T10:00:00Z
+
+
+class Wall:
+    def __init__(self) -> None:
+        self.now = MOMENT
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def noted(message: str = "It broke.", *, type: str = "execution", code: str = "UNKNOWN_ERROR", **where: Any) -> Noted:
+    error = ErrorInfo(type=type, message=message, code=code, recoverable=True, recommendation="Try again.")
+    return Noted(error=error, **{"agent": "digest", **where})
+
+
+@pytest.fixture
+def wall() -> Wall:
+    return Wall()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, wall: Wall) -> ErrorLedger:
+    return ErrorLedger(tmp_path / ".remit" / "errors.json", Clock(wall=wall))
+
+
+def only(ledger: ErrorLedger) -> Entry:
+    [entry] = ledger.entries()
+    return entry
+
+
+def test_the_file_is_created_and_has_the_shape_of_the_specification(ledger: ErrorLedger) -> None:
+    """S4.7"""
+    ledger.note(
+        [
+            noted(
+                session_id="sess_1766743200_abc123",
+                root_id="sess_1766743200_abc123",
+                task_number=195,
+                path=("orchestrator", "digest"),
+                stack_trace="Traceback …",
+            )
+        ]
+    )
+    document = json.loads(ledger.path.read_text())
+    assert document["_schema_version"] == "1.0.0"
+    assert document["_last_updated"] == "2025-12-26T10:00:00.000Z"
+    [entry] = document["errors"]
+    assert list(entry) == [
+        "id", "timestamp", "type", "severity", "context", "message", "stack_trace", "fix_status", "fix_plan_ref", "fix_task_ref",
+        "recurrence_count", "first_seen", "last_seen", "related_errors",
+    ]  # fmt: skip
+    assert entry["timestamp"] == entry["first_seen"] == entry["last_seen"] == "2025-12-26T10:00:00.000Z"
+    assert entry["fix_status"] == "not_addressed"
+    assert entry["context"]["task_number"] == 195
+    assert entry["context"]["delegation_path"] == ["orchestrator", "digest"]
+
+
+def test_similar_errors_are_one_entry_seen_more_often(ledger: ErrorLedger, wall: Wall) -> None:
+    """S4.7"""
+    ledger.note([noted("Cannot read 'a.txt' in /tmp/x1 after 3 s (sess_1766743200_abc123)", session_id="first")])
+    wall.now += 60
+    ledger.note([noted('Cannot read "b" in ./docs/y.md after 0.5 s (sess_1766743299_zzzzzz)', session_id="second")])
+    entry = only(ledger)
+    assert entry.recurrence_count == 2
+    assert (entry.first_seen, entry.last_seen) == ("2025-12-26T10:00:00.000Z", "2025-12-26T10:01:00.000Z")
+    assert entry.context["session_id"] == "second"
+
+
+@pytest.mark.parametrize(
+    "different", [noted(type="validation"), noted(code="BUILD_ERROR"), noted(agent="other"), noted("Another thing broke.")]
+)
+def test_another_type_code_agent_or_message_is_another_entry(ledger: ErrorLedger, different: Noted) -> None:
+    """S4.7"""
+    ledger.note([noted(), different])
+    assert len(ledger.entries()) == 2
+
+
+def test_without_an_agent_the_command_counts(ledger: ErrorLedger) -> None:
+    ledger.note([noted(agent=None, command=c) for c in ("plan", "plan", "review")])
+    assert sorted(e.recurrence_count for e in ledger.entries()) == [1, 2]
+
+
+def test_severity_is_high_and_medium_for_timeouts(ledger: ErrorLedger) -> None:
+    """S4.7"""
+    ledger.note([noted(), noted(type="timeout", code="TIMEOUT")])
+    assert {e.type: e.severity for e in ledger.entries()} == {"execution": "high", "timeout": "medium"}
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        noted("On branch main\nnothing to commit, working tree clean", type="git", code="GIT_COMMIT_FAILED"),
+        noted("git commit failed: nothing added to commit but untracked files present"),
+        noted("Nothing to commit."),
+    ],
+)
+def test_nothing_to_commit_is_not_an_error(ledger: ErrorLedger, nothing: Noted) -> None:
+    """S4.7"""
+    ledger.note([nothing])
+    assert not ledger.path.exists()
+    assert ledger.entries() == []
+
+
+def test_an_error_that_only_mentions_it_is_one(ledger: ErrorLedger) -> None:
+    ledger.note([noted("The build failed, so there was nothing to commit.")])
+    assert only(ledger).recurrence_count == 1
+
+
+@pytest.mark.parametrize("damaged", [b"", b'{"errors": [{"id"', b"[]", b'{"errors": {}}', b"\xff\x00"])
+def test_a_damaged_file_is_set_aside_and_never_overwritten(ledger: ErrorLedger, damaged: bytes) -> None:
+    """S4.7"""
+    ledger.path.parent.mkdir()
+    ledger.path.write_bytes(damaged)
+    ledger.note([noted()])
+    assert only(ledger).message == "It broke."
+    assert ledger.set_aside_path is not None
+    assert ledger.set_aside_path.name == "errors.json.damaged-20251226T100000"
+    assert ledger.set_aside_path.read_bytes() == damaged
+
+
+def test_sound_entries_of_a_damaged_file_are_carried_over(ledger: ErrorLedger) -> None:
+    ledger.note([noted()])
+    document = json.loads(ledger.path.read_text())
+    document["errors"].append({"id": 7})
+    ledger.path.write_text(json.dumps(document))
+    assert only(ledger).message == "It broke."
+    assert ledger.set_aside_path is not None
+    assert '"id": 7' in ledger.set_aside_path.read_text()
+
+
+def test_fields_and_entries_of_other_programs_are_kept(ledger: ErrorLedger) -> None:
+    ledger.note([noted()])
+    document = json.loads(ledger.path.read_text())
+    foreign = {
+        "id": "error_001",
+        "timestamp": "2025-01-01T00:00:00Z",
+        "type": "git",
+        "message": "m",
+        "stack_trace": None,
+        "owner": "me",
+    }
+    document = {**document, "errors": [*document["errors"], foreign, {**foreign, "id": "error_002"}], "_note": "by hand"}
+    ledger.path.write_text(json.dumps(document))
+    ledger.note([noted("Something else.")])
+    after = json.loads(ledger.path.read_text())
+    assert after["_note"] == "by hand"
+    assert [e.get("owner") for e in after["errors"]] == [None, "me", "me", None]
+    assert ledger.set_aside_path is None
+
+
+def test_a_file_that_cannot_be_reached_is_reported_and_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "errors.json").mkdir()
+    with pytest.raises(Unavailable, match=r"Cannot read .*errors\.json"):
+        ErrorLedger(tmp_path / "errors.json").note([noted()])
+
+
+def test_entries_can_be_asked_for_by_what_they_are(ledger: ErrorLedger, wall: Wall) -> None:
+    ledger.note([noted("old", type="timeout", code="TIMEOUT", agent="a")])
+    wall.now += 1
+    ledger.note([noted("new", agent="b")])
+    assert [e.message for e in ledger.entries()] == ["new", "old"]
+    assert [e.message for e in ledger.entries("timeout")] == ["old"]
+    assert [e.message for e in ledger.entries(agent="b", severity="high", fix_status="not_addressed")] == ["new"]
+    assert ledger.entries(code="TIMEOUT", agent="b") == []
+
+
+def test_what_is_done_about_an_entry_is_kept_and_a_recurrence_opens_it_again(ledger: ErrorLedger) -> None:
+    ledger.note([noted()])
+    fixed = ledger.set_fix(only(ledger).id, status="resolved", plan_ref="specs/007_fix/plans/implementation-001.md", task_ref=7)
+    assert fixed == only(ledger)
+    ledger.note([noted()])
+    again = only(ledger)
+    assert (again.fix_status, again.fix_task_ref) == ("not_addressed", 7)
+    assert again.fix_plan_ref == "specs/007_fix/plans/implementation-001.md"
+
+
+def test_an_unknown_entry_or_status_is_refused_with_what_is_allowed(ledger: ErrorLedger) -> None:
+    ledger.note([noted()])
+    entry_id = only(ledger).id
+    with pytest.raises(Misused, match=f"Did you mean {entry_id}"):
+        ledger.set_fix(entry_id[:-1], status="resolved")
+    with pytest.raises(Misused, match="not_addressed, in_progress, resolved, wont_fix"):
+        ledger.set_fix(entry_id, status="done")
+
+
+def test_errors_of_one_tree_or_of_one_agent_with_one_code_are_related(ledger: ErrorLedger) -> None:
+    ledger.note([noted("child broke", agent="child", root_id="t1"), noted("parent broke", agent="parent", root_id="t1")])
+    ledger.note([noted("child broke too", agent="child", root_id="t2"), noted("alone", agent="alone", root_id="t3")])
+    by_message = {e.message: e for e in ledger.entries()}
+    names = {e.id: e.message for e in ledger.entries()}
+    related = {m: {names[i] for i in e.related_errors} for m, e in by_message.items()}
+    assert related == {
+        "child broke": {"parent broke", "child broke too"},
+        "parent broke": {"child broke"},
+        "child broke too": {"child broke"},
+        "alone": set(),
+    }
+
+
+def test_the_file_is_bounded_and_what_leaves_it_is_archived(tmp_path: Path, wall: Wall) -> None:
+    ledger = ErrorLedger(tmp_path / "errors.json", Clock(wall=wall), limit=3)
+    for name in "abcde":
+        ledger.note([noted(agent=name)])
+        wall.now += 1
+    ledger.note([noted(agent="c")])
+    assert [e.context["agent"] for e in ledger.entries()] == ["c", "e", "d"]
+    archived = [json.loads(line) for line in (tmp_path / "errors.archive.jsonl").read_text().splitlines()]
+    assert [e["context"]["agent"] for e in archived] == ["a", "b"]
+
+
+def test_long_texts_are_shortened_and_say_so(ledger: ErrorLedger) -> None:
+    ledger.note([noted("x" * 5_000, stack_trace="y" * 20_000), noted("half \ud800 a character", agent="\udfff")])
+    half, long = sorted(ledger.entries(), key=lambda entry: len(entry.message))
+    assert half.message == "half ? a character"
+    assert long.message.endswith(" … (3000 more characters)")
+    assert long.stack_trace.startswith("(12000 characters before) … y")
+
+
+PROCESS = """
+import sys
+from pathlib import Path
+from remit.core.errors import ErrorInfo
+from remit.ledger import ErrorLedger, Noted
+ledger = ErrorLedger(Path(sys.argv[1]))
+for turn in range(25):
+    for agent in ("shared", sys.argv[2]):
+        error = ErrorInfo(type="execution", message=f"Turn {turn} broke", code="X", recoverable=False, recommendation="")
+        ledger.note([Noted(error=error, agent=agent)])
+"""
+
+
+def test_several_processes_lose_no_error(tmp_path: Path) -> None:
+    """S4.7, and several processes may use one project at once."""
+    path = tmp_path / "errors.json"
+    processes = [subprocess.Popen([sys.executable, "-c", PROCESS, str(path), f"own-{n}"]) for n in "abcd"]
+    assert [p.wait(60) for p in processes] == [0] * 4
+    counts = {e.context["agent"]: e.recurrence_count for e in ErrorLedger(path).entries()}
+    assert counts == {"shared": 100, "own-a": 25, "own-b": 25, "own-c": 25, "own-d": 25}
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["errors.json", "errors.json.lock"]
