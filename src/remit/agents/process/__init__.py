@@ -1,0 +1,18 @@
+"""Agents in processes of their own: started by forking a warm interpreter, watched by a supervisor, killed whole.
+
+    Remit process                          zygote (clean interpreter, agents' modules loaded, one per Remit)
+      pool ── control socket ──────────────► forks, per delegation:
+        │                                      supervisor (adopts orphans, drains output, no agent code)
+        ├── orders and report ───────────────►   │
+        └── frames: job, ctx, answer ────────►   └── worker (own session, dies with its supervisor, runs the agent)
+
+Each process watches the one above it, so a kill -9 of any of them leaves nothing behind: the worker dies with its supervisor,
+orphans of a dead supervisor fall to the zygote, and supervisor and zygote end when the Remit process does.
+The parent's side is `pool` (with `nursery`, `running` and `desk`), the child's is `zygote`, `supervisor`, `worker` and `remote`.
+"""
+
+from remit.agents.process.errors import AgentRaised
+from remit.agents.process.pool import Job, ProcessPool
+from remit.agents.process.target import Target, target_of
+
+__all__ = ["AgentRaised", "Job", "ProcessPool", "Target", "target_of"]

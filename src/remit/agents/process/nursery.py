@@ -1,0 +1,210 @@
+"""The parent's side of the zygotes: starting them, giving them orders, replacing one that died or does not answer.
+
+The first zygote has no agent's module in it and serves at once. `preload` grows a second one from it that has imported the
+agents' modules; from the moment that one is ready it serves, and if it never is, the first goes on. Used by `pool` alone.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from remit.agents.process import frames
+from remit.agents.process.target import Target
+from remit.core.errors import Unavailable
+from remit.system.prctl import padded
+from remit.system.processes import MARK, is_alive, process_start
+
+_START = "import json,sys; sys.path[:]=json.loads(sys.argv.pop(1)); from remit.agents.process.zygote import main; main()"
+_START_LIMIT = 20.0
+_ORDER_LIMIT = 5.0
+_PRELOAD_LIMIT = 120.0
+_CLOSE_LIMIT = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class ZygoteGone(Exception):
+    """It died, or did not answer in time."""
+
+
+class Zygote:
+    """One zygote as seen from here: one order at a time, each answered."""
+
+    def __init__(self, control: socket.socket, pid: int, process: subprocess.Popen[bytes] | None) -> None:
+        self.pid = pid
+        self._control = control
+        self._started = process_start(pid)
+        self._process = process
+        self._order = asyncio.Lock()
+        self.is_gone = False
+
+    async def order(self, message: dict[str, Any], fds: Sequence[int] = (), *, limit: float = _ORDER_LIMIT) -> dict[str, Any]:
+        """Not to be cancelled in the middle: shield it, or the next order gets this one's answer."""
+        async with self._order:
+            if self.is_gone:
+                raise ZygoteGone
+            try:
+                socket.send_fds(self._control, [frames.pack(message)], list(fds))
+                return await self.hear(limit)
+            except OSError:
+                self.end()
+                raise ZygoteGone from None
+
+    async def hear(self, limit: float) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        unpacker = frames.Unpacker()
+        try:
+            async with asyncio.timeout(limit):
+                while data := await loop.sock_recv(self._control, 65536):
+                    messages = unpacker.feed(data)
+                    if messages:
+                        return messages[0]
+        except (TimeoutError, OSError, frames.Garbled):
+            pass
+        self.end()
+        raise ZygoteGone
+
+    def end(self) -> None:
+        """Workers it forked live on: each is watched by its own supervisor."""
+        self.is_gone = True
+        self._control.close()
+        if is_alive(self.pid, self._started):
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+        if self._process is not None:
+            self._process.poll()
+
+    async def close(self) -> None:
+        self.is_gone = True
+        self._control.close()  # the zygote ends by itself when it sees that
+        for _ in range(int(_CLOSE_LIMIT / 0.005)):
+            if self._process is not None:
+                self._process.poll()
+            if not is_alive(self.pid, self._started):
+                return
+            await asyncio.sleep(0.005)
+        self.end()
+        if self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=0.5)
+
+
+class Nursery:
+    def __init__(self, *, mark_prefix: str) -> None:
+        self._mark = f"{mark_prefix}zygote"
+        self._first: Zygote | None = None
+        self._grown: Zygote | None = None
+        self._starting = asyncio.Lock()
+
+    async def fork(self, *, mark: str, session_id: str, channel: int, link: int) -> int:
+        """A supervisor with a worker; the supervisor's pid. A zygote that fails is replaced once."""
+        order = {"op": "fork", "mark": mark, "session_id": session_id}
+        for _ in range(3):  # the grown one, the first one, a new one
+            zygote = await self._serving()
+            try:
+                answer = await zygote.order(order, [channel, link])
+            except ZygoteGone:
+                continue
+            if "pid" in answer:
+                return int(answer["pid"])
+            raise Unavailable(f"No process could be started: {answer.get('error')}.", advice="Free processes or memory, try again.")
+        raise Unavailable("No process could be started: the zygote dies each time.", advice="Try again; see the log.")
+
+    async def sweep(self) -> None:
+        """Kill what fell to the zygotes because its supervisor was killed."""
+        for zygote in (self._grown, self._first):
+            if zygote is not None and not zygote.is_gone:
+                with contextlib.suppress(ZygoteGone):
+                    await zygote.order({"op": "sweep"})
+
+    async def preload(self, targets: Sequence[Target]) -> dict[str, str]:
+        """Grow a zygote that has imported the targets' modules; what could not be imported, and why."""
+        async with self._starting:
+            first = await self._living_first()
+        ours, theirs = socket.socketpair()
+        try:
+            ours.setblocking(False)
+            answer = await asyncio.shield(first.order({"op": "grow", "mark": self._mark}, [theirs.fileno()]))
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        if "pid" not in answer:
+            ours.close()
+            return {}
+        grown = Zygote(ours, int(answer["pid"]), None)
+        try:
+            plan = {"sys_path": sys.path, "targets": [target.to_wire() for target in targets]}
+            await asyncio.get_running_loop().sock_sendall(ours, frames.pack(plan))
+            ready = await grown.hear(_PRELOAD_LIMIT)
+        except BaseException:
+            grown.end()
+            raise
+        before, self._grown = self._grown, grown
+        if before is not None:
+            await before.close()
+        failures: dict[str, str] = ready.get("failures", {})
+        for name, why in failures.items():
+            log.warning("The agent %s could not be loaded ahead: %s", name, why)
+        return failures
+
+    async def close(self) -> None:
+        for zygote in (self._grown, self._first):
+            if zygote is not None:
+                await zygote.close()
+        self._grown = self._first = None
+
+    async def _serving(self) -> Zygote:
+        grown = self._grown
+        if grown is not None and not grown.is_gone:
+            return grown
+        async with self._starting:
+            return await self._living_first()
+
+    async def _living_first(self) -> Zygote:
+        if self._first is None or self._first.is_gone:
+            self._first = await self._start()
+        return self._first
+
+    async def _start(self) -> Zygote:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        process = _spawn(theirs, self._mark)
+        zygote = Zygote(ours, process.pid, process)
+        assert process.stderr is not None
+        try:
+            await zygote.hear(_START_LIMIT)
+        except ZygoteGone:
+            words = process.stderr.read().decode(errors="replace").strip()
+            raise Unavailable(
+                f"The process that starts agents did not start: {words[-500:] or 'it said nothing'}",
+                advice="Check that this Python can import remit outside of this program.",
+            ) from None
+        except BaseException:
+            zygote.end()
+            raise
+        finally:
+            process.stderr.close()
+        return zygote
+
+
+def _spawn(control: socket.socket, mark: str) -> subprocess.Popen[bytes]:
+    with control:
+        return subprocess.Popen(
+            [sys.executable, "-c", _START, json.dumps(sys.path), str(control.fileno()), str(os.getpid())],
+            env={**os.environ, MARK: padded(mark)},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=[control.fileno()],
+            start_new_session=True,
+        )

@@ -1,0 +1,166 @@
+"""The pool: runs agents in processes of their own, one per delegation, for one Remit. The door of this package.
+
+`run` gives the worker's raw answer or raises how it failed; when it is cancelled it lets the cancellation go on only after the
+worker and everything it started are dead. Deadlines are the caller's: the pool knows none.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from remit.agents.process.child import Child
+from remit.agents.process.nursery import Nursery, ZygoteGone
+from remit.agents.process.service import Service
+from remit.agents.process.target import Target
+from remit.agents.process.wire import delegation_to_wire, repair_to_wire
+from remit.core.errors import Misused, Unavailable
+from remit.flow.context import Context
+from remit.system.processes import kill_tree_async
+
+TERM_GRACE_SECONDS = 0.25
+_GONE_LIMIT = 0.35
+"""For a supervisor to kill all and report; usually a few milliseconds."""
+_LEAVE_LIMIT = 1.0
+"""For a worker that has answered to end by itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What a worker is to run."""
+
+    target: Target
+    parameters: Mapping[str, Any]
+
+
+def marker(project: str, owner_id: str, session_id: str = "") -> str:
+    """The mark of one delegation's processes; without a session, what the marks of all of an owner begin with."""
+    return f"{project}:{owner_id}:{session_id}"
+
+
+class ProcessPool:
+    def __init__(self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS) -> None:
+        self._project = project
+        self._owner_id = owner_id
+        self._term_grace = term_grace
+        self._nursery = Nursery(mark_prefix=marker(project, owner_id))
+        self._warming: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._children: set[Child] = set()
+        self._is_closed = False
+
+    def warm_up(self, targets: Sequence[Target]) -> None:
+        """Load the targets' modules ahead, in the background. Nothing waits for it."""
+        self._warming = asyncio.create_task(self._warm_up(targets))
+
+    async def wait_warm(self) -> None:
+        if self._warming is not None:
+            await asyncio.shield(self._warming)
+
+    async def run(self, job: Job, ctx: Context) -> Any:
+        if self._is_closed:
+            raise Misused("The process pool is closed.", advice="Open a new Remit.")
+        mark = marker(self._project, self._owner_id, ctx.session_id)
+        child = Child(Service(ctx))
+        self._children.add(child)
+        told: asyncio.Task[None] | None = None
+        start = self._own(self._start(child, mark, job, ctx))
+        try:
+            await asyncio.shield(start)
+            told = self._own(_tell_hand_in(child, ctx))
+            await child.wait_spoken()
+            await child.wait_gone(_LEAVE_LIMIT)
+            await child.wait_all_read(_LEAVE_LIMIT)
+        finally:
+            if told is not None:
+                told.cancel()
+            # Owned by the pool: a second cancellation ends our waiting, never the killing.
+            await asyncio.shield(self._own(self._end(child, mark, start)))
+        return child.outcome()
+
+    async def close(self) -> None:
+        """End everything; nothing of ours is left when this returns."""
+        self._is_closed = True
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait([self._warming])
+        for child in self._children:
+            child.order_stop(0.0)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+        await self._nursery.close()
+
+    def _own(self, coroutine: Any) -> "asyncio.Task[Any]":
+        task: asyncio.Task[Any] = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._disown)
+        return task
+
+    def _disown(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever awaits it gets it; when nobody does any more, it has no one to tell
+
+    async def _warm_up(self, targets: Sequence[Target]) -> None:
+        # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
+        with contextlib.suppress(Unavailable, ZygoteGone):
+            await self._nursery.preload(targets)
+
+    async def _start(self, child: Child, mark: str, job: Job, ctx: Context) -> None:
+        try:
+            sockets = [*socket.socketpair(), *socket.socketpair()]
+        except OSError as error:
+            raise Unavailable(f"No process could be started: {error}.", advice="Raise the limit of open files.") from None
+        channel, channel_end, link, link_end = sockets
+        try:
+            await child.connect(channel, link)
+            child.send(_job_frame(job, ctx))
+            child.pid = await self._nursery.fork(
+                mark=mark, session_id=ctx.session_id, channel=channel_end.fileno(), link=link_end.fileno()
+            )
+        finally:
+            channel_end.close()
+            link_end.close()
+
+    async def _end(self, child: Child, mark: str, start: "asyncio.Task[Any]") -> None:
+        """Everything of this worker is dead, and every descriptor of it closed, when this returns."""
+        await asyncio.wait([start])
+        try:
+            if child.pid is not None and not await child.wait_gone(0.0):
+                child.order_stop(self._term_grace)
+                if not await child.wait_gone(self._term_grace + _GONE_LIMIT):
+                    await self._kill_without_supervisor(child, mark)
+        finally:
+            await child.close(limit=0.1)
+            self._children.discard(child)
+
+    async def _kill_without_supervisor(self, child: Child, mark: str) -> None:
+        """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""
+        await kill_tree_async(child.pid, marker=mark, term_grace=0.0, limit=1.0)
+        await self._nursery.sweep()
+
+
+async def _tell_hand_in(child: Child, ctx: Context) -> None:
+    """The soft deadline (S2.4)."""
+    await ctx.wait_hand_in()
+    child.send({"k": "hand_in"})
+
+
+def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
+    desk = ctx._desk  # carrying a context over a pipe needs what stands behind it, in this one place
+    return {
+        "target": job.target.to_wire(),
+        "parameters": job.parameters,
+        "sys_path": sys.path,
+        "folder": os.getcwd(),
+        "facts": {
+            "delegation": delegation_to_wire(desk.delegation),
+            "root": str(desk.root),
+            "repair": repair_to_wire(desk.repair),
+            "saved": desk.saved,
+        },
+    }

@@ -1,0 +1,170 @@
+"""The supervisor: the process between the zygote and one worker. It runs no agent code, so nothing can make it misbehave.
+
+It adopts whatever the worker's tree orphans, drains the worker's output, and reports how the worker ended, after all of the
+tree is dead. When it is told to stop, or the Remit process is gone, it kills everything below it. "All is dead" is no guess:
+a process that adopts orphans and has no child left has no descendant left.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import time
+from dataclasses import dataclass
+
+from remit.agents.process.frames import pack
+from remit.system.processes import descendants, look, send_signal
+
+TAIL_BYTES = 64 * 1024
+_READ = 256 * 1024
+_KILL_PAUSE = 0.002
+_KILL_LIMIT = 30.0
+STOP = b"T"
+"""The order to stop; then the grace in milliseconds and a newline."""
+
+
+def child_alarm() -> tuple[int, int]:
+    """A pipe that becomes readable whenever a child ends: (read end, write end)."""
+    read_end, write_end = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    return read_end, write_end
+
+
+@dataclass(slots=True)
+class Output:
+    """One stream of the worker: its end is kept, the rest counted, so that 100 MB of it cost nothing."""
+
+    fd: int
+    tail: bytearray
+    count: int = 0
+
+    def drain(self) -> bool:
+        """Take what there is; False at its end."""
+        try:
+            data = os.read(self.fd, _READ)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.count += len(data)
+        self.tail += data
+        del self.tail[:-TAIL_BYTES]
+        return bool(data)
+
+
+class Supervisor:
+    """Runs until the worker and everything it left behind are dead."""
+
+    def __init__(self, *, link: socket.socket, worker: int, owner: int | None, alarm: int, stdout: int, stderr: int) -> None:
+        self._link = link
+        self._worker = worker
+        self._owner = owner
+        self._alarm = alarm
+        self._outputs = {stdout: Output(stdout, bytearray()), stderr: Output(stderr, bytearray())}
+        self._stdout, self._stderr = self._outputs[stdout], self._outputs[stderr]
+        self._exit: int | None = None
+        self._orders = bytearray()
+
+    def run(self) -> None:
+        """Watch, kill, report."""
+        grace = self._watch()
+        if self._exit is None and grace > 0:
+            self._ask_to_end(grace)
+        self._kill_all()
+        for output in self._outputs.values():
+            while output.drain() and select.select([output.fd], [], [], 0)[0]:
+                pass
+        report = {
+            "exit": self._exit,
+            "stdout_bytes": self._stdout.count,
+            "stderr_bytes": self._stderr.count,
+            "stderr_tail": bytes(self._stderr.tail).decode(errors="replace"),
+        }
+        with contextlib.suppress(OSError):  # nobody may be left to hear it
+            self._link.setblocking(True)
+            self._link.sendall(pack(report))
+
+    def _watch(self) -> float:
+        """Until the worker has ended, or must: the grace it is given."""
+        poller = select.poll()
+        for fd in (self._link.fileno(), self._alarm, *self._outputs):
+            poller.register(fd, select.POLLIN)
+        if self._owner is not None:
+            poller.register(self._owner, select.POLLIN)
+        while self._exit is None:
+            for fd, _ in poller.poll():
+                if fd == self._owner:
+                    return 0.0
+                if fd == self._link.fileno():
+                    grace = self._take_order()
+                    if grace is not None:
+                        return grace
+                elif fd == self._alarm:
+                    self._reap()
+                elif not self._outputs[fd].drain():
+                    poller.unregister(fd)
+        return 0.0
+
+    def _take_order(self) -> float | None:
+        try:
+            data = self._link.recv(64)
+        except BlockingIOError:
+            return None
+        except OSError:
+            return 0.0
+        if not data:
+            return 0.0  # the Remit process has closed its end or is dead
+        self._orders += data
+        if not self._orders.endswith(b"\n"):
+            return None
+        with contextlib.suppress(ValueError):
+            return int(self._orders.strip().removeprefix(STOP)) / 1000
+        return 0.0
+
+    def _ask_to_end(self, grace: float) -> None:
+        """SIGTERM to all; then until the worker has ended or the grace is over. Output is drained meanwhile."""
+        self._signal_below(signal.SIGTERM)
+        end = time.monotonic() + grace
+        watched = [self._alarm, *self._outputs]
+        while self._exit is None and (left := end - time.monotonic()) > 0:
+            ready, _, _ = select.select(watched, [], [], left)
+            for fd in ready:
+                if fd == self._alarm:
+                    self._reap()
+                elif not self._outputs[fd].drain():
+                    watched.remove(fd)
+
+    def _kill_all(self) -> None:
+        end = time.monotonic() + _KILL_LIMIT
+        while time.monotonic() < end:
+            if self._exit is None:
+                # The whole group at once, before the worker is reaped and while its number is surely its own:
+                # members that fork as fast as they can are caught in the act.
+                with contextlib.suppress(OSError):
+                    os.killpg(self._worker, signal.SIGKILL)
+            self._signal_below(signal.SIGKILL)
+            if not self._reap():
+                return
+            select.select([self._alarm], [], [], _KILL_PAUSE)
+
+    def _signal_below(self, number: int) -> None:
+        for pid in descendants(os.getpid()):
+            process = look(pid)
+            if process is not None and not process.is_zombie:
+                send_signal(process, number)
+
+    def _reap(self) -> bool:
+        """Bury all dead children; False when there is no child left, dead or alive."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._alarm, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._worker:
+                self._exit = os.waitstatus_to_exitcode(status)

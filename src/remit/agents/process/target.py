@@ -1,0 +1,123 @@
+"""Targets: how a fresh process finds the function an agent is. `target_of` names it here, `Target.load` finds it there.
+
+A function is found by where it is written down: a module, a file that is no module (`.remit/agents/*.py`), or the script that was
+started. What is written nowhere (a lambda, a closure, a function typed at a prompt) cannot be found, and is refused with advice.
+"""
+
+import importlib
+import importlib.util
+import runpy
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from importlib.machinery import PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from remit.core.errors import Misused
+
+_ADVICE = "Define it at the top level of a module, or put it in .remit/agents/NAME.py."
+
+
+class Place(StrEnum):
+    MODULE = "module"
+    """Importable by name."""
+    FILE = "file"
+    """A file outside of every package, loaded under the module name given."""
+    MAIN_FILE = "main_file"
+    """The script that was started: `python script.py`."""
+    MAIN_MODULE = "main_module"
+    """The module that was started: `python -m module`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    place: Place
+    module: str
+    file: str = ""
+    qualname: str
+
+    def __str__(self) -> str:
+        return f"{self.file or self.module}:{self.qualname}"
+
+    def to_wire(self) -> dict[str, str]:
+        return asdict(self)
+
+    @classmethod
+    def from_wire(cls, wire: dict[str, str]) -> "Target":
+        return cls(place=Place(wire["place"]), module=wire["module"], file=wire["file"], qualname=wire["qualname"])
+
+    def load_module(self) -> ModuleType:
+        match self.place:
+            case Place.MODULE:
+                return importlib.import_module(self.module)
+            case Place.FILE:
+                return sys.modules.get(self.module) or _load_file(self.module, self.file)
+            case _:
+                return _load_main(self)
+
+    def load(self) -> Any:
+        """The object of that name: the function, or the agent that was made of it."""
+        found: Any = self.load_module()
+        for name in self.qualname.split("."):
+            found = getattr(found, name)
+        return found
+
+
+def target_of(function: Callable[..., Any]) -> Target:
+    """Where `function` is written down."""
+    qualname = getattr(function, "__qualname__", "")
+    if not qualname or "<" in qualname:
+        what = "A lambda" if "<lambda>" in qualname else "A function inside a function"
+        raise Misused(f"{what} ({qualname or function!r}) cannot run in a process of its own.", advice=_ADVICE)
+    module = sys.modules.get(function.__module__)
+    if function.__module__ == "__main__":
+        return _target_in_main(qualname)
+    file = getattr(module, "__file__", None)
+    if PathFinder.find_spec(function.__module__.partition(".")[0]) is not None:
+        return Target(place=Place.MODULE, module=function.__module__, qualname=qualname)
+    if file is None:
+        raise Misused(f"{qualname} of {function.__module__} cannot be found from another process.", advice=_ADVICE)
+    return Target(place=Place.FILE, module=function.__module__, file=str(Path(file).resolve()), qualname=qualname)
+
+
+def _target_in_main(qualname: str) -> Target:
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return Target(place=Place.MAIN_MODULE, module=spec.name, qualname=qualname)
+    file = getattr(main, "__file__", None)
+    if file is None or not Path(file).is_file():
+        raise Misused(f"{qualname} was typed at a prompt: it cannot run in a process of its own.", advice=_ADVICE)
+    return Target(place=Place.MAIN_FILE, module="__main__", file=str(Path(file).resolve()), qualname=qualname)
+
+
+def _load_file(module_name: str, file: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # before it runs: what it defines looks its module up there
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[module_name]
+        raise
+    return module
+
+
+def _load_main(target: Target) -> ModuleType:
+    """As multiprocessing does: run under another name, so that `if __name__ == "__main__"` does not hold."""
+    known = sys.modules.get("__mp_main__")
+    if known is not None:
+        return known
+    module = ModuleType("__mp_main__")
+    if target.place is Place.MAIN_MODULE:
+        content = runpy.run_module(target.module, run_name="__mp_main__", alter_sys=True)
+    else:
+        content = runpy.run_path(target.file, run_name="__mp_main__")
+    module.__dict__.update(content)
+    sys.modules["__main__"] = sys.modules["__mp_main__"] = module
+    return module

@@ -1,0 +1,308 @@
+"""Processes as the kernel knows them: who one is, what descends from it, which carry our mark, and the killing of all of them.
+
+A pid alone names nobody, because pids are used again: a process is known by pid *and* start time. Knows no delegation and no
+agent. Used by `agents.process` to stop agents and by recovery to reap what a dead run left behind.
+
+Where there is no /proc (macOS) trees cannot be seen: `kill_tree` then signals the process group, and that is all it can do.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Generator, Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+MARK = "REMIT_MARK"
+"""Name of the environment variable by which processes of ours are found when they have left their session and their parents."""
+
+KILL_LIMIT_SECONDS = 5.0
+_PROC = Path("/proc")
+_SCAN_STRIDE = 40
+"""Processes looked at between two pauses: under 2 ms."""
+_BETWEEN_SCANS = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Process:
+    """A process at the moment it was looked at."""
+
+    pid: int
+    parent: int
+    group: int
+    started: str
+    is_zombie: bool
+
+
+@cache
+def has_proc() -> bool:
+    return (_PROC / "self" / "stat").exists()
+
+
+@cache
+def _boot() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "boot"
+
+
+def look(pid: int) -> Process | None:
+    """The process `pid` as it is now, or None."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            text = file.read(2048)
+    except OSError:
+        return None
+    # The name stands in parentheses and may itself hold spaces and parentheses: everything after the last one is numbers.
+    fields = text[text.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    state = fields[0]
+    return Process(
+        pid=pid,
+        parent=int(fields[1]),
+        group=int(fields[2]),
+        started=f"{_boot()}:{int(fields[19])}",
+        is_zombie=state in (b"Z", b"X", b"x"),
+    )
+
+
+def process_start(pid: int) -> str | None:
+    """When it started, as the kernel counts, with the boot that count belongs to; None: no such process, or no /proc."""
+    found = look(pid)
+    return found.started if found else None
+
+
+def pid_space() -> str:
+    """The pid namespace we live in: a pid from another one says nothing here."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return "host"
+
+
+def is_alive(pid: int, started: str | None) -> bool:
+    """Whether the process that began then still runs. A zombie does not."""
+    if has_proc():
+        found = look(pid)
+        return found is not None and not found.is_zombie and (started is None or found.started == started)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def all_pids() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def children(pid: int) -> list[int] | None:
+    """Direct children, by the kernel's own list; None where it keeps none."""
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb", buffering=0) as file:
+                found += map(int, file.read().split())
+    except FileNotFoundError:
+        return found if not os.path.exists(f"/proc/{pid}") or _keeps_children() else None
+    except OSError:  # the process ended while it was read
+        return found
+    return found
+
+
+@cache
+def _keeps_children() -> bool:
+    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+
+def descendants(pid: int) -> list[int]:
+    """Everything below `pid`, itself excluded. What was re-parented is below its new parent."""
+    if not _keeps_children():
+        seen = [found for found in map(look, all_pids()) if found]
+        return sorted(_below({pid}, seen) - {pid})
+    below: list[int] = []
+    queue = [pid]
+    while queue:
+        more = [child for child in children(queue.pop()) or () if child not in below]
+        below += more
+        queue += more
+    return below
+
+
+def _below(roots: set[int], seen: Iterable[Process]) -> set[int]:
+    """`roots` and everything below them, from one look at all processes."""
+    by_parent: dict[int, list[int]] = {}
+    for process in seen:
+        by_parent.setdefault(process.parent, []).append(process.pid)
+    reached: set[int] = set()
+    queue = list(roots)
+    while queue:
+        pid = queue.pop()
+        if pid not in reached:
+            reached.add(pid)
+            queue += by_parent.get(pid, ())
+    return reached
+
+
+def mark_of(pid: int) -> str | None:
+    """The mark it carries in its environment, if any."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = file.read(1 << 22)
+    except OSError:
+        return None
+    for entry in environ.split(b"\0"):
+        if entry.startswith(b"REMIT_MARK="):
+            return entry[11:].decode(errors="replace").rstrip()
+    return None
+
+
+def marked(marker: str) -> list[int]:
+    """Processes whose mark begins with `marker`, ourselves excluded."""
+    return [pid for pid in all_pids() if pid != os.getpid() and (mark_of(pid) or "").startswith(marker)]
+
+
+def send_signal(process: Process, number: int) -> bool:
+    """Signal exactly this process: a pid that was given to another meanwhile is left alone. False: it is gone."""
+    try:
+        handle = os.pidfd_open(process.pid)
+    except ProcessLookupError:
+        return False
+    except (AttributeError, OSError):  # an older kernel, or no descriptors left: look, then signal
+        if process_start(process.pid) != process.started:
+            return False
+        with contextlib.suppress(OSError):
+            os.kill(process.pid, number)
+        return True
+    try:
+        if process_start(process.pid) != process.started:
+            return False
+        signal.pidfd_send_signal(handle, number)
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def kill_tree(
+    pid: int | None,
+    *,
+    started: str | None = None,
+    marker: str | None = None,
+    term_grace: float = 0.25,
+    limit: float = KILL_LIMIT_SECONDS,
+) -> bool:
+    """Ask `pid`, all below it and all that carry `marker` to end; after the grace, kill until none is left.
+
+    True when none is left, False when `limit` seconds were not enough. `started` guards against a pid used again.
+    """
+    steps = _killing(pid, started, marker, term_grace, limit)
+    while True:
+        try:
+            time.sleep(next(steps))
+        except StopIteration as end:
+            return bool(end.value)
+
+
+async def kill_tree_async(
+    pid: int | None,
+    *,
+    started: str | None = None,
+    marker: str | None = None,
+    term_grace: float = 0.25,
+    limit: float = KILL_LIMIT_SECONDS,
+) -> bool:
+    """`kill_tree` that holds the loop for no more than a few milliseconds at a time."""
+    steps = _killing(pid, started, marker, term_grace, limit)
+    while True:
+        try:
+            await asyncio.sleep(next(steps))
+        except StopIteration as end:
+            return bool(end.value)
+
+
+Steps = Generator[float, None, bool]
+"""Yields the seconds to pause, ends with whether all are gone: one procedure for the blocking and for the async driver."""
+
+
+def _killing(pid: int | None, started: str | None, marker: str | None, term_grace: float, limit: float) -> Steps:
+    began = time.monotonic()
+    if not has_proc():
+        return (yield from _killing_group(pid, term_grace))
+    root = look(pid) if pid else None
+    if root is not None and started is not None and root.started != started:
+        root = None  # the pid belongs to someone else now
+    known: dict[int, Process] = {root.pid: root} if root else {}
+    asked: set[tuple[int, str]] = set()
+    looks_without_any = 0
+    while True:
+        alive = yield from _victims(known, marker)
+        looks_without_any = 0 if alive else looks_without_any + 1
+        if looks_without_any == 2:  # one look can miss a process that forks and ends while it goes on
+            return True
+        if not alive:
+            yield 0.0
+            continue
+        spent = time.monotonic() - began
+        if spent > limit:
+            return False
+        if spent < term_grace:
+            fresh = [process for process in alive if (process.pid, process.started) not in asked]
+            asked |= {(process.pid, process.started) for process in fresh}
+            _signal_all(fresh, signal.SIGTERM, groups=())
+            yield min(0.01, term_grace - spent)
+        else:
+            # A whole group at once first: a process that forks faster than we look cannot slip out of that.
+            _signal_all(alive, signal.SIGKILL, groups={process.group for process in alive} & known.keys())
+            yield _BETWEEN_SCANS
+
+
+def _victims(known: dict[int, Process], marker: str | None) -> Generator[float, None, list[Process]]:
+    """Who is still to be killed, by one look at all processes. `known` remembers, as parents die before their children do."""
+    seen: dict[int, Process] = {}
+    roots: set[int] = set()
+    for count, pid in enumerate(all_pids()):
+        if count % _SCAN_STRIDE == _SCAN_STRIDE - 1:
+            yield 0.0
+        process = look(pid)
+        if process is None:
+            continue
+        seen[pid] = process
+        if marker is not None and not process.is_zombie and (mark_of(pid) or "").startswith(marker):
+            roots.add(pid)
+    roots |= {pid for pid, was in known.items() if pid in seen and seen[pid].started == was.started}
+    reached = {pid: seen[pid] for pid in _below(roots, seen.values()) - {os.getpid()}}
+    known.update(reached)
+    return [process for process in reached.values() if not process.is_zombie]
+
+
+def _signal_all(processes: Iterable[Process], number: int, groups: Iterable[int]) -> None:
+    ours = os.getpgrp()
+    for group in groups:
+        if group != ours:
+            with contextlib.suppress(OSError):
+                os.killpg(group, number)
+    for process in processes:
+        send_signal(process, number)
+
+
+def _killing_group(pid: int | None, term_grace: float) -> Steps:
+    """All that can be done without /proc."""
+    if pid is None:
+        return True
+    for number, pause in ((signal.SIGTERM, term_grace), (signal.SIGKILL, _BETWEEN_SCANS)):
+        with contextlib.suppress(OSError):
+            os.killpg(pid, number)
+        yield pause
+    return not is_alive(pid, None)

@@ -1,0 +1,152 @@
+"""Processes are known by pid and start time, found by descent or by mark, and killed without remainder (S2.5)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+import uuid
+
+import pytest
+
+from remit.system import processes
+from remit.system.prctl import MARK_LENGTH, padded
+
+FORKS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+print("up", flush=True)
+time.sleep(600)
+"""
+
+
+def start(code: str, marker: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], env={**os.environ, "REMIT_MARK": padded(marker)}, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    return process
+
+
+@pytest.fixture
+def marker() -> str:
+    return f"test:{uuid.uuid4().hex[:8]}:"
+
+
+def test_a_process_is_known_by_its_start_time() -> None:
+    started = processes.process_start(os.getpid())
+    assert started is not None
+    assert processes.is_alive(os.getpid(), started)
+    assert not processes.is_alive(os.getpid(), started + "1")
+
+
+def test_nobody_has_an_unused_pid() -> None:
+    assert processes.process_start(2**22 - 1) is None
+    assert not processes.is_alive(2**22 - 1, None)
+
+
+def test_a_name_with_spaces_and_parentheses_does_not_confuse_the_reading(tmp_path: os.PathLike[str]) -> None:
+    odd = os.path.join(tmp_path, "a) S 1 (b")
+    os.symlink("/bin/sleep", odd)
+    process = subprocess.Popen([odd, "60"])
+    try:
+        found = processes.look(process.pid)
+        assert found is not None
+        assert found.parent == os.getpid()
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_zombie_is_dead() -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    started = processes.process_start(process.pid)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert not processes.is_alive(process.pid, started)
+    process.wait()
+
+
+def test_the_pid_space_is_the_same_for_us_and_our_child() -> None:
+    code = "from remit.system.processes import pid_space; print(pid_space())"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == processes.pid_space()
+
+
+def test_marks_are_found_by_their_beginning(marker: str) -> None:
+    process = start("print('up', flush=True); import time; time.sleep(60)", marker + "one")
+    try:
+        assert processes.marked(marker) == [process.pid]
+        assert processes.mark_of(process.pid) == marker + "one"
+        assert processes.marked(marker + "two") == []
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_descendants_are_seen_whole() -> None:
+    code = "import subprocess,time; subprocess.Popen(['sleep', '60']); print('up', flush=True); time.sleep(60)"
+    process = start(code, "")
+    below = processes.descendants(os.getpid())
+    assert process.pid in below
+    assert len(processes.descendants(process.pid)) == 1
+    assert processes.kill_tree(process.pid, term_grace=0.0)
+    process.wait()
+
+
+def test_killing_a_tree_gets_the_daemon_that_left_session_and_parent(marker: str) -> None:
+    """S2.5: SIGTERM ignored, own session, parent dead: found by its mark."""
+    process = start(FORKS, marker)
+    assert len(processes.marked(marker)) >= 2
+    began = time.monotonic()
+    assert processes.kill_tree(process.pid, marker=marker, term_grace=0.1)
+    assert time.monotonic() - began < 2
+    assert processes.marked(marker) == []
+    process.wait()
+
+
+async def test_killing_asynchronously_leaves_the_loop_free(marker: str) -> None:
+    process = start(FORKS, marker)
+    worst = 0.0
+
+    async def watch() -> None:
+        nonlocal worst
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.001)
+            worst = max(worst, time.monotonic() - before)
+
+    watcher = asyncio.create_task(watch())
+    assert await processes.kill_tree_async(process.pid, marker=marker, term_grace=0.05)
+    watcher.cancel()
+    process.wait()
+    assert processes.marked(marker) == []
+    assert worst < 0.1
+
+
+def test_a_pid_that_now_belongs_to_another_is_left_alone() -> None:
+    process = start("print('up', flush=True); import time; time.sleep(60)", "")
+    try:
+        assert processes.kill_tree(process.pid, started="another boot:1", term_grace=0.0)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_willing_process_ends_within_its_grace_and_is_not_killed(marker: str) -> None:
+    code = "import signal,sys,time; signal.signal(15, lambda *_: sys.exit(7)); print('up', flush=True); time.sleep(60)"
+    process = start(code, marker)
+    assert processes.kill_tree(process.pid, term_grace=5.0)
+    assert process.wait() == 7
+
+
+def test_a_mark_is_padded_to_a_fixed_length() -> None:
+    assert len(padded("a:b:c")) == len(padded("x" * 500)) == MARK_LENGTH
