@@ -21,7 +21,8 @@ Take these over as they stand: session_id {session_id}, agent_type {agent}, dele
 - status: one of {statuses}; lower case.
 - summary: 2 to 5 plain sentences, at most 400 characters, no markup and no emoji. It says what was done, not what will be.
 - artifacts: one entry for each file you wrote: type (one of {types}),
-  path (relative to the project root, inside it), summary. With status completed every file must exist and hold something. No files: an empty list.
+  path (relative to the project root, inside it), summary.
+  With status completed every file must exist and hold something. No files: an empty list.
 - errors: empty when completed. With any other status at least one, with type, message, code, recoverable (true or false)
   and recommendation.
 - next_steps: what should be done next, or an empty string.

@@ -1,0 +1,264 @@
+"""What a stopped agent left (S2.6): the artifacts it declared, its scratch folder, and files of the workspace changed since.
+
+Runs on a thread of its own, bounded in time, and one search of a root serves every delegation that ended before it began:
+hundreds that reach their deadline together cost two searches. Chunks and checkpoints are the engine's to add.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from remit.core.result import Artifact, Evidence
+from remit.flow.artifacts import HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.flow.plain import clean
+from remit.flow.search import Bounds, Search, search
+from remit.flow.validate import tick_seconds
+
+HARVEST_SECONDS = 0.3
+_SEARCH_SHARE = 0.45
+"""Of the time: less than half, so that whoever waits for the search under way still has time for its own."""
+_MARGIN_SECONDS = 0.1
+MAX_ARTIFACTS = 1000
+_NAMES_SHOWN = 10
+
+_TYPES = {
+    "report": ("md", "txt", "rst", "html", "htm", "pdf", "adoc", "tex", "docx"),
+    "data": (
+        "json",
+        "jsonl",
+        "csv",
+        "tsv",
+        "yaml",
+        "yml",
+        "toml",
+        "xml",
+        "parquet",
+        "db",
+        "sqlite",
+        "log",
+        "png",
+        "jpg",
+        "svg",
+        "zip",
+    ),
+}
+_TYPE_OF_SUFFIX = {f".{suffix}": type_ for type_, suffixes in _TYPES.items() for suffix in suffixes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hunt:
+    root: Path
+    scratch: Path | None = None
+    """Its scratch folder, whole; None when it never asked for one."""
+    since: float
+    """Wall clock: when it began."""
+    declared: tuple[Artifact, ...] = ()
+    scan_root: bool = False
+    """Whether it may have written anywhere in the root."""
+    foreign: frozenset[str] = frozenset()
+    """Paths that other live delegations declared: not its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harvest:
+    artifacts: tuple[Artifact, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ticket:
+    hunt: Hunt
+    seconds: float
+    give_up_at: float
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Harvest]
+
+
+_lock = threading.Lock()
+_waiting: dict[Path, list[_Ticket]] = {}
+"""By root; an entry, even an empty one, means that a search of that root is under way."""
+
+
+async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
+    """Never raises for what is on the disk and never takes much longer than `seconds`; what could not be done is a warning."""
+    if not what.declared and what.scratch is None and not what.scan_root:
+        return Harvest()
+    loop = asyncio.get_running_loop()
+    ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop, loop.create_future())
+    with _lock:
+        under_way = _waiting.get(what.root)
+        if under_way is None:
+            _waiting[what.root] = []
+        else:
+            under_way.append(ticket)
+    if under_way is None:
+        _start([ticket])
+    await asyncio.wait({ticket.answer}, timeout=seconds + _MARGIN_SECONDS)
+    if ticket.answer.done():
+        return ticket.answer.result()
+    return Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
+
+
+def guess_type(path: str) -> str:
+    """The type of an artifact nobody declared, by its name."""
+    return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
+
+
+def _start(tickets: list[_Ticket]) -> None:
+    # A daemon: a file system that hangs must not keep the program from ending.
+    thread = threading.Thread(target=_serve, args=(tickets,), name="remit-harvest", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:  # no thread to be had: those who wait run out of time, keep what was declared, and say so
+        with _lock:
+            _waiting.pop(tickets[0].hunt.root, None)
+
+
+def _serve(tickets: list[_Ticket]) -> None:
+    """One search for all of `tickets`; those that came meanwhile are handed to the next before anything is hashed."""
+    root = tickets[0].hunt.root
+    try:
+        changed = _search_root(root, tickets)
+    finally:
+        with _lock:
+            waited = _waiting.pop(root)
+            if waited:
+                _waiting[root] = []
+        if waited:
+            _start(waited)
+    seen: dict[str, Seen | Unseen] = {}
+    for ticket in tickets:
+        try:
+            result = _Gathering(ticket, seen).gather(changed)
+        except OSError as error:
+            result = Harvest(artifacts=ticket.hunt.declared, warnings=(f"harvest: {error.strerror or error}",))
+        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+            ticket.loop.call_soon_threadsafe(_deliver, ticket.answer, result)
+
+
+def _deliver(answer: asyncio.Future[Harvest], result: Harvest) -> None:
+    if not answer.done():
+        answer.set_result(result)
+
+
+def _search_root(root: Path, tickets: list[_Ticket]) -> Search:
+    wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
+    if not wanted:
+        return Search()
+    since = min(ticket.hunt.since for ticket in wanted) - tick_seconds()
+    stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
+    return search(root, "", Bounds(changed_since=since, stop_at=stop_at))
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """The harvest of one delegation being put together."""
+
+    ticket: _Ticket
+    seen: dict[str, Seen | Unseen]
+    """Shared by all that a search serves: a file is hashed once."""
+    artifacts: dict[str, Artifact] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    considered: set[str] = field(default_factory=set)
+    empty: list[str] = field(default_factory=list)
+    unhashed: list[str] = field(default_factory=list)
+
+    def gather(self, changed: Search) -> Harvest:
+        hunt = self.ticket.hunt
+        for artifact in hunt.declared:
+            self._declared(artifact)
+        left_out = 0
+        for path in self._found(changed):
+            if len(self.artifacts) >= MAX_ARTIFACTS:
+                left_out += 1
+                continue
+            self._keep(Artifact(type=guess_type(path), path=path))
+        if left_out:
+            self.warnings.append(f"harvest: {left_out} more changed files are not listed")
+        self._warn("harvest: left out because empty", self.empty)
+        self._warn("harvest: kept without a hash, for want of time", self.unhashed)
+        return Harvest(artifacts=tuple(self.artifacts.values()), warnings=tuple(self.warnings))
+
+    def _declared(self, artifact: Artifact) -> None:
+        path = relative_path(self.ticket.hunt.root, artifact.path)
+        fault = path_fault(path)
+        if fault is not None:
+            self.warnings.append(f"harvest: declared artifact {clean(artifact.path)[:200]!r} {fault}: dropped")
+            return
+        path = str(PurePosixPath(path))
+        declared = Artifact(type=artifact.type, path=path, summary=artifact.summary)
+        reason = self._keep(declared)
+        if reason is not None:
+            self.warnings.append(f"harvest: declared artifact {clean(path)!r} {reason}: dropped")
+
+    def _found(self, changed: Search) -> Iterator[str]:
+        """Its scratch folder first, then what changed in the root since it began, the newest first."""
+        hunt = self.ticket.hunt
+        yield from self._named(self._search_scratch(), frozenset(), None)
+        if hunt.scan_root:
+            yield from self._named(changed, hunt.foreign, hunt.since - tick_seconds())
+
+    def _named(self, result: Search, foreign: frozenset[str], since: float | None) -> Iterator[str]:
+        if result.stopped_early:
+            self.warnings.append(f"harvest: the search stopped after {result.entries} entries; more files may have changed")
+        if result.unnameable:
+            self.warnings.append(f"harvest: {result.unnameable} files left out: their names are not UTF-8")
+        for found in sorted(result.found, key=lambda one: one.changed_at, reverse=True):
+            if found.path in self.considered or found.path in foreign or (since is not None and found.changed_at < since):
+                continue
+            if found.size:
+                yield found.path
+            else:
+                self.empty.append(found.path)
+
+    def _search_scratch(self) -> Search:
+        scratch, root = self.ticket.hunt.scratch, self.ticket.hunt.root
+        if scratch is None or scratch.is_symlink() or not scratch.is_dir():
+            return Search()
+        below = relative_path(root, scratch.absolute())
+        if path_fault(below) is not None:
+            self.warnings.append("harvest: the scratch folder lies outside the project root; its files cannot be named")
+            return Search()
+        return search(root, below, Bounds(stop_at=self.ticket.give_up_at, skipped=frozenset()))
+
+    def _keep(self, artifact: Artifact) -> str | None:
+        """Note the artifact with what we see of it; or why there is nothing to keep."""
+        self.considered.add(artifact.path)
+        seen = self._inspect(artifact.path)
+        if isinstance(seen, Unseen):
+            return seen.reason
+        if seen is None or seen.hashed_bytes < min(seen.size, HASH_LIMIT_BYTES):
+            self.unhashed.append(artifact.path)
+            self.artifacts[artifact.path] = artifact
+            return None
+        if not seen.is_whole:
+            self.warnings.append(f"harvest: {artifact.path}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
+        self.artifacts[artifact.path] = Artifact(
+            type=artifact.type,
+            path=artifact.path,
+            summary=artifact.summary,
+            evidence=Evidence.CHECKED,
+            size=seen.size,
+            sha256=seen.sha256,
+            mtime=seen.mtime,
+        )
+        return None
+
+    def _inspect(self, path: str) -> Seen | Unseen | None:
+        """None: no time is left. Work is kept even then, only not looked at."""
+        known = self.seen.get(path)
+        if known is not None:
+            return known
+        if time.monotonic() > self.ticket.give_up_at:
+            return None
+        self.seen[path] = inspect_artifact(self.ticket.hunt.root, path, stop_at=self.ticket.give_up_at)
+        return self.seen[path]
+
+    def _warn(self, what: str, paths: list[str]) -> None:
+        if paths:
+            more = f" and {len(paths) - _NAMES_SHOWN} more" if len(paths) > _NAMES_SHOWN else ""
+            self.warnings.append(f"{what}: {', '.join(paths[:_NAMES_SHOWN])}{more}")

@@ -1,0 +1,190 @@
+"""The ladder of receiving (S3.7): what is found where, and that nothing an agent hands back can break it."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from remit.core.result import Metadata, Return, Status
+from remit.flow.receive import read_answer
+
+FIELDS: dict[str, Any] = {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "metadata": {}}
+TEXT = json.dumps(FIELDS)
+
+
+class Model(BaseModel):
+    status: str = "completed"
+    summary: str = "It is done."
+
+
+def test_a_return_object_is_taken_as_it_is() -> None:
+    metadata = Metadata(session_id="s", agent_type="a", delegation_depth=1, delegation_path=("a",), duration_seconds=1.0)
+    received = read_answer(Return(status=Status.COMPLETED, summary="Done.", metadata=metadata))
+    assert received.found == "object"
+    assert received.candidate is not None
+    assert received.candidate["metadata"]["delegation_path"] == ["a"]
+
+
+@pytest.mark.parametrize("answer", [FIELDS, Model(), Model().model_dump()])
+def test_mappings_and_models_are_objects(answer: object) -> None:
+    assert read_answer(answer).found == "object"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_json_text_is_read_in_any_encoding(encoding: str) -> None:
+    received = read_answer(TEXT.encode(encoding))
+    assert (received.found, received.candidate) == ("json", FIELDS)
+
+
+def test_json_inside_a_json_string_is_unwrapped_once() -> None:
+    assert read_answer(json.dumps(TEXT)).candidate == FIELDS
+
+
+def test_the_last_fenced_block_wins() -> None:
+    first = TEXT.replace("done", "begun")
+    received = read_answer(f"See:\n```json\n{first}\n```\nand then\n```json\n{TEXT}\n```\nThat is all {{really}}.")
+    assert (received.found, received.candidate) == ("fence", FIELDS)
+
+
+def test_a_fence_that_never_closes_is_read_to_the_end() -> None:
+    assert read_answer(f"Here:\n```json\n{TEXT}\n").candidate == FIELDS
+
+
+def test_other_languages_in_fences_are_passed_over() -> None:
+    received = read_answer(f"```python\nx = {{}}\n```\n{TEXT}\nBye.")
+    assert (received.found, received.candidate) == ("prose", FIELDS)
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "I am done: {} Good bye.",
+        "Use {{x}} or {{ }} first. {} and {{y}}",
+        'He said "use {{" and left. {}',
+        'A stray {{" brace. {}',
+        '{}\nP.S. {{"note": 1}}',
+        "if (x) {{ return {} }}",
+    ],
+)
+def test_the_last_balanced_object_in_prose_that_looks_like_a_return_is_found(prose: str) -> None:
+    received = read_answer(prose.format(TEXT))
+    assert (received.found, received.candidate) == ("prose", FIELDS)
+
+
+def test_of_two_returns_in_prose_the_last_is_taken() -> None:
+    received = read_answer(f"{TEXT} no, wait: {TEXT.replace('done', 'undone')} so.")
+    assert received.candidate == {**FIELDS, "summary": "It is undone. All is well."}
+
+
+def test_braces_and_quotes_inside_strings_do_not_mislead() -> None:
+    fields = {**FIELDS, "summary": 'Wrote "{" and "}}" to a file. Then \\" stopped.'}
+    assert read_answer(f"So: {json.dumps(fields)} bye").candidate == fields
+
+
+def test_a_part_of_a_broken_return_is_not_taken_for_the_return() -> None:
+    broken = '{"status": "completed", "data": {"status": "failed", "summary": "A child."}, oops}'
+    received = read_answer(f"So: {broken} bye")
+    assert received.candidate is None
+    assert received.faults[0].startswith("Return is not valid JSON")
+
+
+def test_the_return_file_is_the_last_rung(tmp_path: Path) -> None:
+    file = tmp_path / "return.json"
+    file.write_text(TEXT)
+    assert read_answer("All done, see the file.", file).found == "file"
+    assert read_answer('{"ok": true}', file).found == "file"
+    assert read_answer(TEXT, file).found == "json"
+    assert read_answer(None, file).candidate == FIELDS
+
+
+def test_a_return_file_that_is_a_pipe_a_symlink_or_too_large_is_passed_over(tmp_path: Path) -> None:
+    pipe, link, large = tmp_path / "pipe", tmp_path / "link", tmp_path / "large"
+    os.mkfifo(pipe)
+    (tmp_path / "real").write_text(TEXT)
+    link.symlink_to(tmp_path / "real")
+    large.write_text(TEXT + " " * (5 << 20))
+    for path in (pipe, link, large, tmp_path / "absent", tmp_path):
+        assert read_answer("prose", path).found == "nothing"
+
+
+def test_prose_alone_is_a_fault_and_is_kept() -> None:
+    received = read_answer("I could not do it.")
+    assert received.candidate is None
+    assert received.original == "I could not do it."
+    assert received.faults == ("Return is not valid JSON: no JSON object was found in the answer",)
+
+
+def test_a_syntax_error_is_named_with_its_place() -> None:
+    assert read_answer('{"status": "completed",}').faults[0].startswith("Return is not valid JSON: ")
+    assert "line 1 column" in read_answer('{"status": "completed",}').faults[0]
+
+
+class Hostile:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+LOOP: dict[str, Any] = {}
+LOOP["self"] = LOOP
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        3,
+        [1],
+        object(),
+        Hostile(),
+        {"a": Hostile()},
+        LOOP,
+        {"n": 10**9000},
+        {10**9000: 1},
+        float("nan"),
+        b"",
+        b"\xff\xfe",
+        "\ud800",
+        "\0",
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_what_is_no_return_gives_a_fault_and_never_an_exception(answer: object) -> None:
+    received = read_answer(answer)
+    assert received.candidate is None
+    assert received.faults[0].startswith("Return is not valid JSON")
+
+
+def test_what_json_has_no_word_for_is_made_plain() -> None:
+    received = read_answer('{"status": "\\ud800", "a": NaN, "b": 1e999, "a": Infinity, "s": "two\nlines"}')
+    assert received.candidate == {"status": "?", "a": None, "b": None, "s": "two\nlines"}
+
+
+N = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * N,
+        "{" * (N // 2) + "}" * (N // 2),
+        '{"' * (N // 2),
+        '{"' + '\\"' * (N // 2) + "\\",
+        "`" * N,
+        "```\n" * (N // 4),
+        "[" * 100_000,
+        '{"status":' * (N // 10),
+        '{"status":' * 900 + "[" + "1," * (N // 2),
+        '{"status":1,} ' * (N // 14),
+        "{" + " " * N + "{",
+        ('"status"' + " " * 1000) * (N // 1000),
+    ],
+    ids=range(12),
+)
+def test_a_megabyte_made_to_be_slow_is_not(text: str) -> None:
+    began = time.monotonic()
+    read_answer(text)
+    assert time.monotonic() - began < 5  # quadratic would take hours; the margin is for a busy machine

@@ -1,0 +1,58 @@
+"""The rules for summaries (S3.3)."""
+
+import pytest
+
+from remit.flow.summary import count_sentences, summary_faults, summary_warnings
+
+GOOD = "Read the three modules. Wrote a report on them."
+
+
+def test_two_plain_sentences_raise_neither_fault_nor_warning() -> None:
+    assert summary_faults(GOOD) == []
+    assert summary_warnings(GOOD) == []
+
+
+@pytest.mark.parametrize("summary", ["", "  \n", "x" * 501])
+def test_an_empty_or_overlong_summary_is_invalid(summary: str) -> None:
+    assert summary_faults(summary)
+
+
+def test_five_hundred_characters_are_allowed() -> None:
+    assert summary_faults("x" * 500) == []
+
+
+@pytest.mark.parametrize(
+    ("summary", "about"),
+    [
+        (GOOD + " " + "word " * 90, "characters"),
+        ("a.b.c " * 60 + ". Yes.", "tokens"),
+        ("One sentence only.", "1 sentence;"),
+        ("No end", "1 sentence;"),
+        ("One. Two. Three. Four. Five. Six.", "6 sentences"),
+        ("Wrote **much** of it. It works.", "markup"),
+        ("# Done\nIt works. It does.", "markup"),
+        ("- one thing. It works.", "markup"),
+        ("See `x.py` for it. It works.", "markup"),
+        ("See [it](http://x.y). It works.", "markup"),
+        ("It is <b>done</b>. It works.", "markup"),
+        ("It is done 🎉. It works.", "emoji"),
+        ("It is done ✅. It works.", "emoji"),
+    ],
+)
+def test_what_is_only_remarked_on_is_a_warning(summary: str, about: str) -> None:
+    assert summary_faults(summary) == []
+    assert any(about in warning for warning in summary_warnings(summary))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("It took 3.5 s, e.g. on x.py.", 1),
+        ("Really?! Yes.", 2),
+        ("Done… Good.", 2),
+        ("完了しました。よい。", 2),
+        ("He said “no.” We left.", 2),
+    ],
+)
+def test_sentences_are_counted_as_people_do(text: str, count: int) -> None:
+    assert count_sentences(text) == count
