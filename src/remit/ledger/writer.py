@@ -110,7 +110,7 @@ class LedgerWriter:
     def _ended(self, written: bool) -> bool:
         """Give the thread up, unless something was posted meanwhile and can be written.
 
-        Given up first and looked after that: whoever posts appends first and looks for the thread after that, so one sees the other.
+        Given up first, looked afterwards: whoever posts appends first and looks for the thread afterwards, so one sees the other.
         """
         with self._guard:
             thread, self._thread = self._thread, None

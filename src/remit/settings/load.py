@@ -1,0 +1,68 @@
+"""Settings from everywhere, made into one value; and told, key by key, with where each came from (`remit config`)."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from remit.flow.route import Rule
+from remit.settings.faults import misused, shape_faults, timeout_faults
+from remit.settings.layers import argument_layer, environment_layer, file_layers, laid_over, nested
+from remit.settings.model import SettingsTable
+from remit.settings.values import Settings
+
+
+def load_settings(
+    root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
+) -> Settings:
+    """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
+    layer = laid_over([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
+    try:
+        table = SettingsTable.model_validate(nested(layer))
+    except ValidationError as error:
+        raise misused(shape_faults(error, layer)) from None
+    faults = timeout_faults(table.time_limits(), layer)
+    if faults:
+        raise misused(faults)
+    settings = table.values({".".join(key): said.source for key, said in layer.items()})
+    return replace(settings, sources={key: source for key, _, source in describe(settings)})
+
+
+def describe(settings: Settings) -> list[tuple[str, Any, str]]:
+    """Every key, its value, and where the value came from."""
+    return [(key, value, settings.source_of(key)) for key, value in _told(settings)]
+
+
+def _told(settings: Settings) -> list[tuple[str, Any]]:
+    told: list[tuple[str, Any]] = []
+    for name in SettingsTable.model_fields:
+        match name:
+            case "budget":
+                told += [(f"budget.{kind}", limit) for kind, limit in settings.budget.to_dict().items()]
+            case "timeouts":
+                for target, limits in settings.timeouts.items():
+                    told += [
+                        (f"timeouts.{target}.default", limits.default_seconds),
+                        (f"timeouts.{target}.maximum", limits.maximum_seconds),
+                    ]
+            case "slots_per_agent":
+                told += [(f"slots_per_agent.{agent}", slots) for agent, slots in settings.slots_per_agent.items()]
+            case "routing":
+                told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
+            case "languages":
+                told.append((name, list(settings.languages)))
+            case _:
+                told.append((name, getattr(settings, name)))
+    return told
+
+
+def _shown(rule: Rule) -> str:
+    """`lean, with plan: lean-implementation-agent (phased)`"""
+    conditions = [rule.language] if rule.language else []
+    if rule.has_plan is not None:
+        conditions.append("with plan" if rule.has_plan else "without plan")
+    target = " → ".join((rule.agent, *rule.then)) if rule.agent else "no agent"
+    return (f"{', '.join(conditions)}: " if conditions else "") + target + (f" ({rule.mode})" if rule.mode else "")

@@ -1,0 +1,103 @@
+"""The shape that files, the environment and arguments must have; checked here and turned into `values` at once. Reads nothing."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from remit.core.budget import Limits
+from remit.core.deadline import TimeLimits
+from remit.flow.route import DEFAULT_TABLE, RoutingTable, Rule
+from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, Settings
+
+
+def _none(value: Any) -> Any:
+    """TOML has no word for nothing: "none" says it."""
+    return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+Count = Annotated[int, Field(strict=True, ge=1)]
+Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Waiting = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+CountOrNone = Annotated[int | None, Field(strict=True, ge=0), BeforeValidator(_none)]
+AmountOrNone = Annotated[float | None, Field(strict=True, ge=0, allow_inf_nan=False), BeforeValidator(_none)]
+Name = Annotated[str, Field(min_length=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetTable(_Table):
+    delegations: CountOrNone = 1000
+    alive: CountOrNone = 256
+    tokens: CountOrNone = None
+    cost: AmountOrNone = None
+    seconds: AmountOrNone = None
+
+
+class TimeoutTable(_Table):
+    default: Seconds | None = None
+    maximum: Seconds | None = None
+
+
+class RuleTable(_Table):
+    agent: Annotated[Name | None, BeforeValidator(_none)]
+    mode: str = ""
+    then: tuple[Name, ...] = ()
+    language: Name | None = None
+    has_plan: Annotated[bool | None, Field(strict=True)] = None
+
+    def rule(self) -> Rule:
+        return Rule(agent=self.agent, mode=self.mode, then=self.then, language=self.language, has_plan=self.has_plan)
+
+
+_BUILT_IN = Settings()
+
+
+class SettingsTable(_Table):
+    durability: Literal["process", "power"] = _BUILT_IN.durability
+    slots_total: Count = _BUILT_IN.slots_total
+    slots_per_agent: dict[Name, Count] = {}
+    slots_per_agent_default: Annotated[int | None, Field(strict=True, ge=1), BeforeValidator(_none)] = None
+    queue_limit: Annotated[int, Field(strict=True, ge=0)] = _BUILT_IN.queue_limit
+    max_depth: Count = _BUILT_IN.max_depth
+    cycles: Literal["agent", "task"] = _BUILT_IN.cycles
+    ageing_seconds: Seconds = _BUILT_IN.ageing_seconds
+    kill_grace_seconds: Waiting = _BUILT_IN.kill_grace_seconds
+    block_limit_seconds: Seconds = _BUILT_IN.block_limit_seconds
+    budget: BudgetTable = BudgetTable()
+    timeouts: dict[Name, TimeoutTable] = {}
+    retention_seconds: Waiting = _BUILT_IN.retention_seconds
+    cleanup_seconds: Seconds = _BUILT_IN.cleanup_seconds
+    history_days: AmountOrNone = None
+    chunk_limit_bytes: Annotated[int, Field(strict=True, ge=0)] = _BUILT_IN.chunk_limit_bytes
+    routing: dict[Name, tuple[RuleTable, ...]] = {}
+    languages: tuple[Name, ...] = _BUILT_IN.languages
+
+    def values(self, sources: dict[str, str]) -> Settings:
+        plain = {name: getattr(self, name) for name in _PLAIN}
+        return Settings(
+            **plain,
+            budget=Limits(**self.budget.model_dump()),
+            timeouts=self.time_limits(),
+            routing=self.routing_table(),
+            sources=sources,
+        )
+
+    def time_limits(self) -> dict[str, TimeLimits]:
+        """The defaults, with what was said laid over them. A new name takes what it does not say from `other`."""
+        limits = dict(DEFAULT_TIMEOUTS)
+        for name, said in sorted(self.timeouts.items(), key=lambda item: item[0] != OTHER):
+            before = limits.get(name, limits[OTHER])
+            default, maximum = said.default or before.default_seconds, said.maximum or before.maximum_seconds
+            if name not in limits and said.default is None:
+                default = min(default, maximum)
+            limits[name] = TimeLimits(default_seconds=default, maximum_seconds=maximum)
+        return limits
+
+    def routing_table(self) -> RoutingTable:
+        return DEFAULT_TABLE.extended({name: [r.rule() for r in rules] for name, rules in self.routing.items()})
+
+
+_COMPOSED = frozenset({"budget", "timeouts", "routing"})
+_PLAIN = tuple(name for name in SettingsTable.model_fields if name not in _COMPOSED)

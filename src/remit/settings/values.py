@@ -1,0 +1,85 @@
+"""What holds: every setting, with the default it has when nobody says otherwise. Made by `load`, read by everybody above."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from remit.core.budget import Limits
+from remit.core.deadline import TimeLimits
+from remit.flow.route import DEFAULT_TABLE, RoutingTable
+
+
+def _limits(default: float, maximum: float) -> TimeLimits:
+    return TimeLimits(default_seconds=default, maximum_seconds=maximum)
+
+
+OTHER = "other"
+DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
+    "task": _limits(300, 300),
+    "todo": _limits(300, 300),
+    "research": _limits(3600, 7200),
+    "plan": _limits(1800, 3600),
+    "implement": _limits(7200, 14400),
+    "revise": _limits(1800, 3600),
+    "review": _limits(3600, 7200),
+    "errors": _limits(1800, 3600),
+    "meta": _limits(7200, 14400),
+    "worker": _limits(60, 300),
+    "researcher": _limits(300, 600),
+    "coder": _limits(120, 300),
+    OTHER: _limits(3600, 7200),
+}
+"""S2.2: commands, delegate targets, and everything else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    durability: Literal["process", "power"] = "process"
+    """Survives the death of the process, or also a power cut (each group is synced to disk)."""
+    slots_total: int = 256
+    """How many delegations run at once."""
+    slots_per_agent: Mapping[str, int] = field(default_factory=dict)
+    slots_per_agent_default: int | None = None
+    """For agents not named in `slots_per_agent`; None: no limit of their own."""
+    queue_limit: int = 10_000
+    """How many may wait; beyond that, QUEUE_FULL."""
+    max_depth: int = 3
+    cycles: Literal["agent", "task"] = "agent"
+    """What makes a cycle: the same agent again, or only the same agent with the same task (S1.4)."""
+    ageing_seconds: float = 30.0
+    """Waiting that long raises priority by one."""
+    kill_grace_seconds: float = 0.25
+    """Between SIGTERM and SIGKILL."""
+    block_limit_seconds: float = 2.0
+    """An agent that blocks the event loop longer than this is named and stopped."""
+    budget: Limits = field(default_factory=lambda: Limits(delegations=1000, alive=256))
+    """Of each tree that asks for none of its own."""
+    timeouts: Mapping[str, TimeLimits] = field(default_factory=lambda: dict(DEFAULT_TIMEOUTS))
+    retention_seconds: float = 3600.0
+    """How long finished delegations stay in the registry (S2.7)."""
+    cleanup_seconds: float = 300.0
+    history_days: float | None = None
+    """How long finished delegations stay in history; None: for good."""
+    chunk_limit_bytes: int = 4 * 1024 * 1024
+    """How much one delegation may stream and have kept."""
+    routing: RoutingTable = DEFAULT_TABLE
+    languages: tuple[str, ...] = ("general", "lean", "markdown", "python")
+    """Those a task may name; more can be added."""
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
+
+    def limits_for(self, name: str) -> TimeLimits:
+        """For an agent (`worker.read_file` is a `worker`) or a command (`/research`)."""
+        found = self.timeouts.get(name)
+        if found is None:
+            short = name.removeprefix("/")
+            found = self.timeouts.get(short) or self.timeouts.get(short.partition(".")[0]) or self.timeouts[OTHER]
+        return found
+
+    def slots_for(self, agent: str) -> int | None:
+        """How many of `agent` may run at once; its own name, then its target's, then the default."""
+        named = self.slots_per_agent
+        return named.get(agent, named.get(agent.partition(".")[0], self.slots_per_agent_default))
+
+    def source_of(self, key: str) -> str:
+        return self.sources.get(key, "default")

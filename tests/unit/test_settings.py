@@ -1,0 +1,188 @@
+"""Settings: where they come from, what they are, and what is said when they are wrong (design decision 9, S2.2, S4.3)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit.core.budget import Limits
+from remit.core.errors import Misused
+from remit.flow.route import route
+from remit.settings import Settings, describe, load_settings
+
+
+def load(root: Path, toml: str = "", environ: dict[str, str] | None = None, **arguments: object) -> Settings:
+    if toml:
+        (root / "remit.toml").write_text(toml)
+    return load_settings(root, arguments, environ or {})
+
+
+def test_an_empty_project_has_the_defaults(tmp_path: Path) -> None:
+    assert load(tmp_path) == Settings()
+    assert {source for _, _, source in describe(load(tmp_path))} == {"default"}
+
+
+def test_arguments_beat_the_environment_which_beats_files(tmp_path: Path) -> None:
+    """Decision 9"""
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.remit]\nmax_depth = 2\nqueue_limit = 2\nslots_total = 2\n[tool.remit.budget]\nalive = 2"
+    )
+    toml = "queue_limit = 3\nslots_total = 3\n[budget]\ndelegations = 3"
+    settings = load(tmp_path, toml, {"REMIT_SLOTS_TOTAL": "4", "REMIT_AGEING_SECONDS": "4"}, ageing_seconds=5)
+    assert (settings.max_depth, settings.queue_limit, settings.slots_total, settings.ageing_seconds) == (2, 3, 4, 5)
+    assert settings.budget == Limits(delegations=3, alive=2)
+    assert {key: source for key, source in settings.sources.items() if source != "default"} == {
+        "max_depth": "pyproject.toml:[tool.remit].max_depth",
+        "budget.alive": "pyproject.toml:[tool.remit.budget].alive",
+        "queue_limit": "remit.toml:queue_limit",
+        "budget.delegations": "remit.toml:[budget].delegations",
+        "slots_total": "env REMIT_SLOTS_TOTAL",
+        "ageing_seconds": "argument",
+    }
+
+
+def test_everything_that_holds_can_be_told_with_its_source(tmp_path: Path) -> None:
+    told = {key: (value, source) for key, value, source in describe(load(tmp_path, "[timeouts.worker]\ndefault = 30"))}
+    assert told["timeouts.worker.default"] == (30, "remit.toml:[timeouts.worker].default")
+    assert told["timeouts.worker.maximum"] == (300, "default")
+    assert told["durability"] == ("process", "default")
+    assert told["routing.research"] == (["lean: lean-research-agent", "researcher"], "default")
+    assert told["routing.errors"] == (["error-diagnostics-agent → planner"], "default")
+
+
+@pytest.mark.parametrize(
+    ("name", "default", "maximum"),
+    [
+        ("task", 300, 300),
+        ("/research", 3600, 7200),
+        ("implement", 7200, 14400),
+        ("worker", 60, 300),
+        ("worker.read_file", 60, 300),
+        ("researcher.deep_research", 300, 600),
+        ("coder", 120, 300),
+        ("digest", 3600, 7200),
+    ],
+)
+def test_each_command_and_target_has_its_time_limits(name: str, default: float, maximum: float) -> None:
+    """S2.2"""
+    limits = Settings().limits_for(name)
+    assert (limits.default_seconds, limits.maximum_seconds) == (default, maximum)
+
+
+def test_time_limits_can_be_set_in_part_and_for_new_names(tmp_path: Path) -> None:
+    """S2.2: all are settings."""
+    toml = """
+        [timeouts]
+        other.maximum = 9000
+        digest.default = 5
+        quick.maximum = 10
+        "worker.web_fetch".default = 20
+    """
+    settings = load(tmp_path, toml, {"REMIT_TIMEOUTS__WORKER__DEFAULT": "30"})
+    found = {n: settings.limits_for(n) for n in ("worker", "digest", "quick", "worker.web_fetch", "elsewhere")}
+    assert {n: (x.default_seconds, x.maximum_seconds) for n, x in found.items()} == {
+        "worker": (30, 300),
+        "digest": (5, 9000),
+        "quick": (10, 10),
+        "worker.web_fetch": (20, 9000),
+        "elsewhere": (3600, 9000),
+    }
+
+
+def test_a_default_above_its_maximum_is_named_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(
+        Misused, match=r"remit.toml:\[timeouts.worker\].default: the default of 400 s for worker is above its maximum of 300 s"
+    ):
+        load(tmp_path, "[timeouts.worker]\ndefault = 400")
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("max_deph = 3", r"remit\.toml:max_deph: there is no key 'max_deph': did you mean max_depth\? allowed are durability, "),
+        (
+            "[budget]\ndelegatons = 3",
+            r"remit\.toml:\[budget\]\.delegatons: .*did you mean delegations\? allowed are delegations, alive,",
+        ),
+        ("[timeouts.worker]\nmax = 3", r"\[timeouts\.worker\]\.max: there is no key 'max': .*allowed are default, maximum"),
+        (
+            "[[routing.research]]\nagnt = 'x'",
+            r"remit\.toml:\[routing\]\.research: routing\.research\.0\.agent is missing; .*did you mean agent",
+        ),
+        ("durability = 'disk'", r"remit\.toml:durability: durability must be 'process' or 'power', not 'disk'"),
+        ("slots_total = 0", r"slots_total must be greater than or equal to 1, not 0"),
+        ("slots_total = true", r"slots_total must be a valid integer, not True"),
+        ("ageing_seconds = inf", r"ageing_seconds must be a finite number, not inf"),
+        ("max_depth = '3'", r"max_depth must be a valid integer, not '3'"),
+        ("budget = 5", r"remit\.toml:budget: budget must be a table of keys, not 5"),
+        ("max_depth = ?", r"remit\.toml is not valid TOML: .*line 1"),
+    ],
+)
+def test_a_wrong_setting_names_file_key_and_what_is_allowed(tmp_path: Path, toml: str, said: str) -> None:
+    with pytest.raises(Misused, match=said):
+        load(tmp_path, toml)
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Misused) as caught:
+        load(tmp_path, "cycles = 'x'\nslots_total = -1", {"REMIT_MAX_DEPTH": "deep"}, queue_limit="long")
+    for place in ("remit.toml:cycles", "remit.toml:slots_total", "env REMIT_MAX_DEPTH", "argument: queue_limit"):
+        assert place in str(caught.value)
+
+
+def test_a_misspelt_variable_is_refused_and_a_foreign_one_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"env REMIT_TIMEOUT__WORKER__DEFAULT: .*Did you mean REMIT_TIMEOUTS__WORKER__DEFAULT\?"):
+        load(tmp_path, environ={"REMIT_TIMEOUT__WORKER__DEFAULT": "3"})
+    foreign = {"REMIT_MARK": "a:b:c", "REMIT_SESSION": "sess_1766743200_abc123", "REMIT_HOMEPAGE": "x", "PATH": "/bin"}
+    assert load(tmp_path, environ=foreign) == Settings()
+
+
+def test_variables_hold_what_toml_can_say(tmp_path: Path) -> None:
+    settings = load(
+        tmp_path,
+        environ={
+            "REMIT_DURABILITY": "power",
+            "REMIT_BUDGET__DELEGATIONS": "none",
+            "REMIT_LANGUAGES": '["general", "rust"]',
+            "REMIT_SLOTS_PER_AGENT": "{worker = 4}",
+            "REMIT_ROUTING__RESEARCH": '[{language = "rust", agent = "rust-researcher"}]',
+        },
+    )
+    assert settings.durability == "power"
+    assert settings.budget.delegations is None
+    assert settings.languages == ("general", "rust")
+    assert settings.slots_for("worker.read_file") == 4
+    assert settings.source_of("slots_per_agent.worker") == "env REMIT_SLOTS_PER_AGENT"
+    assert route("research", "rust", False, settings.routing).agent == "rust-researcher"
+    assert route("research", "lean", False, settings.routing).agent == "lean-research-agent"
+
+
+def test_slots_of_an_agent_come_from_its_name_its_target_or_the_default(tmp_path: Path) -> None:
+    settings = load(tmp_path, "slots_per_agent_default = 9\n[slots_per_agent]\nworker = 4\n'worker.web_fetch' = 1")
+    assert [settings.slots_for(a) for a in ("worker.web_fetch", "worker.read_file", "digest")] == [1, 4, 9]
+    assert Settings().slots_for("digest") is None
+
+
+def test_arguments_that_are_none_were_not_given(tmp_path: Path) -> None:
+    settings = load(tmp_path, "slots_total = 3", slots_total=None, budget=Limits(alive=5))
+    assert settings.slots_total == 3
+    assert settings.budget == Limits(alive=5)
+
+
+def test_the_source_of_a_default_is_told_too(tmp_path: Path) -> None:
+    assert load(tmp_path).sources["timeouts.other.default"] == "default"
+    assert load(tmp_path, "[[routing.meta]]\nagent = 'm'").sources["routing.meta"] == "remit.toml:[routing].meta"
+
+
+def test_a_pyproject_without_our_table_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'")
+    assert load(tmp_path) == Settings()
+
+
+def test_the_real_environment_is_read_when_none_is_given(tmp_path: Path) -> None:
+    program = "import sys; from remit.settings import load_settings; print(load_settings(sys.argv[1]).max_depth)"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], env={"REMIT_MAX_DEPTH": "7"}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "7\n"
