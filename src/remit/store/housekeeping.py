@@ -5,22 +5,20 @@ Has a connection of its own, so that neither the one that records delegations no
 
 import time
 from pathlib import Path
+from typing import Any
 
 from remit.store.database import begin, connect, roll_back
-from remit.store.searching import SETTLED
+from remit.store.searching import SETTLED, pairs
 
 LARGE_LOG_BYTES = 64 * 1024 * 1024
 LOG_LOCK_SECONDS = 0.2
 """How long emptying a large log may wait for writers and readers; it is tried again the next time."""
 TREES_AT_ONCE = 200
 
-_OLD_ROOTS = " UNION ALL ".join(
-    "SELECT * FROM (SELECT session_id FROM delegations d INDEXED BY delegations_by_status "
-    f"WHERE status='{status}' AND settled_at IS NOT NULL AND created_at<:before AND settled_at<:before AND parent_id IS NULL "
-    "AND NOT EXISTS (SELECT 1 FROM delegations c INDEXED BY delegations_in_tree WHERE c.root_id=d.session_id "
-    "AND c.parent_id IS NOT NULL AND (c.settled_at IS NULL OR c.settled_at>=:before OR c.created_at>=:before)) "
-    "ORDER BY created_at LIMIT :most)"
-    for status in SETTLED
+OLD_ROOTS = (
+    "SELECT session_id FROM delegations d WHERE agent=:agent AND status=:status AND created_at<:before "
+    "AND +settled_at<:before AND +parent_id IS NULL AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
+    "AND c.parent_id IS NOT NULL AND (+c.settled_at IS NULL OR +c.settled_at>=:before OR +c.created_at>=:before)) LIMIT :most"
 )
 _OF_TREE = (
     "SELECT session_id FROM delegations WHERE session_id=?1 "
@@ -41,20 +39,25 @@ class Housekeeper:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def prune(self, settled_before: float) -> int:
-        """In small transactions: whoever records delegations gets the lock in between."""
+        """Whole trees, in small transactions: whoever records delegations gets the lock in between."""
         forgotten = 0
-        while True:
-            begin(self._connection)
-            try:
-                roots = self._connection.execute(_OLD_ROOTS, {"before": settled_before, "most": TREES_AT_ONCE}).fetchall()
-                forgotten += sum(self._forget_tree(root_id) for (root_id,) in roots)
-                self._connection.execute("COMMIT")
-            except BaseException:
-                roll_back(self._connection)
-                raise
-            if not roots:
-                return forgotten
-            time.sleep(0.001)  # a writer that waits looks again within this time or soon after: let it in
+        for agent, status in pairs(self._connection, statuses=SETTLED):
+            values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}
+            while old := self._forget_some(values):
+                forgotten += old
+                time.sleep(0.001)  # a writer that waits looks again within about this time: let it in
+        return forgotten
+
+    def _forget_some(self, values: dict[str, Any]) -> int:
+        begin(self._connection)
+        try:
+            roots = self._connection.execute(OLD_ROOTS, values).fetchall()
+            forgotten = sum(self._forget_tree(root_id) for (root_id,) in roots)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            roll_back(self._connection)
+            raise
+        return forgotten
 
     def _forget_tree(self, root_id: str) -> int:
         session_ids = self._connection.execute(_OF_TREE, (root_id,)).fetchall()

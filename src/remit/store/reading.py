@@ -35,12 +35,6 @@ def children(connection: sqlite3.Connection, session_id: str) -> list[Record]:
     return [record_of(row) for row in connection.execute(statement, (session_id,))]
 
 
-def live(connection: sqlite3.Connection) -> list[Record]:
-    # A hint, not a wish: nothing else is as small as the index of the live ones, and the planner has no statistics.
-    statement = f"{SELECT} INDEXED BY delegations_live WHERE settled_at IS NULL ORDER BY id"
-    return [record_of(row) for row in connection.execute(statement)]
-
-
 def events(connection: sqlite3.Connection, session_id: str, after: int) -> list[Event]:
     known = connection.execute("SELECT step_times, chunk_count FROM delegations WHERE session_id=?", (session_id,)).fetchone()
     steps = [] if known is None else events_of_steps(session_id, unpacked(known[0]), known[1])

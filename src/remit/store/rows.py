@@ -89,6 +89,8 @@ def decoded(text: str) -> Any:
 def packed(step_times: StepTimes) -> bytes:
     if step_times is NO_STEPS:
         return _NO_TIMES
+    if None not in step_times:
+        return _TIMES.pack(*step_times)
     return _TIMES.pack(*[NAN if at is None else at for at in step_times])
 
 

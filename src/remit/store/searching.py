@@ -1,86 +1,113 @@
-"""History: by tree, agent, state, task and time, newest first, quick with a million rows.
+"""History: by tree, agent, state, task and time, newest first, quick with a million rows. And what is live.
 
-Each question is answered from an index that gives the rows already filtered and in order, one index range per state, so that
-only as many entries are looked at as are asked for, in each state. "Newest" means created last; of equals, recorded last.
-The tests hold every combination of filters to this by EXPLAIN QUERY PLAN.
+The index on (agent, status, created_at) gives the rows of one agent in one state, by time. Agents and states are few, so a
+question that leaves them open is asked of each pair that occurs: no more entries are looked at than are wanted, in each pair.
+"Newest" means created last; of equals, recorded last. The tests hold every statement to its index by EXPLAIN QUERY PLAN.
+Functions over a connection, used by `sqlite`; they write nothing.
 """
 
 import sqlite3
+from collections.abc import Iterable
 from typing import Any
 
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import LIVE, State
 from remit.store.rows import COLUMNS, record_of
 
-SETTLED = tuple(state.value for state in State if state not in LIVE)
-NEWEST_FIRST = "ORDER BY created_at DESC, id DESC"
 DURATIONS_KEPT = 1000
+SETTLED = frozenset(state.value for state in State if state not in LIVE)
 
-Question = tuple[str, dict[str, Any]]
+FIRST_PAIR = "SELECT agent, status FROM delegations ORDER BY agent, status LIMIT 1"
+NEXT_PAIR = "SELECT agent, status FROM delegations WHERE (agent, status)>(?, ?) ORDER BY agent, status LIMIT 1"
+PLACE = "SELECT created_at, id FROM delegations WHERE session_id=?"
+BY_ID = f"SELECT {COLUMNS} FROM delegations WHERE id=?"
+
+Pair = tuple[str, str]
+Place = tuple[float, int]
+"""When it was created and its number: what history is ordered by."""
+
+
+def pairs(connection: sqlite3.Connection, agent: str | None = None, statuses: Iterable[str] | None = None) -> list[Pair]:
+    """The agents and states that occur, found by leaping from one to the next in the index."""
+    wanted = None if statuses is None else frozenset(statuses)
+    if agent is not None:
+        return [(agent, status) for status in (wanted if wanted is not None else tuple(State))]
+    found = []
+    pair = connection.execute(FIRST_PAIR).fetchone()
+    while pair is not None:
+        if wanted is None or pair[1] in wanted:
+            found.append(pair)
+        pair = connection.execute(NEXT_PAIR, pair).fetchone()
+    return found
+
+
+def live(connection: sqlite3.Connection) -> list[Record]:
+    """Queued and running, in the order they were recorded."""
+    statement = f"SELECT id, {COLUMNS} FROM delegations WHERE agent=? AND status=?"
+    rows = [row for pair in pairs(connection, statuses=LIVE) for row in connection.execute(statement, pair)]
+    rows.sort(key=lambda row: row[0])
+    return [record_of(row[1:]) for row in rows]
 
 
 def history(connection: sqlite3.Connection, query: HistoryQuery) -> list[Record]:
-    statement, values = question_of(query)
+    before: Place | None = None
     if query.before_session is not None:
-        place = connection.execute("SELECT created_at, id FROM delegations WHERE session_id=?", (query.before_session,)).fetchone()
-        if place is None:
+        before = connection.execute(PLACE, (query.before_session,)).fetchone()
+        if before is None:
             return []
-        values |= {"before_at": place[0], "before_id": place[1]}
-    return [record_of(row) for row in connection.execute(statement, values)]
+    values = _values(query, before)
+    places: list[Place] = []
+    if query.root_id is not None:
+        for statement in tree_statements(query):
+            places += connection.execute(statement, values)
+    elif query.task_number is not None:
+        places += connection.execute(task_statement(query), values)
+    else:
+        statement = pair_statement(query)
+        for agent, status in pairs(connection, query.agent, None if query.state is None else (query.state.value,)):
+            places += connection.execute(statement, {**values, "agent": agent, "status": status})
+    places.sort(reverse=True)
+    return [record_of(connection.execute(BY_ID, (number,)).fetchone()) for _, number in places[: max(0, query.limit)]]
 
 
-def question_of(query: HistoryQuery) -> Question:
-    """The statement and its values. Columns that must not choose the index stand behind a unary plus."""
-    values = {
+def _values(query: HistoryQuery, before: Place | None) -> dict[str, Any]:
+    return {
         "root": query.root_id,
         "agent": query.agent,
         "status": None if query.state is None else query.state.value,
         "task": query.task_number,
         "since": query.since,
         "until": query.until,
+        "before_at": None if before is None else before[0],
+        "before_id": None if before is None else before[1],
         "limit": max(0, query.limit),
     }
-    if query.root_id is not None:
-        arms = _arms_of_tree(query)
-    elif query.task_number is not None:
-        arms = [_arm("delegations_by_task", ["task_number=:task", *_time(query), *_agent_and_state(query)])]
-    else:
-        arms = _arms_by_state(query)
-    ids = " UNION ALL ".join(f"SELECT * FROM ({arm})" for arm in arms)
-    columns = ", ".join(f"d.{name}" for name in COLUMNS.split(", "))
-    statement = (
-        f"SELECT {columns} FROM (SELECT id FROM ({ids}) {NEWEST_FIRST} LIMIT :limit) AS found "
-        f"CROSS JOIN delegations AS d ON d.id=found.id ORDER BY d.created_at DESC, d.id DESC"
-    )
-    return statement, values
 
 
-def _arms_of_tree(query: HistoryQuery) -> list[str]:
-    """The root by its own id and the rest by the tree's index: a tree is small, so the rest of the filters just filter."""
+# ---- statements: a column that must not choose the index stands behind a unary plus
+
+
+def pair_statement(query: HistoryQuery) -> str:
+    return _newest(["agent=:agent", "status=:status", *_time(query)])
+
+
+def task_statement(query: HistoryQuery) -> str:
+    return _newest(["task_number=:task", *_time(query), *_agent_and_state(query)])
+
+
+def tree_statements(query: HistoryQuery) -> tuple[str, str]:
+    """The root by its own id and the rest by the tree's index: a tree is small, so the other filters just filter."""
     rest = [*_time(query, plus="+"), *_agent_and_state(query)]
     if query.task_number is not None:
         rest.append("+task_number=:task")
-    return [
-        _arm("sqlite_autoindex_delegations_1", ["session_id=:root", "parent_id IS NULL", *rest]),
-        _arm("delegations_in_tree", ["root_id=:root", "parent_id IS NOT NULL", *rest]),
-    ]
+    return (
+        _newest(["session_id=:root", "+parent_id IS NULL", *rest]),
+        _newest(["root_id=:root", "parent_id IS NOT NULL", *rest]),
+    )
 
 
-def _arms_by_state(query: HistoryQuery) -> list[str]:
-    arms = []
-    if query.state is None or query.state in LIVE:
-        arms.append(_arm("delegations_live", ["settled_at IS NULL", *_time(query), *_agent_and_state(query)]))
-    for status in SETTLED if query.state is None else (query.state.value,):
-        if status in SETTLED:
-            index = "delegations_by_status" if query.agent is None else "delegations_by_agent"
-            agent = [] if query.agent is None else ["agent=:agent"]
-            arms.append(_arm(index, [*agent, f"status='{status}'", "settled_at IS NOT NULL", *_time(query)]))
-    return arms
-
-
-def _arm(index: str, conditions: list[str]) -> str:
-    where = " AND ".join(conditions)
-    return f"SELECT created_at, id FROM delegations INDEXED BY {index} WHERE {where} {NEWEST_FIRST} LIMIT :limit"
+def _newest(conditions: list[str]) -> str:
+    return f"SELECT created_at, id FROM delegations WHERE {' AND '.join(conditions)} ORDER BY created_at DESC, id DESC LIMIT :limit"
 
 
 def _time(query: HistoryQuery, plus: str = "") -> list[str]:
@@ -99,29 +126,22 @@ def _agent_and_state(query: HistoryQuery) -> list[str]:
     return conditions if query.state is None else [*conditions, "+status=:status"]
 
 
-# ---- figures over history
+# ---- figures
 
 
-def durations(connection: sqlite3.Connection, agent: str, most: int) -> list[float]:
+def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
     """Seconds from start to outcome of the newest runs that were started, newest first."""
-    conditions = ["agent=:agent", "settled_at IS NOT NULL", "+started_at IS NOT NULL"]
-    arms = [_arm("delegations_by_agent", [f"status='{status}'", *conditions]) for status in SETTLED]
-    ids = " UNION ALL ".join(f"SELECT * FROM ({arm})" for arm in arms)
     statement = (
-        f"SELECT d.settled_at - d.started_at FROM (SELECT id FROM ({ids}) {NEWEST_FIRST} LIMIT :limit) AS found "
-        f"CROSS JOIN delegations AS d ON d.id=found.id ORDER BY d.created_at DESC, d.id DESC"
+        "SELECT created_at, id, settled_at - started_at FROM delegations WHERE agent=? AND status=? AND +started_at IS NOT NULL "
+        f"ORDER BY created_at DESC, id DESC LIMIT {DURATIONS_KEPT}"
     )
-    return [seconds for (seconds,) in connection.execute(statement, {"agent": agent, "limit": most})]
+    runs = [run for status in SETTLED for run in connection.execute(statement, (agent, status))]
+    runs.sort(reverse=True)
+    return [seconds for _, _, seconds in runs[:DURATIONS_KEPT]]
 
 
 def count(connection: sqlite3.Connection, state: str | None) -> int:
-    """Counted over the narrow indexes, never over the rows."""
-    live = "SELECT count(*) FROM delegations INDEXED BY delegations_live WHERE settled_at IS NULL"
-    settled = "SELECT count(*) FROM delegations INDEXED BY delegations_by_status WHERE settled_at IS NOT NULL"
-    if state is None:
-        (found,) = connection.execute(f"SELECT ({live}) + ({settled})").fetchone()
-    elif state in LIVE:
-        (found,) = connection.execute(f"{live} AND +status=?", (state,)).fetchone()
-    else:
-        (found,) = connection.execute(f"{settled} AND status=?", (state,)).fetchone()
-    return int(found)
+    """Counted over the narrow index, never over the rows."""
+    statement = "SELECT count(*) FROM delegations WHERE agent=? AND status=?"
+    found = pairs(connection, statuses=None if state is None else (state,))
+    return sum(connection.execute(statement, pair).fetchone()[0] for pair in found)

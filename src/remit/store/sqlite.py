@@ -7,6 +7,7 @@ one for housekeeping. Here they are lent, guarded and their errors put into word
 
 import os
 import sqlite3
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 READERS_KEPT = 4
+PLACE_CHECK_SECONDS = 0.05
 
 
 class SqliteStore:
@@ -31,6 +33,7 @@ class SqliteStore:
 
     def __init__(self, path: str | Path, *, durability: Durability = "process") -> None:
         self.path = Path(path).absolute()
+        self._place = str(self.path)
         self.owner_id: str | None = None
         """When set, outcomes are written only to delegations that are still this owner's."""
         self._lock = Lock()
@@ -38,6 +41,7 @@ class SqliteStore:
         self._readers: deque[sqlite3.Connection] = deque()
         self._is_closed = False
         self._stamp = 0
+        self._place_checked_at = 0.0
         database.prepare(self.path)
         with faults.speaking_of(self.path):
             self._writer = database.connect_writer(self.path, durability)
@@ -111,7 +115,7 @@ class SqliteStore:
         return self._ask(reading.children, session_id)
 
     def live(self) -> list[Record]:
-        return self._ask(reading.live)
+        return self._ask(searching.live)
 
     def history(self, query: HistoryQuery) -> list[Record]:
         return self._ask(searching.history, query)
@@ -129,7 +133,7 @@ class SqliteStore:
         return self._ask(reading.checkpoint, session_id)
 
     def durations(self, agent: str) -> list[float]:
-        return self._ask(searching.durations, agent, searching.DURATIONS_KEPT)
+        return self._ask(searching.durations, agent)
 
     def owners(self) -> list[Owner]:
         return self._ask(handover.owners)
@@ -203,14 +207,18 @@ class SqliteStore:
             return database.connect_reader(self.path)
 
     def _identity_now(self) -> tuple[int, int]:
-        found = os.stat(self.path)
+        found = os.stat(self._place)
         return found.st_dev, found.st_ino
 
     def _check_place(self) -> None:
-        """What is written into a deleted file is lost without an error: one system call a group keeps us from it."""
+        """What is written into a deleted file is lost without an error: a look now and then keeps us from it."""
+        now = time.monotonic()
+        if now < self._place_checked_at + PLACE_CHECK_SECONDS or self._is_closed:
+            return
         try:
             stands = self._identity_now() == self._identity
         except OSError:
             stands = False
-        if not stands and not self._is_closed:
+        if not stands:
             raise faults.replaced(self.path)
+        self._place_checked_at = now

@@ -20,7 +20,8 @@ SETTLE = (
     "UPDATE delegations SET status=?, settled_at=?, result=?, step_times=?, tokens=?, cost=?, chunk_count=? "
     "WHERE session_id=? AND settled_at IS NULL"
 )
-OURS = " AND owner=?"
+START_OURS = START + " AND owner=?"
+SETTLE_OURS = SETTLE + " AND owner=?"
 # A number is used once: what was said first under it stands.
 SAY = "INSERT OR IGNORE INTO events (session_id, number, at, kind, body) VALUES (?, ?, ?, ?, ?)"
 CHECKPOINT = (
@@ -65,14 +66,14 @@ class Group:
 
     def written_quickly(self, connection: sqlite3.Connection) -> bool:
         """False: something clashed, and the transaction has been left unfinished."""
-        guard = "" if self.owner_id is None else OURS
+        anyones = self.owner_id is None
         try:
             if self.inserts:
                 connection.executemany(INSERT, self.inserts)
             if self.starts:
-                connection.executemany(START + guard, self.starts)
+                connection.executemany(START if anyones else START_OURS, self.starts)
             if self.settlements:
-                settled = connection.executemany(SETTLE + guard, self.settlements).rowcount
+                settled = connection.executemany(SETTLE if anyones else SETTLE_OURS, self.settlements).rowcount
                 if settled != len(self.settlements):
                     return False
             if self.said:
@@ -142,11 +143,11 @@ class _RowByRow:
 
     def _write_one(self, write: Write) -> None:
         one = Group((write,), self.owner_id)
-        guard = "" if self.owner_id is None else OURS
-        statements = ((START + guard, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints))
+        start, settle = (START, SETTLE) if self.owner_id is None else (START_OURS, SETTLE_OURS)
+        statements = ((start, one.starts), (SAY, one.said), (CHECKPOINT, one.checkpoints))
         for statement, rows in statements:
             for columns in rows:
                 self.connection.execute(statement, tamed(columns))
         for columns in one.settlements:
-            if self.connection.execute(SETTLE + guard, tamed(columns)).rowcount != 1:
+            if self.connection.execute(settle, tamed(columns)).rowcount != 1:
                 self.already_settled.append(write.session_id)  # type: ignore[union-attr]  # it is a Settled

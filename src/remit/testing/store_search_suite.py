@@ -1,0 +1,186 @@
+"""The part of the store's suite about searching, forgetting and several processes. Run as part of `store_suite.STORE_CHECKS`."""
+
+from remit.core.delegation import TaskContext
+from remit.core.record import CancelRequest, Checkpointed, HistoryQuery, Recorded, Started
+from remit.core.states import State
+from remit.testing.store_samples import Check, OpenStore, OwnedStore, numbers_of, opened, outcome, owner, record, said, session
+
+SEARCH_CHECKS: list[Check] = []
+
+
+def _promise(check: Check) -> Check:
+    SEARCH_CHECKS.append(check)
+    return check
+
+
+# ---- history
+
+
+def _with_history(store: OwnedStore) -> None:
+    """1-3 completed, 4 and 5 failed, 6 queued, 7 running; 2 and 5 by another agent, 3 a child of 1; 8 was created long ago."""
+    task = TaskContext(task_number=195)
+    writes = [record(1), record(2, agent="other"), record(3, parent=1), record(4, task=task), record(5, agent="other")]
+    writes += [record(6, state=State.QUEUED, started_at=None), record(7, task=task), record(8, created_at=10.0)]
+    store.apply([Recorded(one) for one in writes])
+    store.apply([outcome(n) for n in (1, 2, 3)] + [outcome(n, State.FAILED) for n in (4, 5, 8)])
+
+
+@_promise
+def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore) -> None:
+    expected: list[tuple[HistoryQuery, list[int]]] = [
+        (HistoryQuery(), [7, 6, 5, 4, 3, 2, 1, 8]),
+        (HistoryQuery(limit=2), [7, 6]),
+        (HistoryQuery(limit=0), []),
+        (HistoryQuery(agent="other"), [5, 2]),
+        (HistoryQuery(agent="nobody"), []),
+        (HistoryQuery(state=State.FAILED), [5, 4, 8]),
+        (HistoryQuery(state=State.RUNNING), [7]),
+        (HistoryQuery(agent="digest", state=State.FAILED), [4, 8]),
+        (HistoryQuery(root_id=session(1)), [3, 1]),
+        (HistoryQuery(root_id=session(3)), []),
+        (HistoryQuery(root_id=session(1), since=1002.0), [3]),
+        (HistoryQuery(root_id=session(1), agent="other"), []),
+        (HistoryQuery(task_number=195), [7, 4]),
+        (HistoryQuery(task_number=195, state=State.FAILED, agent="digest"), [4]),
+        (HistoryQuery(since=1003.0, until=1005.0), [5, 4, 3]),
+        (HistoryQuery(until=1000.0), [8]),
+        (HistoryQuery(agent="digest", since=1003.0, until=1006.0), [6, 4, 3]),
+        (HistoryQuery(before_session=session(4)), [3, 2, 1, 8]),
+        (HistoryQuery(before_session=session(5), agent="other"), [2]),
+        (HistoryQuery(before_session=session(99)), []),
+    ]
+    with opened(open_store) as (store,):
+        _with_history(store)
+        for query, numbers in expected:
+            assert numbers_of(store.history(query)) == numbers, query
+
+
+@_promise
+def pages_of_history_give_everything_once(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([Recorded(record(n, created_at=1000.0 + n // 5, agent=f"a{n % 3}")) for n in range(23)])
+        store.apply([outcome(n) for n in range(0, 23, 2)])
+        seen: list[int] = []
+        page = store.history(HistoryQuery(limit=4))
+        while page:
+            seen += numbers_of(page)
+            page = store.history(HistoryQuery(limit=4, before_session=page[-1].session_id))
+        assert seen == list(range(22, -1, -1))
+
+
+@_promise
+def states_are_counted(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        assert store.count() == 0
+        _with_history(store)
+        assert [store.count(state) for state in (None, "completed", "failed", "queued", "timeout")] == [8, 3, 3, 1, 0]
+        assert numbers_of(store.live()) == [6, 7]
+
+
+@_promise
+def durations_are_kept_per_agent(open_store: OpenStore) -> None:
+    """S2.8. Those that never started took no time to run."""
+    with opened(open_store) as (store,):
+        _with_history(store)
+        store.apply([outcome(6, State.CANCELLED)])
+        assert store.durations("digest") == [996.0, 997.0, 999.0, 1990.0]
+        assert store.durations("nobody") == []
+
+
+@_promise
+def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply(
+            [Recorded(record(1, key="k")), Recorded(record(2, parent=1)), Recorded(record(3)), Recorded(record(4, parent=3))]
+        )
+        store.apply([Recorded(record(5)), said(1, 8, chunk="a"), Checkpointed(session(1), 1.0, 1)])
+        store.apply([outcome(1), outcome(2, at=2001.0), outcome(3), outcome(5, at=5000.0)])
+        assert store.prune(settled_before=2001.0) == 0, "a child was settled later, another is still running"
+        assert store.prune(settled_before=3000.0) == 2
+        assert numbers_of(store.history(HistoryQuery())) == [5, 4, 3]
+        assert store.events(session(1)) == []
+        assert store.checkpoint(session(1)) is None
+        assert store.by_key("k") is None
+        assert not store.apply([Recorded(record(6, key="k"))]).taken_keys
+
+
+# ---- several processes
+
+
+@_promise
+def owners_enrol_and_are_dismissed(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        store.enrol(owner("two", 2.0))
+        other.enrol(owner("one", 1.0))
+        store.enrol(owner("one", 3.0))
+        assert other.owners() == [owner("two", 2.0), owner("one", 3.0)]
+        other.dismiss("two")
+        other.dismiss("nobody")
+        assert store.owners() == [owner("one", 3.0)]
+
+
+@_promise
+def a_living_owner_takes_over_what_a_dead_one_ran(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (dead, living):
+        dead.owner_id, living.owner_id = "one", "two"
+        dead.apply([Recorded(record(n)) for n in (1, 2, 3)])
+        dead.apply([outcome(1)])
+        everything = [session(n) for n in (1, 2, 3, 9)]
+        taken = living.take_over(everything, of="one", to="two")
+        assert numbers_of(taken) == [2, 3], "what is settled stays settled"
+        assert {found.owner for found in taken} == {"two"}
+        assert living.take_over(everything, of="one", to="three") == [], "only one takes over"
+        late = dead.apply([outcome(2, State.FAILED), Checkpointed(session(2), 1.0, "late")])
+        assert late.already_settled == (session(2),), "the dead one was only slow: its outcome is no longer wanted"
+        assert living.checkpoint(session(2)) is None
+        assert not living.apply([outcome(2)]).already_settled
+
+
+@_promise
+def a_taken_over_delegation_is_queued_again(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([Recorded(record(1)), Recorded(record(2))])
+        store.apply([outcome(2)])
+        for number in (1, 2, 3):
+            store.requeue(session(number), owner="one")
+        store.requeue(session(1), owner="somebody else")
+        assert store.get(session(1)) == record(1, state=State.QUEUED, started_at=None, attempt=2)
+        assert store.count(State.COMPLETED) == 1
+        store.apply([Started(session(1), 1300.0, record(1).step_times)])
+        assert store.count(State.RUNNING) == 1
+
+
+@_promise
+def a_cancel_request_reaches_its_owner_once(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        store.apply([Recorded(record(1)), Recorded(record(2, owner="two")), Recorded(record(3))])
+        store.apply([outcome(3)])
+        requests = [CancelRequest(session_id=session(n), reason="not needed", source="cli", at=1.0) for n in (1, 2, 3)]
+        for request in requests:
+            other.request_cancel(request)
+        assert store.take_cancels("one") == requests[:1]
+        assert store.take_cancels("one") == []
+        assert other.take_cancels("two") == requests[1:2]
+
+
+@_promise
+def the_stamp_changes_when_another_has_written(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        before = store.change_stamp()
+        assert store.change_stamp() == before
+        store.apply([Recorded(record(1))])
+        assert store.change_stamp() == before, "one's own writes are no news"
+        other.apply([Recorded(record(2))])
+        after = store.change_stamp()
+        assert after != before
+        other.request_cancel(CancelRequest(session_id=session(1), reason="", source="cli", at=1.0))
+        assert store.change_stamp() != after
+
+
+@_promise
+def housekeeping_changes_no_answer(open_store: OpenStore) -> None:
+    with opened(open_store, 2) as (store, other):
+        _with_history(store)
+        before = other.history(HistoryQuery())
+        store.optimize()
+        assert other.history(HistoryQuery()) == before

@@ -1,0 +1,22 @@
+"""Every store keeps every promise of `remit.testing.store_suite`."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.store import MemoryStore, SqliteStore
+from remit.testing.store_suite import STORE_CHECKS, Check, OpenStore
+
+
+@pytest.fixture(params=["sqlite", "sqlite-power", "memory"])
+def open_store(request: pytest.FixtureRequest, tmp_path: Path) -> OpenStore:
+    if request.param == "memory":
+        first = MemoryStore()
+        return lambda: MemoryStore(beside=first)
+    durability = "power" if request.param == "sqlite-power" else "process"
+    return lambda: SqliteStore(tmp_path / "remit.db", durability=durability)
+
+
+@pytest.mark.parametrize("check", STORE_CHECKS, ids=lambda check: check.__name__)
+def test_a_store_keeps_its_promise(check: Check, open_store: OpenStore) -> None:
+    check(open_store)
