@@ -14,6 +14,8 @@ from pathlib import Path, PurePosixPath
 
 HASH_LIMIT_BYTES = 1 << 30
 """Only so much of a file is hashed: one that grows for ever must come to an end here."""
+FILE_CLOCK_LAG_SECONDS = 0.02
+"""Files are dated by a clock that moves in ticks: one just written can seem older than it is, on a busy machine by several."""
 _BLOCK = 1 << 18
 _MAX_PATH = 4096
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from remit.core.result import Artifact, Evidence
-from remit.flow.artifacts import HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
+from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, HASH_LIMIT_BYTES, Seen, Unseen, inspect_artifact, path_fault, relative_path
 from remit.flow.plain import clean
 from remit.flow.search import Bounds, Search, search
-from remit.flow.validate import tick_seconds
 
 HARVEST_SECONDS = 0.3
 _SEARCH_SHARE = 0.45
@@ -149,7 +148,7 @@ def _search_root(root: Path, tickets: list[_Ticket]) -> Search:
     wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
     if not wanted:
         return Search()
-    since = min(ticket.hunt.since for ticket in wanted) - tick_seconds()
+    since = min(ticket.hunt.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
     stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
     return search(root, "", Bounds(changed_since=since, stop_at=stop_at))
 
@@ -200,7 +199,7 @@ class _Gathering:
         hunt = self.ticket.hunt
         yield from self._named(self._search_scratch(), frozenset(), None)
         if hunt.scan_root:
-            yield from self._named(changed, hunt.foreign, hunt.since - tick_seconds())
+            yield from self._named(changed, hunt.foreign, hunt.since - FILE_CLOCK_LAG_SECONDS)
 
     def _named(self, result: Search, foreign: frozenset[str], since: float | None) -> Iterator[str]:
         if result.stopped_early:

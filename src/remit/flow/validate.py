@@ -4,7 +4,6 @@ Believes nothing an agent says about evidence, hashes, times or its own place in
 the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's.
 """
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,7 +14,7 @@ from pydantic_core import to_json
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.flow.artifacts import Seen, inspect_artifact
+from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, inspect_artifact
 from remit.flow.format import EXAMPLE_SUMMARY
 from remit.flow.plain import plain
 from remit.flow.receive import NOT_JSON, read_answer
@@ -25,8 +24,6 @@ from remit.flow.wire import Shape, WireArtifact, WireError, WireReturn, read_sha
 MAX_ARTIFACTS = 10_000
 _MOST_FAULTS = 100
 _OURS = frozenset({"evidence", "size", "sha256", "mtime"})
-_COARSE_CLOCK = 5
-"""Linux's CLOCK_REALTIME_COARSE, by which files are dated: a file can seem older than it is by one tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,16 +152,8 @@ def _phantom(kept: list[Artifact], expected: Expected) -> list[str]:
 
 def _is_since(mtime: float, started_at: float) -> bool:
     # File systems that count whole seconds, or every second one, date a file before it was written.
-    grain = 2.0 if mtime == int(mtime) else tick_seconds()
+    grain = 2.0 if mtime == int(mtime) else FILE_CLOCK_LAG_SECONDS
     return mtime >= started_at - grain
-
-
-def tick_seconds() -> float:
-    """How far behind the clock a fresh file may be dated."""
-    try:
-        return time.clock_getres(_COARSE_CLOCK)
-    except OSError:
-        return 0.01
 
 
 def _build(wire: WireReturn, expected: Expected, files: _Files) -> Return:

@@ -1,0 +1,205 @@
+"""Whatever an agent hands back: either a return that obeys the contract (S3), or its faults, never another exception."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.core.errors import InvalidReturn
+from remit.core.result import ARTIFACT_TYPES, Evidence, Return, Status
+from remit.flow.receive import read_answer
+from remit.flow.validate import Expected, judge
+
+SESSION = "sess_1700000000_abc123"
+FILES = (
+    "a.md",
+    "sub/b.json",
+    "empty",
+    "absent",
+    "out",
+    "up/secret",
+    "sub",
+    "../secret",
+    "/etc/passwd",
+    "a\0b",
+    "in",
+    "sub/../a.md",
+    "",
+)
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        inside = Path(folder) / "root"
+        (inside / "sub").mkdir(parents=True)
+        (Path(folder) / "secret").write_text("secret")
+        (inside / "a.md").write_text("a")
+        (inside / "sub" / "b.json").write_text("{}")
+        (inside / "empty").touch()
+        (inside / "out").symlink_to("../secret")
+        (inside / "up").symlink_to("..")
+        (inside / "in").symlink_to("a.md")
+        yield inside
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def often(sound: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Mostly sound, so that faults stand beside sound fields and not only beside other faults."""
+    return st.one_of(sound, sound, sound, anything)
+
+
+artifacts = st.fixed_dictionaries(
+    {"type": often(st.sampled_from((*ARTIFACT_TYPES, "research"))), "path": often(st.sampled_from(FILES))},
+    optional={"summary": often(st.text(max_size=9)), "evidence": st.just("verified"), "sha256": anything, "odd": anything},
+)
+errors = st.fixed_dictionaries(
+    {"type": often(st.just("timeout")), "message": often(st.just("Too slow."))},
+    optional={
+        "code": often(st.just("TIMEOUT")),
+        "recoverable": often(st.booleans()),
+        "recommendation": often(st.just("Wait.")),
+        "odd": anything,
+    },
+)
+metadata = st.fixed_dictionaries(
+    {
+        "session_id": often(st.just(SESSION)),
+        "agent_type": often(st.just("digest")),
+        "delegation_depth": often(st.just(1)),
+        "delegation_path": often(st.just(["orchestrator", "digest"])),
+    },
+    optional={"phase_count": anything, "duration_seconds": anything},
+)
+returns = st.fixed_dictionaries(
+    {
+        "status": often(st.sampled_from(tuple(str(status) for status in Status))),
+        "summary": often(st.sampled_from(("It is done. All is well.", "x" * 500, "x" * 501, ""))),
+        "artifacts": often(st.lists(artifacts, max_size=3)),
+        "metadata": often(metadata),
+    },
+    optional={
+        "errors": often(st.lists(errors, max_size=2)),
+        "next_steps": often(st.just("Rest.")),
+        "data": anything,
+        "stop_reason": often(st.just("finished")),
+        "warnings": anything,
+        "evidence": st.just("verified"),
+        "odd": anything,
+    },
+)
+
+
+def known(root: Path, requires_artifacts: bool = False) -> Expected:
+    return Expected(
+        root=root,
+        session_id=SESSION,
+        agent="digest",
+        depth=1,
+        path=("orchestrator", "digest"),
+        started_at=0.0,
+        duration_seconds=1.0,
+        requires_artifacts=requires_artifacts,
+    )
+
+
+def judged(answer: object, expected: Expected) -> Return | None:
+    """The return, or None when it was refused with faults. Anything else raised is the failure sought."""
+    received = read_answer(answer)
+    if received.candidate is None:
+        assert received.faults
+        assert received.faults[0].startswith("Return is not valid JSON")
+        return None
+    assert not received.faults
+    faults: tuple[str, ...] = ()
+    try:
+        return judge(received.candidate, expected)
+    except InvalidReturn as refused:
+        faults = refused.faults
+    assert faults
+    assert all(fault.strip() for fault in faults)
+    return None
+
+
+def obeys(result: Return, expected: Expected) -> None:
+    assert 0 < len(result.summary) <= 500
+    assert (result.status is Status.COMPLETED) == (not result.errors)
+    assert result.metadata.session_id == SESSION
+    assert result.metadata.duration_seconds == 1.0
+    assert result.evidence is not Evidence.VERIFIED
+    assert all(error.code for error in result.errors)
+    if expected.requires_artifacts and result.ok:
+        assert result.artifacts
+    top = os.path.realpath(expected.root)
+    for artifact in result.artifacts:
+        assert artifact.type in ARTIFACT_TYPES
+        assert artifact.evidence is Evidence.CHECKED
+        assert artifact.size
+        assert os.path.realpath(os.path.join(top, artifact.path)).startswith(top + os.sep)
+    assert Return.from_dict(json.loads(result.to_json())) == result
+
+
+@settings(deadline=None)
+@given(held=st.binary(max_size=300) | st.text(st.characters(exclude_categories=()), max_size=300))
+def test_any_bytes_or_text_give_a_return_or_faults(held: bytes | str, root: Path) -> None:
+    result = judged(held, known(root))
+    assert result is None
+
+
+@settings(deadline=None)
+@given(value=anything)
+def test_any_value_gives_a_return_or_faults(value: object, root: Path) -> None:
+    judged(value, known(root))
+    judged(json.dumps(value), known(root))
+
+
+@settings(deadline=None, max_examples=300)
+@given(fields=returns, requires_artifacts=st.booleans())
+def test_what_passes_obeys_the_contract_and_passes_again_unchanged(
+    fields: dict[str, Any], requires_artifacts: bool, root: Path
+) -> None:
+    expected = known(root, requires_artifacts)
+    result = judged(fields, expected)
+    if result is not None:
+        obeys(result, expected)
+        assert judge(result.to_dict(), expected) == result
+
+
+@settings(deadline=None)
+@given(fields=returns, before=st.text(max_size=40), after=st.text(max_size=40), cut=st.integers(0, 400))
+def test_a_return_amid_prose_whole_or_cut_short_never_raises(
+    fields: dict[str, Any], before: str, after: str, cut: int, root: Path
+) -> None:
+    text = json.dumps(fields)
+    for answer in (f"{before} {text} {after}", f"{before}\n```json\n{text}\n```\n{after}", before + text[:cut]):
+        result = judged(answer, known(root))
+        if result is not None:
+            obeys(result, known(root))
+
+
+@settings(deadline=None)
+@given(
+    parts=st.lists(
+        st.sampled_from(("..", ".", "", "up", "out", "in", "sub", "a.md", "root", "secret", "~", "etc")), min_size=1, max_size=6
+    ),
+    absolute=st.booleans(),
+)
+def test_no_artifact_leads_out_of_the_root(parts: list[str], absolute: bool, root: Path) -> None:
+    path = "/" * absolute + "/".join(parts)
+    metadata = {"session_id": SESSION, "agent_type": "digest", "delegation_depth": 1, "delegation_path": []}
+    fields = {"status": "completed", "summary": "Done. Good.", "artifacts": [{"type": "data", "path": path}], "metadata": metadata}
+    result = judged(fields, known(root))
+    if result is not None:
+        obeys(result, known(root))

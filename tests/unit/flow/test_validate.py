@@ -1,0 +1,234 @@
+"""The judge of returns (S3.1-S3.6, S3.9, S3.12)."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.core.errors import InvalidReturn
+from remit.core.result import Evidence, Return, Status, StopReason
+from remit.flow.format import EXAMPLE_SUMMARY
+from remit.flow.validate import Expected, check_return, judge
+
+SESSION = "sess_1700000000_abc123"
+ERROR = {"type": "timeout", "message": "Too slow.", "recoverable": True, "recommendation": "Give it longer."}
+
+
+def answer(**changed: Any) -> dict[str, Any]:
+    metadata = {"session_id": SESSION, "agent_type": "digest", "delegation_depth": 1, "delegation_path": ["orchestrator", "digest"]}
+    fields = {"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "metadata": metadata}
+    return {**fields, **changed}
+
+
+def expected(root: Path, **changed: Any) -> Expected:
+    known: dict[str, Any] = {"session_id": SESSION, "agent": "digest", "depth": 1, "path": ("orchestrator", "digest")}
+    return Expected(**{"root": root, "duration_seconds": 2.5, **known, **changed})
+
+
+def faults_of(candidate: dict[str, Any], known: Expected) -> tuple[str, ...]:
+    with pytest.raises(InvalidReturn) as caught:
+        judge(candidate, known)
+    return caught.value.faults
+
+
+def metadata_with(**changed: Any) -> dict[str, Any]:
+    return {**answer()["metadata"], **changed}
+
+
+def test_a_good_return_passes_with_our_duration(tmp_path: Path) -> None:
+    result = judge(answer(next_steps=["One.", "Two."], data={"n": 1}), expected(tmp_path))
+    assert (result.status, result.stop_reason, result.evidence) == (Status.COMPLETED, StopReason.FINISHED, Evidence.CLAIMED)
+    assert (result.metadata.duration_seconds, result.data, result.next_steps) == (2.5, {"n": 1}, "One.\nTwo.")
+    assert result.warnings == ()
+
+
+@pytest.mark.parametrize("field", ["status", "summary", "artifacts", "metadata"])
+def test_each_required_field_is_missed_by_name(tmp_path: Path, field: str) -> None:
+    """S3.2."""
+    fields = answer()
+    del fields[field]
+    assert faults_of(fields, expected(tmp_path)) == (f"{field}: is missing",)
+
+
+@pytest.mark.parametrize("field", ["session_id", "agent_type", "delegation_depth", "delegation_path"])
+def test_each_required_field_of_the_metadata_is_missed_by_name(tmp_path: Path, field: str) -> None:
+    """S3.2."""
+    metadata = answer()["metadata"]
+    del metadata[field]
+    assert faults_of(answer(metadata=metadata), expected(tmp_path)) == (f"metadata.{field}: is missing",)
+
+
+@pytest.mark.parametrize("status", ["Completed", "COMPLETED", "done", "", None, 1, ["completed"]])
+def test_a_status_is_one_of_four_words_in_lower_case(tmp_path: Path, status: object) -> None:
+    """S3.1."""
+    (fault,) = faults_of(answer(status=status), expected(tmp_path))
+    assert fault.startswith("status: ")
+
+
+def test_every_fault_is_named_at_once(tmp_path: Path) -> None:
+    bad = answer(
+        status="done",
+        summary="",
+        artifacts=[{"type": "poem", "path": "/etc/passwd"}, {"path": 3}, "x"],
+        metadata=metadata_with(session_id="sess_1700000000_zzzzzz", delegation_depth="1"),
+        errors=[{"type": "x"}],
+    )
+    faults = faults_of(bad, expected(tmp_path))
+    for start in (
+        "status:", "summary:", "artifacts[1].type:", "artifacts[1].path:", "artifacts[2]:", "artifacts: type of '/etc/passwd'",
+        "artifacts: '/etc/passwd'", "metadata.session_id:", "metadata.delegation_depth:", "errors[0].message:",
+    ):  # fmt: skip
+        assert any(fault.startswith(start) for fault in faults), start
+
+
+def test_another_session_id_is_invalid(tmp_path: Path) -> None:
+    """S3.8."""
+    (fault,) = faults_of(answer(metadata=metadata_with(session_id="sess_1700000000_zzzzzz")), expected(tmp_path))
+    assert fault.startswith("metadata.session_id: must be 'sess_1700000000_abc123'")
+
+
+def test_a_mistaken_place_in_the_tree_is_put_right_with_a_warning(tmp_path: Path) -> None:
+    result = judge(answer(metadata=metadata_with(agent_type="me", delegation_depth=7, delegation_path=[])), expected(tmp_path))
+    assert result.metadata.agent_type == "digest"
+    assert (result.metadata.delegation_depth, result.metadata.delegation_path) == (1, ("orchestrator", "digest"))
+    assert len(result.warnings) == 3
+
+
+def test_unknown_fields_and_optional_metadata_are_kept(tmp_path: Path) -> None:
+    """S3.1, S3.2."""
+    metadata = metadata_with(phase_count=3, duration_seconds=99999)
+    result = judge(answer(task_number=195, phase_statuses=["a"], metadata=metadata), expected(tmp_path))
+    assert result.extra == {"task_number": 195, "phase_statuses": ["a"]}
+    assert result.metadata.extra == {"phase_count": 3}
+    assert Return.from_dict(json.loads(result.to_json())).extra == result.extra
+
+
+def test_an_artifact_is_recorded_with_what_we_saw_and_not_with_what_was_claimed(tmp_path: Path) -> None:
+    """S3.4, S3.12."""
+    (tmp_path / "a.md").write_text("hello")
+    lie = {"type": "research", "path": "./a.md", "evidence": "verified", "size": 1, "sha256": "00", "mtime": 1, "mood": "good"}
+    result = judge(answer(artifacts=[lie], evidence="verified"), expected(tmp_path))
+    (artifact,) = result.artifacts
+    assert (artifact.type, artifact.path, artifact.size, artifact.evidence) == ("report", "a.md", 5, Evidence.CHECKED)
+    assert artifact.sha256 is not None
+    assert len(artifact.sha256) == 64
+    assert result.evidence is Evidence.CHECKED
+    assert any("mood" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize("path", ["absent.md", "empty.md", "folder", "../x", "/etc/passwd", "a\0b", "out", "", "pipe"])
+def test_completed_needs_every_artifact_to_be_a_file_inside_that_holds_something(tmp_path: Path, path: str) -> None:
+    """S3.4, S3.5."""
+    (tmp_path / "empty.md").touch()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    (fault,) = faults_of(answer(artifacts=[{"type": "report", "path": path}]), expected(tmp_path))
+    assert fault.startswith("artifacts: ")
+
+
+def test_missing_artifacts_of_unfinished_work_are_dropped_with_a_warning(tmp_path: Path) -> None:
+    """S3.5."""
+    (tmp_path / "half.md").write_text("half")
+    both = [{"type": "report", "path": "half.md"}, {"type": "report", "path": "absent.md"}]
+    result = judge(answer(status="partial", errors=[ERROR], artifacts=both), expected(tmp_path))
+    assert [artifact.path for artifact in result.artifacts] == ["half.md"]
+    assert any("absent.md" in warning and "dropped" in warning for warning in result.warnings)
+
+
+def test_a_path_that_leads_out_is_a_fault_whatever_the_status(tmp_path: Path) -> None:
+    candidate = answer(status="partial", errors=[ERROR], artifacts=[{"type": "report", "path": "../x"}])
+    assert faults_of(candidate, expected(tmp_path)) == ("artifacts: '../x' contains '..'",)
+
+
+def test_phantom_work_is_refused(tmp_path: Path) -> None:
+    """S3.5."""
+    now = time.time()
+    known = expected(tmp_path, requires_artifacts=True, started_at=now)
+    (fault,) = faults_of(answer(), known)
+    assert "phantom work" in fault
+    old = tmp_path / "old.md"
+    old.write_text("from before")
+    os.utime(old, (now - 100, now - 100))
+    listed = [{"type": "report", "path": "old.md"}]
+    (fault,) = faults_of(answer(artifacts=listed), known)
+    assert "phantom work" in fault
+    (tmp_path / "new.md").write_text("from now")
+    assert judge(answer(artifacts=[*listed, {"type": "report", "path": "new.md"}]), known).ok
+
+
+def test_a_file_written_just_after_the_start_is_no_phantom(tmp_path: Path) -> None:
+    for _ in range(50):
+        started_at = time.time()
+        (tmp_path / "new.md").write_text("new")
+        known = expected(tmp_path, requires_artifacts=True, started_at=started_at)
+        assert judge(answer(artifacts=[{"type": "report", "path": "new.md"}]), known).ok
+
+
+def test_errors_and_status_must_fit(tmp_path: Path) -> None:
+    """S3.5."""
+    assert faults_of(answer(errors=[ERROR]), expected(tmp_path)) == ("errors: must be empty when status is completed, holds 1",)
+    for status in ("partial", "failed", "blocked"):
+        assert faults_of(answer(status=status), expected(tmp_path)) == (f"errors: must not be empty when status is {status}",)
+
+
+def test_a_missing_code_is_derived_and_a_foreign_one_kept(tmp_path: Path) -> None:
+    """S3.6."""
+    errors = [ERROR, {"type": "odd", "message": "m"}, {"type": "timeout", "message": "m", "code": "MINE"}]
+    result = judge(answer(status="failed", errors=errors), expected(tmp_path))
+    assert [error.code for error in result.errors] == ["TIMEOUT", "UNKNOWN_ERROR", "MINE"]
+
+
+def test_a_valid_stop_reason_is_kept_and_any_other_is_finished_with_a_warning(tmp_path: Path) -> None:
+    assert judge(answer(stop_reason="budget"), expected(tmp_path)).stop_reason is StopReason.BUDGET
+    for odd in ("tired", 3, ["x"], {}):
+        result = judge(answer(stop_reason=odd), expected(tmp_path))
+        assert result.stop_reason is StopReason.FINISHED
+        assert any("stop_reason" in warning for warning in result.warnings)
+
+
+def test_a_summary_that_is_only_remarked_on_is_kept_whole(tmp_path: Path) -> None:
+    """S3.3."""
+    result = judge(answer(summary="x" * 450), expected(tmp_path))
+    assert result.summary == "x" * 450
+    assert any("450 characters" in warning for warning in result.warnings)
+
+
+def test_an_agent_that_echoes_its_prompt_has_not_answered(tmp_path: Path) -> None:
+    (fault,) = faults_of(answer(summary=EXAMPLE_SUMMARY), expected(tmp_path))
+    assert fault.startswith("summary: is that of the example")
+
+
+def test_the_advice_names_the_agent_to_fix(tmp_path: Path) -> None:
+    """S3.7."""
+    with pytest.raises(InvalidReturn) as caught:
+        judge({}, expected(tmp_path))
+    assert caught.value.advice == "Fix digest subagent return format."
+
+
+def test_judging_a_return_again_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.md").write_text("hello")
+    listed = [{"type": "research", "path": "a.md", "summary": "S", "odd": 1}, {"type": "plan", "path": "absent"}]
+    errors = [{**ERROR, "odd": 1}]
+    once = judge(answer(status="partial", errors=errors, artifacts=listed, warnings=["w", 3], odd=[1]), expected(tmp_path))
+    assert judge(once.to_dict(), expected(tmp_path)) == once
+    assert judge(json.loads(once.to_json()), expected(tmp_path)) == once
+
+
+def test_check_return_reads_text_and_objects_and_lists_the_faults(tmp_path: Path) -> None:
+    """S3.9."""
+    assert check_return(json.dumps(answer()), SESSION, tmp_path).ok
+    assert check_return(answer(), root=str(tmp_path)).ok
+    with pytest.raises(InvalidReturn, match="Return is not valid JSON"):
+        check_return("I am done.")
+    with pytest.raises(InvalidReturn, match=r"metadata\.session_id: must look like"):
+        check_return(answer(metadata=metadata_with(session_id="x")))
+
+
+def test_thousands_of_faults_are_counted_and_not_all_listed(tmp_path: Path) -> None:
+    faults = faults_of(answer(artifacts=[{"type": "report", "path": "/x"}] * 5000), expected(tmp_path))
+    assert len(faults) == 101
+    assert faults[-1] == "and 4900 faults more"
