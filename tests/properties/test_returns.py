@@ -167,9 +167,7 @@ def test_any_value_gives_a_return_or_faults(value: object, root: Path) -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(fields=returns, requires_artifacts=st.booleans())
-def test_what_passes_obeys_the_contract_and_passes_again_unchanged(
-    fields: dict[str, Any], requires_artifacts: bool, root: Path
-) -> None:
+def test_what_passes_obeys_the_contract_and_passes_again_unchanged(fields: dict[str, Any], requires_artifacts: bool, root: Path) -> None:
     expected = known(root, requires_artifacts)
     result = judged(fields, expected)
     if result is not None:
@@ -179,9 +177,7 @@ def test_what_passes_obeys_the_contract_and_passes_again_unchanged(
 
 @settings(deadline=None)
 @given(fields=returns, before=st.text(max_size=40), after=st.text(max_size=40), cut=st.integers(0, 400))
-def test_a_return_amid_prose_whole_or_cut_short_never_raises(
-    fields: dict[str, Any], before: str, after: str, cut: int, root: Path
-) -> None:
+def test_a_return_amid_prose_whole_or_cut_short_never_raises(fields: dict[str, Any], before: str, after: str, cut: int, root: Path) -> None:
     text = json.dumps(fields)
     for answer in (f"{before} {text} {after}", f"{before}\n```json\n{text}\n```\n{after}", before + text[:cut]):
         result = judged(answer, known(root))

@@ -116,9 +116,7 @@ def _look_at(shape: Shape, expected: Expected) -> _Files:
 def _look(one: WireArtifact, must_exist: bool, root: Path, files: _Files) -> Artifact | None:
     kind = ARTIFACT_ALIASES.get(one.type, one.type)
     if kind not in ARTIFACT_TYPES:
-        files.faults.append(
-            f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}"
-        )
+        files.faults.append(f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}")
     unknown = sorted((one.model_extra or {}).keys() - _OURS)
     if unknown:
         files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")

@@ -73,9 +73,7 @@ class Acceptance:
         )
 
 
-async def run_acceptance(
-    commands: Sequence[str], *, cwd: Path, seconds_left: float, env: Mapping[str, str] | None = None
-) -> Acceptance:
+async def run_acceptance(commands: Sequence[str], *, cwd: Path, seconds_left: float, env: Mapping[str, str] | None = None) -> Acceptance:
     """All of `commands`, in turn, within `seconds_left` altogether; one that fails does not keep the others from being tried.
 
     With the delegation's mark in `env` (`REMIT_MARK`), recovery finds what a dead run left of them.
