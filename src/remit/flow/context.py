@@ -60,6 +60,9 @@ class Desk(Protocol):
     def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
     def spend(self, tokens: int, cost: float) -> None: ...
     async def checkpoint(self, value: Any) -> None: ...
+    def abandoned(self, what: str) -> None:
+        """Told by an agent's carrier that it could not be stopped and is left behind (a thread, a stuck process)."""
+        ...
 
 
 class Context:
@@ -83,6 +86,11 @@ class Context:
     @property
     def path(self) -> tuple[str, ...]:
         return self._desk.delegation.lineage.path
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """As they were given and recorded."""
+        return self._desk.delegation.parameters
 
     @property
     def caller(self) -> str:

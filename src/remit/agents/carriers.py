@@ -1,0 +1,61 @@
+"""Carriers: a declared function gets the isolation it asked for (design 6)."""
+
+from typing import Any
+
+from remit.agents.function import FunctionAgent
+from remit.agents.process.pool import Job, ProcessPool
+from remit.agents.process.target import Target, target_of
+from remit.agents.thread import ThreadAgent, ThreadPool
+from remit.core.agents import AgentSpec, Isolation
+from remit.core.ports import AgentPort
+from remit.flow.context import Context
+
+
+class ProcessAgent:
+    """Carries out a `FunctionAgent` in a process of its own."""
+
+    __slots__ = ("_agent", "_pool", "spec", "target")
+
+    def __init__(self, agent: FunctionAgent, pool: ProcessPool) -> None:
+        self._agent = agent
+        self._pool = pool
+        self.spec: AgentSpec = agent.spec
+        self.target: Target = target_of(agent.function)
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        self._agent.check(parameters)
+        return parameters
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        # The recorded parameters, not `arguments`: they are plain, and the worker checks them again into what the function takes.
+        return await self._pool.run(Job(target=self.target, parameters=ctx.parameters), ctx)
+
+
+class Carriers:
+    """The pools of one Remit."""
+
+    def __init__(self, processes: ProcessPool, grace_seconds: float) -> None:
+        self.processes = processes
+        self.threads = ThreadPool()
+        self._grace_seconds = grace_seconds
+        self._targets: list[Target] = []
+
+    def __call__(self, agent: FunctionAgent) -> AgentPort:
+        match agent.spec.isolation:
+            case Isolation.PROCESS:
+                carrier = ProcessAgent(agent, self.processes)
+                self._targets.append(carrier.target)
+                return carrier
+            case Isolation.THREAD:
+                return ThreadAgent(agent, self.threads, self._grace_seconds)
+            case _:
+                return agent
+
+    def warm_up(self) -> None:
+        """Start what process agents need, in the background, if there are any."""
+        if self._targets:
+            self.processes.warm_up(self._targets)
+
+    async def close(self) -> None:
+        await self.processes.close()
+        self.threads.close()

@@ -1,0 +1,106 @@
+"""The directory: which agents exist and what they accept. Found in the program, in `.remit/agents/*.py` and by entry point.
+
+A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke.
+"""
+
+import importlib.metadata
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+
+from remit.agents.function import FunctionAgent
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused
+from remit.core.ports import AgentPort
+
+ENTRY_POINTS = "remit.agents"
+
+
+class Directory:
+    def __init__(self, carried: Callable[[FunctionAgent], AgentPort]) -> None:
+        """`carried` gives a declared function the carrier its isolation asks for."""
+        self._carried = carried
+        self._agents: dict[str, AgentPort] = {}
+        self.problems: list[str] = []
+
+    def register(self, agent: AgentPort | FunctionAgent) -> None:
+        if callable(agent) and not hasattr(agent, "spec"):
+            raise Misused(f"{agent!r} is not an agent.", advice="Decorate it with @agent(…).")
+        name = agent.spec.name
+        known = self._agents.get(name)
+        if known is not None and known.spec.source != agent.spec.source:
+            raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
+        self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
+
+    def find(self, name: str) -> AgentPort | None:
+        return self._agents.get(name)
+
+    def names(self) -> Sequence[str]:
+        return tuple(self._agents)
+
+    def specs(self) -> list[AgentSpec]:
+        return [self._agents[name].spec for name in sorted(self._agents)]
+
+    def load_folder(self, folder: Path) -> None:
+        """The agents that the Python files of a folder declare."""
+        for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
+            if not path.name.startswith("_"):
+                self._load(str(path), lambda path=path: agents_in(_module(path), str(path)))  # type: ignore[misc]
+
+    def load_entry_points(self) -> None:
+        """The agents that installed packages offer."""
+        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+            self._load(f"entry point {entry.name}", lambda entry=entry: _agents_of(entry.load()))  # type: ignore[misc]
+
+    def _load(self, where: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
+        try:
+            for agent in load():
+                self.register(agent)
+        except Exception as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
+            frames = traceback.extract_tb(error.__traceback__)
+            line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
+            self.problems.append(f"{where}{line}: {type(error).__name__}: {error}")
+
+
+def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
+    """The agents a module defines, not those it imports."""
+    found = []
+    for value in list(vars(module).values()):
+        if isinstance(value, FunctionAgent) and value.function.__module__ == module.__name__:
+            if source is not None:
+                value.spec = replace(value.spec, source=f"{source}:{value.function.__qualname__}")
+            found.append(value)
+    return found
+
+
+def _agents_of(loaded: object) -> list[FunctionAgent]:
+    """An entry point names a module, an agent, or a list of agents."""
+    if isinstance(loaded, ModuleType):
+        return agents_in(loaded)
+    if isinstance(loaded, FunctionAgent):
+        return [loaded]
+    if isinstance(loaded, list | tuple) and all(isinstance(one, FunctionAgent) for one in loaded):
+        return list(loaded)
+    raise Misused(f"it gives {loaded!r}.", advice="It must name a module, an agent, or a list of agents.")
+
+
+def _module(path: Path) -> ModuleType:
+    """Loaded under a name of its own, the same in every process."""
+    path = path.resolve()
+    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} cannot be loaded")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,187 @@
+"""Python functions as agents: `@agent(...)`, parameters checked against the signature, the result made plain.
+
+A `FunctionAgent` is the declaration, and carries out async functions on the event loop. Threads and processes are ways of
+carrying out the same declaration: see `agents.thread` and `agents.process`.
+"""
+
+import dataclasses
+import difflib
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints, overload
+
+from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
+
+from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
+from remit.core.errors import Misused
+from remit.flow.context import Context
+from remit.flow.plain import plain
+
+__all__ = ["FunctionAgent", "agent", "plain"]
+
+
+class FunctionAgent:
+    """A function and what was declared of it. Calling it calls the function, so that it can be tested as one."""
+
+    __slots__ = ("_names", "_validator", "function", "is_async", "spec", "takes_context")
+
+    def __init__(self, function: Callable[..., Any], spec: AgentSpec) -> None:
+        self.function = function
+        self.is_async = inspect.iscoroutinefunction(function)
+        model, self.takes_context = _parameters_model(function, spec.name)
+        self._names = tuple(model.model_fields)
+        self._validator = model.__pydantic_validator__
+        self.spec = dataclasses.replace(spec, parameters_schema=_schema(model))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<agent {self.spec.name} ({self.spec.isolation}) {self.spec.source}>"
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Keyword arguments for the function. Raises `Misused` naming each fault and what is allowed."""
+        if not parameters and not self._names:
+            return {}
+        try:
+            checked = self._validator.validate_python(parameters)
+        except ValidationError as error:
+            raise _misused(self.spec.name, error, self._names) from None
+        return {**checked.__dict__, **(checked.__pydantic_extra__ or {})}
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        if self.takes_context:
+            return await self.function(ctx, **arguments)
+        return await self.function(**arguments)
+
+
+@overload
+def agent(name: Callable[..., Any], /) -> FunctionAgent: ...
+@overload
+def agent(
+    name: str | None = None,
+    *,
+    timeout: float | None = None,
+    isolation: Isolation | str | None = None,
+    resumable: bool = False,
+    requires_artifacts: bool = False,
+    retries: int = 0,
+    description: str = "",
+    idle: float | None = None,
+    answers: Answers | str = Answers.VALUE,
+    workspace: Workspace | str = Workspace.SHARED,
+    slots: int | None = None,
+) -> Callable[[Callable[..., Any]], FunctionAgent]: ...
+def agent(name: Any = None, **declared: Any) -> Any:
+    """Declare a function as an agent: `@agent("digest", timeout=60)`."""
+    if callable(name) and not isinstance(name, str):
+        return _declare(name, None, {})
+    return lambda function: _declare(function, name, declared)
+
+
+def _declare(function: Callable[..., Any], name: str | None, declared: dict[str, Any]) -> FunctionAgent:
+    if isinstance(function, FunctionAgent):
+        function = function.function
+    if not inspect.isfunction(function):
+        raise Misused(f"@agent takes a function, not {function!r}.", advice="Wrap it in a function.")
+    is_async = inspect.iscoroutinefunction(function)
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise Misused(f"{function.__name__} is a generator.", advice="Return the result, and stream pieces of it with ctx.emit(…).")
+    isolation = _choice(Isolation, "isolation", declared.pop("isolation", None) or (Isolation.INLINE if is_async else Isolation.THREAD))
+    if isolation is Isolation.INLINE and not is_async:
+        raise Misused(f"{function.__name__} is not async, so it cannot run inline.", advice='Use isolation="thread" or "process".')
+    if isolation is Isolation.THREAD and is_async:
+        raise Misused(f"{function.__name__} is async and needs no thread.", advice='Use isolation="inline" or "process".')
+    spec = AgentSpec(
+        name=_name(name or function.__name__),
+        description=declared.pop("description", "") or (inspect.getdoc(function) or "").partition("\n")[0],
+        timeout_seconds=_seconds("timeout", declared.pop("timeout", None)),
+        idle_seconds=_seconds("idle", declared.pop("idle", None)),
+        isolation=isolation,
+        answers=_choice(Answers, "answers", declared.pop("answers", Answers.VALUE)),
+        workspace=_choice(Workspace, "workspace", declared.pop("workspace", Workspace.SHARED)),
+        source=f"{function.__module__}:{function.__qualname__}",
+        **declared,
+    )
+    return FunctionAgent(function, spec)
+
+
+def _name(name: str) -> str:
+    if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
+        raise Misused(f"{name!r} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
+    return name
+
+
+def _choice(kind: Any, option: str, value: Any) -> Any:
+    try:
+        return kind(value)
+    except ValueError:
+        raise Misused(f"{option} {value!r} is unknown.", advice=f"Use {', '.join(kind)}.") from None
+
+
+def _seconds(option: str, value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise Misused(f"{option} must be a positive number of seconds, not {value!r}.")
+    return float(value)
+
+
+def _parameters_model(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], bool]:
+    """A model of the signature, and whether the first parameter is the context."""
+    signature = inspect.signature(function)
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except NameError as error:
+        raise Misused(
+            f"{name}: an annotation cannot be resolved: {error}.", advice="Import the name where the function is defined."
+        ) from None
+    fields: dict[str, Any] = {}
+    extra = "forbid"
+    takes_context = False
+    for position, parameter in enumerate(signature.parameters.values()):
+        annotation = hints.get(parameter.name, Any)
+        if position == 0 and (parameter.name == "ctx" or _is_context(annotation)):
+            takes_context = True
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            extra = "allow"
+        elif parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise Misused(f"{name}: parameter {parameter.name} cannot be given by name.", advice="Agents get their parameters by name.")
+        else:
+            fields[parameter.name] = (annotation, ... if parameter.default is inspect.Parameter.empty else parameter.default)
+    config = ConfigDict(extra=extra, arbitrary_types_allowed=True, protected_namespaces=())  # type: ignore[typeddict-item]
+    try:
+        return create_model(f"Parameters of {name}", __config__=config, **fields), takes_context
+    except (PydanticUserError, NameError, ValueError) as error:
+        raise Misused(f"{name}: its parameters cannot be checked: {error}", advice="Rename or annotate the parameter.") from None
+
+
+def _is_context(annotation: Any) -> bool:
+    return inspect.isclass(annotation) and getattr(annotation, "is_remit_context", issubclass(annotation, Context))
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    try:
+        return model.model_json_schema()
+    except PydanticUserError:
+        return {"type": "object"}  # a parameter of a type that JSON schema has no word for; it is still checked
+
+
+def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:
+    faults = []
+    for fault in error.errors(include_url=False):
+        where = ".".join(str(part) for part in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(where, names, n=1)
+            faults.append(f"{where}: there is no such parameter" + (f" (did you mean {close[0]}?)" if close else ""))
+        elif fault["type"] == "missing":
+            faults.append(f"{where}: it is required")
+        else:
+            faults.append(f"{where}: {fault['msg']}, got {_short(fault['input'])}")
+    takes = ", ".join(names) or "no parameters"
+    return Misused(f"Parameters of {name}: {'; '.join(faults)}.", code="INVALID_PARAMETERS", advice=f"{name} takes {takes}.")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"

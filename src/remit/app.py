@@ -1,0 +1,420 @@
+"""`Remit`: the one door (design 1). Command line, servers, board and assistant translate to it; none decides anything itself."""
+
+import asyncio
+import contextlib
+import hashlib
+import shutil
+from collections.abc import AsyncIterator, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from remit.agents.carriers import Carriers
+from remit.agents.directory import Directory
+from remit.agents.function import FunctionAgent
+from remit.agents.process.pool import ProcessPool, marker
+from remit.core.agents import AgentSpec
+from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.events import Event
+from remit.core.ports import AgentPort, Store
+from remit.core.record import CancelRequest, HistoryQuery, Record
+from remit.core.result import Return
+from remit.core.states import LIVE, State
+from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
+from remit.engine.handle import LOOK_SECONDS
+from remit.engine.owners import Bell, ring, sweep_bells, this_owner
+from remit.engine.recovery import Recovered, recover
+from remit.flow import delegate as halves
+from remit.flow.context import Handle
+from remit.flow.house import House, Rules
+from remit.flow.request import call
+from remit.ledger import ErrorLedger, LedgerWriter, Noted
+from remit.settings import Settings, load_settings
+from remit.store.sqlite import SqliteStore
+from remit.system.processes import kill_tree, marked
+
+__all__ = ["Remit", "run"]
+
+_IGNORED = """\
+# made by remit: what runs here is not for the repository; agents, commands and the policy are
+*
+!.gitignore
+!agents/
+!agents/**
+!commands/
+!commands/**
+!policy.*
+"""
+
+
+class Remit:
+    """A project's delegation runtime. `async with Remit.open(".") as remit: …`"""
+
+    def __init__(
+        self, root: Path, agents: Iterable[FunctionAgent | AgentPort], settings: Settings, clock: Clock, store: Store | None
+    ) -> None:
+        self.root = root
+        self.settings = settings
+        self.clock = clock
+        self.folder = root / ".remit"
+        self._given = tuple(agents)
+        self._store_given = store
+        self._is_open = False
+
+    @classmethod
+    def open(
+        cls,
+        root: str | Path = ".",
+        *,
+        agents: Iterable[FunctionAgent | AgentPort] = (),
+        durability: str | None = None,
+        slots: int | None = None,
+        settings: Settings | Mapping[str, Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        store: Store | None = None,
+    ) -> "Remit":
+        """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points."""
+        folder = Path(root).resolve()
+        if not folder.is_dir():
+            raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
+        if not isinstance(settings, Settings):
+            arguments = dict(settings or {})
+            if durability is not None:
+                arguments["durability"] = durability
+            if slots is not None:
+                arguments["slots_total"] = slots
+            settings = load_settings(folder, arguments)
+        return cls(folder, agents, settings, clock, store)
+
+    async def __aenter__(self) -> "Remit":
+        if self._is_open:
+            raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
+        await asyncio.to_thread(self._make_folder)
+        self.owner = this_owner(self.clock)
+        self.store = self._store_given if self._store_given is not None else await asyncio.to_thread(self._open_store)
+        self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
+        self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
+        self._ledger_writer = LedgerWriter(self.ledger, self.clock)
+        grace = self.settings.kill_grace_seconds
+        self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
+        self.directory = Directory(self._carriers)
+        for given in self._given:
+            self.directory.register(given)
+        self.directory.load_folder(self.folder / "agents")
+        self.directory.load_entry_points()
+        house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
+        self._house = house
+        self.engine = EmbeddedEngine(house, self.store, self.owner, self.folder / "scratch", self._options())
+        for spec in self.directory.specs():
+            self._limit_slots(spec)
+        self._run_folder = self.folder / "run"
+        await self.engine.journal.call(lambda store: store.enrol(self.owner))
+        self._bell = Bell(self._run_folder, self.owner.owner_id, self._answer_bell)
+        self._is_open = True
+        self.recovered = await self.recover()
+        self._carriers.warm_up()
+        self.engine.spawn(self._keep_house())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop what still runs, write everything, leave nothing behind."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        self._bell.close()
+        with contextlib.suppress(Unavailable):
+            await self.engine.journal.call(lambda store: store.dismiss(self.owner.owner_id) if not self.engine.running else None)
+        await self.engine.close()
+        await self._carriers.close()
+        with contextlib.suppress(Unavailable):
+            if not self.engine.journal.owes:
+                await asyncio.to_thread(self.store.dismiss, self.owner.owner_id)
+        await asyncio.to_thread(self._ledger_writer.close)
+        if self._store_given is None:
+            await asyncio.to_thread(self.store.close)
+
+    # ---- delegating
+
+    async def delegate(self, agent: str, /, **asked: Any) -> Return:
+        """Hand work to `agent` and wait for its return: by its deadline, whatever the agent does."""
+        self._must_be_open()
+        return await halves.delegate(call(agent, **asked), self._caller(), self._house, self.engine)
+
+    async def start(self, agent: str, /, **asked: Any) -> Handle:
+        """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
+        self._must_be_open()
+        return await halves.start(call(agent, **asked), self._caller(), self._house, self.engine)
+
+    def _caller(self) -> Any:
+        """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around."""
+        running = CURRENT.get()
+        return running if running is not None and running.engine is self.engine else None
+
+    def register(self, agent: FunctionAgent | AgentPort) -> None:
+        self._must_be_open()
+        self.directory.register(agent)
+        self._limit_slots(agent.spec)
+
+    def _limit_slots(self, spec: AgentSpec) -> None:
+        """Settings before the agent's own declaration."""
+        limit = self.settings.slots_for(spec.name)
+        self.engine.slots.limit(spec.name, spec.slots if limit is None else limit)
+
+    # ---- looking
+
+    async def describe(self, session_id: str) -> Record:
+        """What is known of a delegation."""
+        record = await asyncio.to_thread(self.store.get, session_id)
+        if record is None:
+            raise Misused(f"There is no delegation {session_id}.", code="INVALID_TARGET", advice="`remit history` lists them.")
+        return record
+
+    async def tree(self, session_id: str) -> list[Record]:
+        """The whole tree a delegation belongs to, callers before their children."""
+        record = await self.describe(session_id)
+        return await asyncio.to_thread(self.store.tree, record.root_id)
+
+    async def children(self, session_id: str) -> list[Record]:
+        return await asyncio.to_thread(self.store.children, session_id)
+
+    async def events(self, session_id: str, after: int = 0) -> list[Event]:
+        return await asyncio.to_thread(self.store.events, session_id, after)
+
+    async def live(self) -> list[Record]:
+        """Everything queued or running in this project, whichever process runs it."""
+        return await asyncio.to_thread(self.store.live)
+
+    async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
+        """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
+        if status is not None:
+            try:
+                query["state"] = State(status)
+            except ValueError:
+                raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
+        try:
+            asked = HistoryQuery(**query)
+        except TypeError:
+            raise Misused(
+                f"Unknown filter among {', '.join(query)}.", advice="Use agent, status, root_id, task_number, since, until, limit."
+            ) from None
+        return await asyncio.to_thread(self.store.history, asked)
+
+    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """The events of a delegation as they come, also of another process's; ends when it is settled."""
+        stamp: int | None = None
+        while True:
+            seen = self.store.change_stamp()
+            if seen != stamp or session_id in self.engine.running:
+                stamp = seen
+                record = await self.describe(session_id)
+                for event in await self.events(session_id, after):
+                    after = max(after, event.number)
+                    yield event
+                if record.state.is_settled:
+                    return
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
+        """The return of a delegation, waiting up to `wait_seconds` for it."""
+        running = self.engine.running.get(session_id)
+        if running is not None and wait_seconds > 0:
+            await asyncio.wait([running.done], timeout=wait_seconds)
+        end = asyncio.get_running_loop().time() + wait_seconds
+        while True:
+            record = await self.describe(session_id)
+            if record.result is not None or asyncio.get_running_loop().time() >= end:
+                return record.result
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def export_state(self) -> dict[str, Any]:
+        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6)."""
+        since = self.clock.wall() - self.settings.retention_seconds
+        live = self.store.live()
+        recent = [r for r in self.store.history(HistoryQuery(since=since, limit=1000)) if r.state not in LIVE]
+        return {
+            "active": len(live),
+            "total": self.store.count(),
+            "abandoned": dict(self.engine.abandoned),
+            "list": [registry_entry(record) for record in (*live, *recent)],
+        }
+
+    # ---- ending and repairing
+
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it; how each node ended. Also when another process runs it."""
+        if session_id in self.engine.running:
+            return await self.engine.cancel(session_id, reason, source)
+        record = await self.describe(session_id)
+        if record.state.is_settled:
+            return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+        request = CancelRequest(session_id=session_id, reason=reason, source=source, at=self.clock.wall())
+        await self.engine.journal.call(lambda store: store.request_cancel(request))
+        if not ring(self._run_folder, record.owner):
+            await self.recover()
+        return await self._acknowledged(record)
+
+    async def _acknowledged(self, asked: Record) -> list[dict[str, Any]]:
+        """How the nodes below a delegation of another process ended, as that process records it."""
+        before = [r for r in await asyncio.to_thread(self.store.tree, asked.root_id) if not r.state.is_settled]
+        nodes = {asked.session_id: asked}
+        for record in before:
+            if record.parent_id in nodes:
+                nodes[record.session_id] = record
+        end = asyncio.get_running_loop().time() + 5.0
+        while asyncio.get_running_loop().time() < end:
+            now = {r.session_id: r for r in await asyncio.to_thread(self.store.tree, asked.root_id)}
+            if all(now[session_id].state.is_settled for session_id in nodes):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        now = {r.session_id: r for r in await asyncio.to_thread(self.store.tree, asked.root_id)}
+        return [await self._ack(now[session_id]) for session_id in nodes]
+
+    async def _ack(self, record: Record) -> dict[str, Any]:
+        state = "stopping" if not record.state.is_settled else str(record.state)
+        for event in await self.events(record.session_id):
+            if event.kind == "cancel" and record.state.is_settled:
+                state = event.body["state"] if event.body["state"] != "requested" else "stopped"
+        return {"session_id": record.session_id, "agent": record.agent, "state": state}
+
+    async def recover(self) -> Recovered:
+        """Find what dead processes were running: resume it or settle it, and end the processes they left."""
+        self._must_be_open()
+        sweep_bells(self._run_folder)
+        return await recover(self.engine, self._run_folder, self._reap)
+
+    def _reap(self, owner_id: str) -> int:
+        mark = marker(self._project, owner_id)
+        left = len(marked(mark))
+        if left:
+            kill_tree(None, marker=mark, term_grace=0.1)
+        return left
+
+    def _answer_bell(self) -> None:
+        self.engine.spawn(self._carry_out_cancels())
+
+    async def _carry_out_cancels(self) -> None:
+        for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
+            self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
+
+    async def _keep_house(self) -> None:
+        """The write-ahead log into the database, old scratch folders away, requests nobody rang for (a backstop: S2.7)."""
+        turns = 0
+        while True:
+            await asyncio.sleep(1.0)
+            turns += 1
+            with contextlib.suppress(Unavailable):
+                await asyncio.to_thread(self.store.optimize)
+                if turns % 30 == 0:
+                    await self._carry_out_cancels()
+                if turns % max(1, int(self.settings.cleanup_seconds)) == 0:
+                    await self._clean_up()
+
+    async def _clean_up(self) -> None:
+        before = self.clock.wall() - self.settings.retention_seconds
+        await asyncio.to_thread(self._remove_old_scratch, before)
+        if self.settings.history_days is not None:
+            oldest = self.clock.wall() - self.settings.history_days * 86_400
+            await self.engine.journal.call(lambda store: store.prune(settled_before=oldest))
+
+    def _remove_old_scratch(self, before: float) -> None:
+        """Scratch folders of delegations that left the registry, unless their return names a file in them."""
+        scratch = self.folder / "scratch"
+        for path in scratch.iterdir() if scratch.is_dir() else ():
+            record = self.store.get(path.name)
+            if record is None or record.settled_at is None or record.settled_at > before:
+                continue
+            inside = f"{path.relative_to(self.root).as_posix()}/"
+            if record.result is None or not any(a.path.startswith(inside) for a in record.result.artifacts):
+                shutil.rmtree(path, ignore_errors=True)
+
+    # ---- wiring
+
+    def _make_folder(self) -> None:
+        try:
+            self.folder.mkdir(exist_ok=True)
+            ignore = self.folder / ".gitignore"
+            if not ignore.exists():
+                ignore.write_text(_IGNORED)
+        except OSError as error:
+            raise Unavailable(
+                f"{self.folder} cannot be used: {error.strerror}.",
+                code="STORE_UNAVAILABLE",
+                advice="Make the project folder writable, or work in a copy of it.",
+            ) from None
+
+    def _open_store(self) -> Store:
+        store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
+        store.owner_id = self.owner.owner_id
+        return store
+
+    def _rules(self) -> Rules:
+        settings = self.settings
+        return Rules(
+            limits_for=settings.limits_for,
+            routing=settings.routing,
+            max_depth=settings.max_depth,
+            cycles_by_task=settings.cycles == "task",
+            budget=settings.budget,
+        )
+
+    def _options(self) -> EngineOptions:
+        settings = self.settings
+        return EngineOptions(
+            slots_total=settings.slots_total,
+            queue_limit=settings.queue_limit,
+            ageing_seconds=settings.ageing_seconds,
+            kill_grace_seconds=settings.kill_grace_seconds,
+            block_limit_seconds=settings.block_limit_seconds,
+            chunk_limit_bytes=settings.chunk_limit_bytes,
+            commit_in_loop=settings.durability != "power",
+        )
+
+    def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo]) -> None:
+        for error in errors:
+            self._ledger_writer.post(
+                Noted(
+                    error=error,
+                    agent=delegation.agent,
+                    command=delegation.command,
+                    session_id=delegation.session_id,
+                    task_number=delegation.task.task_number if delegation.task else None,
+                    path=delegation.lineage.path,
+                    root_id=delegation.lineage.root_id,
+                )
+            )
+
+    def _must_be_open(self) -> None:
+        if not self._is_open:
+            raise Misused("This Remit is not open.", advice="Use it inside `async with Remit.open(…) as remit:`.")
+
+
+def registry_entry(record: Record) -> dict[str, Any]:
+    """A line of the registry, with the fields of S4.6."""
+    return {
+        "session_id": record.session_id,
+        "command": record.command,
+        "agent": record.agent,
+        "task_number": record.task.task_number if record.task else None,
+        "language": record.task.language if record.task else None,
+        "start_time": record.created_at,
+        "timeout": record.timeout_seconds,
+        "deadline": record.deadline_at,
+        "status": str(record.state),
+        "depth": record.depth,
+        "path": list(record.path),
+    }
+
+
+def run(agent: str, /, *, root: str | Path = ".", agents: Iterable[FunctionAgent | AgentPort] = (), **asked: Any) -> Return:
+    """The blocking twin for scripts: open the project, delegate, close."""
+
+    async def once() -> Return:
+        async with Remit.open(root, agents=agents) as remit:
+            return await remit.delegate(agent, **asked)
+
+    return asyncio.run(once())

@@ -1,0 +1,70 @@
+"""The deadline heap: when to look at whom. One timer of the loop for the earliest of them all.
+
+An entry is a moment and a running delegation; when the moment comes, the delegation says when it wants to be looked at next.
+Entries of delegations that have settled are dropped lazily, and swept out when they are the greater part.
+"""
+
+import asyncio
+import heapq
+from contextvars import Context
+from typing import Protocol
+
+
+class Timed(Protocol):
+    @property
+    def is_settled(self) -> bool: ...
+    def look(self, now: float) -> float | None:
+        """Do what is due; the next moment to be looked at, or None."""
+        ...
+
+
+class Deadlines:
+    def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        self._loop = loop
+        self._context = context
+        self._heap: list[tuple[float, int, Timed]] = []
+        self._count = 0
+        self._settled = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = float("inf")
+
+    def push(self, at: float, timed: Timed) -> None:
+        self._count += 1
+        heapq.heappush(self._heap, (at, self._count, timed))
+        if at < self._timer_at:
+            self._arm(at)
+
+    def settled(self) -> None:
+        """One of the delegations in the heap has settled."""
+        self._settled += 1
+        if self._settled > 256 and self._settled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if not entry[2].is_settled]
+            heapq.heapify(self._heap)
+            self._settled = 0
+
+    def earliest(self) -> float | None:
+        """The first moment that is still of interest; read by the watchdog from its own thread."""
+        return self._heap[0][0] if self._heap else None
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._heap.clear()
+
+    def _arm(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._fire, context=self._context)
+
+    def _fire(self) -> None:
+        self._timer, self._timer_at = None, float("inf")
+        now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
+        while self._heap and self._heap[0][0] <= now:
+            timed = heapq.heappop(self._heap)[2]
+            if not timed.is_settled:
+                following = timed.look(now)
+                if following is not None:
+                    self.push(max(following, now), timed)
+        if self._heap and self._heap[0][0] < self._timer_at:
+            self._arm(self._heap[0][0])

@@ -1,0 +1,166 @@
+"""The engine's side of a `ctx`: what an agent asks for while it runs, done on the loop for its delegation.
+
+Once the delegation is stopped or settled, every request is refused with `Stopped`: an agent that was abandoned can do no more harm.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from remit.core.budget import Limits
+from remit.core.delegation import Delegation
+from remit.core.errors import Misused, Stopped
+from remit.core.events import EventKind
+from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
+from remit.engine.running import Running
+from remit.flow.context import Handle, Repair
+from remit.flow.plain import clean, plain
+from remit.flow.reply import Stop
+from remit.flow.request import Request
+
+GATHER_AT_ONCE = 64
+MESSAGE_LIMIT = 4000
+
+
+class EngineDesk:
+    __slots__ = ("_running",)
+
+    def __init__(self, running: Running) -> None:
+        self._running = running
+
+    def _alive(self) -> Running:
+        running = self._running
+        if running.is_settled or running.concluding:
+            raise Stopped(
+                f"The delegation {running.delegation.session_id} of {running.delegation.agent} has ended.",
+                advice="Its agent must not go on.",
+            )
+        return running
+
+    @property
+    def delegation(self) -> Delegation:
+        return self._running.delegation
+
+    @property
+    def root(self) -> Path:
+        return self._running.root
+
+    @property
+    def repair(self) -> Repair | None:
+        return self._running.repair
+
+    @property
+    def hand_in(self) -> bool:
+        return self._running.hand_in
+
+    @property
+    def scratch(self) -> Path:
+        return self._alive().scratch()
+
+    @property
+    def saved(self) -> Any:
+        return self._running.saved
+
+    def remaining(self) -> float:
+        return self._running.remaining()
+
+    def budget_left(self) -> Limits:
+        return self._running.budget.left(self._running.engine.loop.time())
+
+    async def wait_hand_in(self) -> None:
+        running = self._alive()
+        if not running.hand_in:
+            if running.hand_in_event is None:
+                running.hand_in_event = asyncio.Event()
+            await running.hand_in_event.wait()
+
+    async def delegate(self, request: Request) -> Return:
+        running = self._alive()
+        return await running.engine.delegate_child(running, request)
+
+    async def start(self, request: Request) -> Handle:
+        running = self._alive()
+        return await running.engine.start_child(running, request)
+
+    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
+        """At once as many as asked, as the budget has room for, and no more than a sensible number."""
+        for request in requests:
+            if not isinstance(request, Request):
+                raise Misused(f"gather takes calls, not {request!r}.", advice='Write ctx.gather(call("agent", name=value), …).')
+        room = self.budget_left().alive
+        at_once = asyncio.Semaphore(max(1, min(limit or GATHER_AT_ONCE, room if room is not None else GATHER_AT_ONCE)))
+
+        async def one(request: Request) -> Return:
+            async with at_once:
+                return await self.delegate(request)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(request)) for request in requests]
+        return [task.result() for task in tasks]
+
+    def progress(self, message: str, fraction: float | None) -> None:
+        body: dict[str, Any] = {"message": clean(str(message))[:MESSAGE_LIMIT]}
+        if fraction is not None:
+            body["fraction"] = min(1.0, max(0.0, float(fraction)))
+        self._say(EventKind.PROGRESS, body, 64 + len(body["message"]))
+
+    def emit(self, chunk: Any) -> None:
+        value = plain(chunk)
+        self._say(EventKind.DATA, {"chunk": value}, len(value) if isinstance(value, str) else len(to_json(value, inf_nan_mode="null")))
+
+    def _say(self, kind: EventKind, body: dict[str, Any], size: int) -> None:
+        """Within the limit; beyond it nothing more is kept, and that is said once."""
+        running = self._alive()
+        if running.chunk_bytes + size > running.engine.chunk_limit_bytes:
+            running.last_heard = running.engine.loop.time()
+            running.chunks_dropped += 1
+            if running.chunks_dropped == 1:
+                running.notice(f"More than {running.engine.chunk_limit_bytes} bytes were streamed; the rest is not kept.")
+            return
+        running.chunk_bytes += size
+        running.say(kind, body)
+
+    def artifact(self, path: str | Path, type_: str, summary: str) -> None:
+        running = self._alive()
+        artifact = Artifact(type=_known_type(type_), path=_inside(running.root, path), summary=clean(str(summary))[:500])
+        running.artifacts = [*(a for a in running.artifacts or () if a.path != artifact.path), artifact]
+        running.say(EventKind.ARTIFACT, artifact.to_dict())
+
+    def spend(self, tokens: int, cost: float) -> None:
+        running = self._alive()
+        passed = running.budget.charge(tokens=tokens, cost=cost)
+        running.tokens += tokens
+        running.cost += cost
+        if passed is not None:
+            running.engine.stop(running, Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
+
+    async def checkpoint(self, value: Any) -> None:
+        running = self._alive()
+        kept = plain(value)
+        await running.engine.write_checkpoint(running, kept)
+        running.saved = kept
+
+    def abandoned(self, what: str) -> None:
+        self._running.abandon(what)
+
+
+def _known_type(type_: str) -> str:
+    known = ARTIFACT_ALIASES.get(type_, type_)
+    if known not in ARTIFACT_TYPES:
+        raise Misused(f"Unknown type of artifact {type_!r}.", advice=f"Use {', '.join(ARTIFACT_TYPES)}.")
+    return known
+
+
+def _inside(root: Path, path: str | Path) -> str:
+    """The path relative to the root; whether a link leads out of it is looked at when the file is (S3.4)."""
+    given = Path(path)
+    try:
+        relative = given.relative_to(root) if given.is_absolute() else given
+    except ValueError:
+        relative = None
+    if relative is None or ".." in relative.parts or "\0" in str(relative) or not relative.parts:
+        raise Misused(f"{path} is not inside the project root.", advice="Declare files by their path inside the project.")
+    return relative.as_posix()

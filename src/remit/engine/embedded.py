@@ -1,0 +1,471 @@
+"""The embedded engine: one event loop, slots, a deadline heap and a journal. Runs delegations and keeps them (design 3).
+
+The life of a delegation here: `submit` ► recorded ► slot ► `_launch` ► `flow.perform` under its deadline ► `settle` ► recorded ► told.
+How it is ended before its time is in `ending`; how a dead process's delegations are found again in `recovery`.
+"""
+
+import asyncio
+import contextvars
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from remit.core.clock import Clock
+from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.ports import Store
+from remit.core.record import Checkpointed, Owner, Record, Recorded, Settled, Started
+from remit.core.result import Return, StopReason
+from remit.core.states import State
+from remit.engine import ending
+from remit.engine.deadlines import Deadlines
+from remit.engine.desk import EngineDesk
+from remit.engine.handle import LocalHandle, SettledHandle, wait_elsewhere
+from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
+from remit.engine.replay import replayed
+from remit.engine.running import Running
+from remit.engine.slots import Slots
+from remit.engine.watchdog import Watchdog
+from remit.flow import delegate as halves
+from remit.flow import reply
+from remit.flow.accept import redrawn
+from remit.flow.context import Context, Handle
+from remit.flow.house import House, Order
+from remit.flow.request import Request
+
+CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)
+"""The delegation whose agent runs in this context: what it delegates by any other way is still its child."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    slots_total: int = 256
+    slots_per_agent: dict[str, int] = field(default_factory=dict)
+    queue_limit: int = 10_000
+    ageing_seconds: float = 30.0
+    kill_grace_seconds: float = 0.25
+    block_limit_seconds: float = 2.0
+    chunk_limit_bytes: int = 4 * 1024 * 1024
+    commit_in_loop: bool = True
+    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
+
+
+class EmbeddedEngine:
+    def __init__(self, house: House, store: Store, owner: Owner, scratch_root: Path, options: EngineOptions) -> None:
+        self.house = house
+        self.root = house.root
+        self.clock: Clock = house.clock
+        self.store = store
+        self.owner = owner
+        self.scratch_root = scratch_root
+        self.options = options
+        self.chunk_limit_bytes = options.chunk_limit_bytes
+        self.loop = asyncio.get_running_loop()
+        self._neutral = contextvars.copy_context()
+        self._neutral.run(CURRENT.set, None)
+        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop)
+        self.deadlines = Deadlines(self.loop, self._neutral)
+        self.slots = Slots(
+            options.slots_total, options.slots_per_agent, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds
+        )
+        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT)
+        self.running: dict[str, Running] = {}
+        self.abandoned: dict[str, str] = {}
+        """Agents that could not be stopped, by session: what is left of them no longer counts."""
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.is_closed = False
+
+    # ---- the port
+
+    async def run(self, order: Order) -> Return:
+        running = self.submit(order)
+        try:
+            return await running.done
+        except asyncio.CancelledError:
+            ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="its caller's task"))
+            raise
+
+    async def start(self, order: Order) -> Handle:
+        if order.refusal is not None:
+            return SettledHandle(await self.refuse(order))
+        running = self.submit(order)
+        running.recorded = self.loop.create_future()
+        await asyncio.wait((running.recorded, running.done), return_when=asyncio.FIRST_COMPLETED)
+        if running.done.done() and running.done.exception() is not None:
+            running.done.result()
+        return LocalHandle(running, self)
+
+    async def refuse(self, order: Order) -> Return:
+        """Recorded as refused, unless it was answered from memory: then it is on record already."""
+        refusal = order.refusal
+        assert refusal is not None
+        if refusal.metadata.session_id == order.delegation.session_id:
+            refusal = await self._record_refusal(order, refusal)
+            self.house.note_errors(order.delegation, refusal.errors)
+        if isinstance(order.caller, Running):
+            order.caller.add_failure(refusal)
+        return refusal
+
+    async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
+        running = self.running.get(session_id)
+        return [] if running is None else await ending.cancel_tree(self, running, reason, source)
+
+    def stop(self, running: Running, stop: reply.Stop) -> None:
+        ending.stop(self, running, stop)
+
+    # ---- from agents
+
+    async def delegate_child(self, running: Running, request: Request) -> Return:
+        """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children."""
+        recorded = None if running.replay is None else await replayed(self, running, request)
+        if recorded is not None:
+            return recorded
+        running.waiting_for += 1
+        if running.waiting_for == 1 and running.has_slot:
+            self.slots.give(running.delegation.agent)
+            self._fill()
+        try:
+            return await halves.delegate(request, running, self.house, self)
+        finally:
+            running.waiting_for -= 1
+            if running.waiting_for == 0 and running.has_slot:
+                self.slots.take(running.delegation.agent)
+
+    async def start_child(self, running: Running, request: Request) -> Handle:
+        recorded = None if running.replay is None else await replayed(self, running, request)
+        if recorded is not None:
+            return SettledHandle(recorded)
+        return await halves.start(request, running, self.house, self)
+
+    async def write_checkpoint(self, running: Running, value: Any) -> None:
+        written: asyncio.Future[None] = self.loop.create_future()
+
+        def then(problem: Problem) -> None:
+            if written.done():
+                return
+            if isinstance(problem, Unavailable):
+                written.set_exception(problem)
+            else:
+                written.set_result(None)
+
+        self.journal.write(Checkpointed(running.delegation.session_id, self.clock.wall(), value), then)
+        await written
+
+    # ---- the life of a delegation
+
+    def submit(self, order: Order) -> Running:
+        if self.is_closed:
+            raise Misused("This Remit is closed.", advice="Open it again: async with Remit.open(…).")
+        parent = order.caller if isinstance(order.caller, Running) else None
+        running = Running(order, self, parent)
+        agent = order.delegation.agent
+        if self.slots.is_free(agent):
+            self.slots.take(agent)
+            running.has_slot = True
+        elif self.slots.is_full:
+            self._refuse_full(running)
+            return running
+        self._register(running)
+        self._record(running)
+        return running
+
+    def resubmit(self, running: Running) -> None:
+        """A delegation that was recorded by a dead process and taken over: it is queued again, not recorded again."""
+        self._register(running)
+        self._recorded(running, None)
+
+    def _register(self, running: Running) -> None:
+        running.budget.enter()
+        session_id = running.delegation.session_id
+        self.running[session_id] = running
+        parent = running.parent
+        if parent is not None:
+            if parent.live_children is None:
+                parent.live_children = {}
+            parent.live_children[session_id] = running
+
+    def _record(self, running: Running) -> None:
+        now = self.clock.wall()
+        running.step_times[5] = now
+        if running.has_slot:
+            running.state = State.RUNNING
+            running.step_times[6] = now
+        record = record_of(running.order, running.state, self.owner.owner_id, started_at=now if running.has_slot else None)
+        self.journal.write(Recorded(record), partial(self._recorded, running))
+
+    def _recorded(self, running: Running, problem: Problem) -> None:
+        if problem is not None:
+            self._not_recorded(running, problem)
+            return
+        if running.recorded is not None and not running.recorded.done():
+            running.recorded.set_result(None)
+        if running.stop is not None:
+            ending.conclude_unstarted(self, running)
+            return
+        self.deadlines.push(running.next_look(), running)
+        if running.has_slot:
+            self._launch(running)
+        else:
+            self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
+            self._fill()
+
+    def _not_recorded(self, running: Running, problem: Problem) -> None:
+        if isinstance(problem, Clash):
+            self._redraw(running)
+            return
+        self._unregister(running)
+        running.is_settled = True
+        self._give_slot(running)
+        if isinstance(problem, KeyTaken):
+            self.spawn(self._answer_for_key(running, problem.session_id))
+        elif not running.done.done():
+            assert isinstance(problem, Unavailable)
+            running.done.set_exception(problem)
+            running.done.exception()  # a handle that nobody asks is no leak to complain of
+
+    def _redraw(self, running: Running) -> None:
+        """Its id was taken (S1.1): nothing has run under it, so it simply gets another."""
+        taken = running.delegation.session_id
+        redrawn(running.order)
+        running.delegation = running.order.delegation
+        drawn = running.delegation.session_id
+        self.running[drawn] = self.running.pop(taken)
+        if running.parent is not None and running.parent.live_children is not None:
+            running.parent.live_children[drawn] = running.parent.live_children.pop(taken)
+        self._record(running)
+
+    def _unregister(self, running: Running) -> None:
+        session_id = running.delegation.session_id
+        running.budget.leave()
+        self.running.pop(session_id, None)
+        parent = running.parent
+        if parent is not None and parent.live_children is not None:
+            parent.live_children.pop(session_id, None)
+
+    def _launch(self, running: Running) -> None:
+        running.state = State.RUNNING
+        running.started_at = running.last_heard = self.loop.time()
+        running.started_wall = self.clock.wall()
+        running.step_times[7] = running.started_wall
+        running.ctx = Context(EngineDesk(running))
+        running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
+        self.watchdog.started()
+
+    def _context_of(self, running: Running) -> contextvars.Context:
+        context = self._neutral.copy()
+        context.run(CURRENT.set, running)
+        return context
+
+    def settle(self, running: Running, result: Return) -> None:
+        """The outcome: written, then told. Once."""
+        if running.is_settled:
+            return
+        running.is_settled = True
+        running.result = result
+        steps = running.step_times
+        steps[11] = steps[12] = now = self.clock.wall()
+        settled = Settled(
+            running.delegation.session_id,
+            reply.state_of(result),
+            now,
+            result,
+            tuple(steps),
+            running.tokens,
+            running.cost,
+            running.said,
+        )
+        self.journal.write(settled, partial(self._settled, running))
+        self._give_slot(running)
+        if running.started_at:
+            self.watchdog.ended()
+        self.deadlines.settled()
+        if result.errors:
+            self._note(running, result.errors)
+
+    def _settled(self, running: Running, problem: Problem) -> None:
+        result = running.result
+        assert result is not None
+        if isinstance(problem, Unavailable):
+            result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
+        elif isinstance(problem, Overruled):
+            record = self.store.get(running.delegation.session_id)
+            result = record.result if record is not None and record.result is not None else result
+        running.result = result
+        self._unregister(running)
+        if running.parent is not None:
+            running.parent.add_failure(result)
+        running.rouse()
+        if not running.done.done():
+            running.done.set_result(result)
+
+    def _give_slot(self, running: Running) -> None:
+        if running.has_slot:
+            running.has_slot = False
+            if running.waiting_for == 0:
+                self.slots.give(running.delegation.agent)
+        if self.slots.waiting:
+            self._fill()
+
+    def _fill(self) -> None:
+        """Give free slots to those who wait."""
+        while self.slots.waiting:
+            running = self.slots.next(_is_waiting)
+            if running is None:
+                return
+            self.slots.take(running.delegation.agent)
+            running.has_slot = True
+            now = self.clock.wall()
+            running.step_times[6] = now
+            started = Started(running.delegation.session_id, now, tuple(running.step_times))
+            self.journal.write(started, partial(self._started, running))
+
+    def _started(self, running: Running, problem: Problem) -> None:
+        if running.is_settled or running.concluding:
+            return
+        if running.stop is not None:
+            ending.conclude_unstarted(self, running)
+        elif isinstance(problem, Unavailable):
+            ending.stop(self, running, reply.Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem)))
+        else:
+            self._launch(running)
+
+    def look(self, running: Running, now: float) -> float | None:
+        """What the clock asks for: hand in, idle, the end; or the end of patience with one that does not stop."""
+        if running.stop is not None:
+            ending.abandon(self, running)
+            return None
+        deadline, idle = running.delegation.deadline, running.delegation.idle_seconds
+        if now >= deadline.hard_at:
+            ending.stop(self, running, reply.Stop(reason=StopReason.DEADLINE, source="its deadline"))
+            return None
+        if idle is not None and running.started_at and now >= running.last_heard + idle:
+            ending.stop(self, running, reply.Stop(reason=StopReason.IDLE, source="its idle limit"))
+            return None
+        if now >= deadline.soft_at and not running.hand_in:
+            ending.tell_hand_in(running)
+        return running.next_look()
+
+    # ---- refusals, keys, errors
+
+    def _refuse_full(self, running: Running) -> None:
+        error = ErrorInfo(
+            type="queue_full",
+            message=f"The queue is full: {self.slots.waiting} delegations wait for {self.slots.total} slots.",
+            code="QUEUE_FULL",
+            recoverable=True,
+            recommendation="Try again when some have ended, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots.",
+        )
+        running.is_settled = True
+        order = running.order
+        order.refusal = reply.refused(order.delegation, error)
+
+        async def answer() -> None:
+            result = await self.refuse(order)
+            if not running.done.done():
+                running.done.set_result(result)
+
+        self.spawn(answer())
+
+    async def _record_refusal(self, order: Order, refusal: Return) -> Return:
+        now = self.clock.wall()
+        order.step_times[12] = now
+        written: asyncio.Future[Problem] = self.loop.create_future()
+        record = record_of(order, State.REFUSED, self.owner.owner_id, started_at=None)
+        record = replace(record, settled_at=now, result=refusal, key=None)
+        self.journal.write(Recorded(record), lambda problem: None if written.done() else written.set_result(problem))
+        problem = await written
+        if isinstance(problem, Clash):
+            redrawn(order)
+            metadata = replace(refusal.metadata, session_id=order.delegation.session_id)
+            return await self._record_refusal(order, replace(refusal, metadata=metadata))
+        if isinstance(problem, Unavailable):
+            return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))
+        return refusal
+
+    async def _answer_for_key(self, running: Running, session_id: str) -> None:
+        """A live key returns the running delegation, a finished one its result (S8)."""
+        try:
+            result = await self._result_for_key(running, session_id)
+        except (Unavailable, Misused) as error:
+            running.done.set_exception(error)
+            return
+        if not running.done.done():
+            running.done.set_result(result)
+
+    async def _result_for_key(self, running: Running, session_id: str) -> Return:
+        record = await asyncio.to_thread(self.store.get, session_id)
+        delegation = running.delegation
+        if record is None:
+            raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")
+        if (record.agent, dict(record.parameters)) != (delegation.agent, dict(delegation.parameters)):
+            raise Misused(
+                f"The key {delegation.key!r} belongs to another call ({record.agent}, {session_id}).",
+                advice="Use one key for one call.",
+            )
+        ours = self.running.get(session_id)
+        if record.result is not None:
+            return record.result
+        if ours is not None:
+            return await asyncio.shield(ours.done)
+        return await wait_elsewhere(self.store, session_id, delegation)
+
+    def _note(self, running: Running, errors: tuple[ErrorInfo, ...]) -> None:
+        inherited = set(running.failures or ())
+        own = [error for error in errors if error not in inherited]
+        if own:
+            self.house.note_errors(running.delegation, own)
+
+    def spawn(self, coroutine: Any) -> "asyncio.Task[Any]":
+        """A task of the engine's own: owned here, ended with the engine."""
+        task = self.loop.create_task(coroutine, context=self._neutral.copy())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Stop what still runs, write everything, end every task of ours."""
+        self.is_closed = True
+        live = list(self.running.values())
+        for running in live:
+            ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="the closing of its orchestrator"))
+        if live:
+            await asyncio.wait([running.done for running in live], timeout=3.0)
+        await self.journal.close()
+        self.watchdog.close()
+        self.deadlines.close()
+        for task in list(self.tasks):
+            task.cancel()
+
+
+def _is_waiting(running: Running) -> bool:
+    return not running.is_settled and running.stop is None
+
+
+def record_of(order: Order, state: State, owner_id: str, *, started_at: float | None) -> Record:
+    delegation = order.delegation
+    lineage = delegation.lineage
+    timeout_seconds = delegation.deadline.timeout_seconds
+    return Record(
+        session_id=lineage.session_id,
+        root_id=lineage.root_id,
+        parent_id=lineage.parent_id,
+        depth=lineage.depth,
+        path=lineage.path,
+        agent=delegation.agent,
+        parameters=delegation.parameters,
+        caller=delegation.caller,
+        priority=delegation.priority,
+        state=state,
+        created_at=delegation.created_at,
+        timeout_seconds=timeout_seconds,
+        deadline_at=delegation.created_at + timeout_seconds,
+        owner=owner_id,
+        started_at=started_at,
+        key=delegation.key,
+        command=delegation.command,
+        task=delegation.task,
+        accept=delegation.accept,
+        limits=delegation.limits,
+        idle_seconds=delegation.idle_seconds,
+        step_times=tuple(order.step_times),
+    )

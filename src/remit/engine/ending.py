@@ -1,0 +1,238 @@
+"""How delegations end: by themselves, or stopped and harvested (S2.4-S2.6), alone or with everything below them.
+
+A stop is decided once, with its source. The agent is cancelled; its carrier (thread, process) stops what it started; after the
+grace whoever is still there is abandoned. Then children are ended, what was left is gathered, and the outcome is settled.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_json
+
+from remit.core.agents import Isolation
+from remit.core.events import EventKind
+from remit.core.result import Artifact, Return, StopReason
+from remit.engine.running import Running
+from remit.engine.watchdog import BlockedLoop
+from remit.flow import reply
+from remit.flow.harvest import Hunt, harvest
+from remit.flow.perform import perform
+from remit.flow.reply import Leftovers, Stop
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+PROCESS_GRACE_SECONDS = 0.75
+"""Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything."""
+CHILDREN_SECONDS = 0.9
+HARVEST_SECONDS = 0.6
+INLINE_DATA_BYTES = 64 * 1024
+
+
+async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None:
+    """The body of a delegation's task: perform, and end it one way or the other."""
+    late: Return | None = None
+    crash: BaseException | None = None
+    try:
+        late = await perform(running)
+    except asyncio.CancelledError:
+        if (task := asyncio.current_task()) is not None:
+            task.uncancel()
+    except BlockedLoop as blocked:
+        running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=blocked.message)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
+        crash = error
+    if running.is_settled or running.concluding:
+        return
+    if running.stop is None and late is not None:
+        if running.live_children:
+            await end_children(engine, running)
+        engine.settle(running, late)
+        return
+    if running.stop is None:
+        running.stop = _stop_by_itself(running, crash)
+    await conclude(engine, running, late)
+
+
+def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:
+    if crash is None:
+        return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
+    detail = f"{running.delegation.agent} ended the program: {type(crash).__name__}({crash})."
+    return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
+
+
+def tell_hand_in(running: Running) -> None:
+    """The soft deadline: hand in what there is."""
+    running.hand_in = True
+    if running.started_at:
+        running.notice(f"Soft deadline: {running.remaining():.1f} s left to hand in what there is.")
+    if running.hand_in_event is not None:
+        running.hand_in_event.set()
+
+
+def stop(engine: "EmbeddedEngine", running: Running, why: Stop) -> None:
+    """Begin to end a delegation and everything below it. Decided once; never waits."""
+    if running.is_settled or running.stop is not None:
+        return
+    running.stop = why
+    if why.reason is StopReason.CANCELLED:
+        running.say(EventKind.CANCEL, {"state": "requested", "source": why.source, "reason": why.detail})
+    for child in list((running.live_children or {}).values()):
+        stop(engine, child, _stop_of_child(engine, child, running, why))
+    if running.task is not None:
+        if running.hand_in_event is not None:
+            running.hand_in_event.set()
+        running.task.cancel()
+        engine.deadlines.push(engine.loop.time() + _grace(engine, running), running)
+    elif running.step_times[5] is not None and engine.running.get(running.delegation.session_id) is running and not running.has_slot:
+        conclude_unstarted(engine, running)
+
+
+def _stop_of_child(engine: "EmbeddedEngine", child: Running, caller: Running, why: Stop) -> Stop:
+    """A child whose own deadline has come as well was stopped by that; any other by its caller's end."""
+    if why.reason is StopReason.DEADLINE and child.delegation.deadline.hard_at <= engine.loop.time() + 0.001:
+        return why
+    if why.reason is StopReason.CANCELLED:
+        return why
+    return Stop(reason=StopReason.CANCELLED, source=f"the end of its caller {caller.delegation.agent}", detail=why.source)
+
+
+def _grace(engine: "EmbeddedEngine", running: Running) -> float:
+    if running.agent.spec.isolation is Isolation.PROCESS:
+        return max(PROCESS_GRACE_SECONDS, engine.options.kill_grace_seconds + 0.5)
+    return engine.options.kill_grace_seconds + (0.1 if running.agent.spec.isolation is Isolation.THREAD else 0.0)
+
+
+def conclude_unstarted(engine: "EmbeddedEngine", running: Running) -> None:
+    """Stopped before its agent was called: nothing to harvest."""
+    if not running.concluding and not running.is_settled:
+        running.concluding = True
+        assert running.stop is not None
+        engine.settle(running, reply.interrupted(running.delegation, running.stop, reply.NOTHING_LEFT, duration_seconds=0.0))
+
+
+def abandon(engine: "EmbeddedEngine", running: Running) -> None:
+    """Its grace is over and it has not stopped: it is left behind, and its caller gets its answer."""
+    if running.concluding or running.is_settled:
+        return
+    if running.task is None:
+        conclude_unstarted(engine, running)
+        return
+    if not running.is_abandoned:
+        running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
+    running.concluding = True
+    engine.spawn(conclude(engine, running, None))
+
+
+async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | None) -> None:
+    """Gather what was left and settle. Whatever goes wrong here, the caller gets its answer."""
+    running.concluding = True
+    why = running.stop
+    assert why is not None
+    left = reply.NOTHING_LEFT
+    try:
+        if running.live_children:
+            await end_children(engine, running)
+        left = await leftovers(engine, running, late)
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
+        left = Leftovers(warnings=(f"What it left could not be gathered: {error!r}",))
+    if why.reason is StopReason.CANCELLED:
+        running.say(EventKind.CANCEL, {"state": ack_state(running), "source": why.source, "reason": why.detail})
+    result = reply.interrupted(running.delegation, why, left, duration_seconds=running.elapsed(), resumable=running.agent.spec.resumable)
+    engine.settle(running, result)
+
+
+def ack_state(running: Running) -> str:
+    if running.is_abandoned:
+        return "abandoned"
+    return "killed" if running.agent.spec.isolation is Isolation.PROCESS else "stopped"
+
+
+async def end_children(engine: "EmbeddedEngine", running: Running) -> None:
+    """No child outlives its caller; bounded, like every wait."""
+    children = list((running.live_children or {}).values())
+    source = f"the end of its caller {running.delegation.agent}"
+    for child in children:
+        stop(engine, child, Stop(reason=StopReason.CANCELLED, source=source))
+    await asyncio.wait([child.done for child in children], timeout=CHILDREN_SECONDS)
+
+
+async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | None) -> Leftovers:
+    """Artifacts declared, files changed, chunks, the last checkpoint, and an answer that came after the end (S2.6)."""
+    warnings = list(running.warnings)
+    artifacts: tuple[Artifact, ...] = ()
+    declared = running.declared()
+    if declared or running.scratch_path is not None or running.may_write:
+        hunt = Hunt(
+            root=running.root,
+            scratch=running.scratch_path,
+            since=running.started_wall,
+            declared=declared,
+            scan_root=running.may_write,
+            foreign=_foreign(engine, running),
+        )
+        async with asyncio.timeout(HARVEST_SECONDS):
+            found = await harvest(hunt)
+        artifacts = found.artifacts
+        warnings.extend(found.warnings)
+    if late is not None:
+        known = {a.path for a in artifacts}
+        artifacts = (*artifacts, *(a for a in late.artifacts if a.path not in known))
+        warnings.extend(late.warnings)
+    if running.chunks_dropped:
+        warnings.append(f"{running.chunks_dropped} chunks beyond the limit were not kept.")
+    data, reference = await _said_and_saved(running, late)
+    errors = tuple(running.failures or ())
+    return Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
+
+
+def _foreign(engine: "EmbeddedEngine", running: Running) -> frozenset[str]:
+    """Files that other living delegations have declared as theirs."""
+    return frozenset(
+        artifact.path for other in engine.running.values() if other is not running and other.artifacts for artifact in other.artifacts
+    )
+
+
+async def _said_and_saved(running: Running, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:
+    """What it streamed and saved, in the return; by reference when it is large."""
+    chunks = [event.body["chunk"] for event in running.chunks or () if event.kind is EventKind.DATA]
+    data: dict[str, Any] = {}
+    if late is not None and late.data is not None:
+        data["late_answer"] = late.data
+    if chunks:
+        data["chunks"] = chunks
+    if running.saved is not None:
+        data["checkpoint"] = running.saved
+    if not data:
+        return None, ()
+    text = to_json(data, inf_nan_mode="null", indent=1)
+    if len(text) <= INLINE_DATA_BYTES:
+        return data, ()
+    path = running.scratch() / "harvest.json"
+    await asyncio.to_thread(path.write_bytes, text)
+    artifact = Artifact(type="data", path=path.relative_to(running.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
+    return {"by_reference": artifact.path, "chunks": len(chunks)}, (artifact,)
+
+
+def below(running: Running) -> Iterator[Running]:
+    yield running
+    for child in list((running.live_children or {}).values()):
+        yield from below(child)
+
+
+async def cancel_tree(engine: "EmbeddedEngine", running: Running, reason: str, source: str) -> list[dict[str, Any]]:
+    """Cancel a delegation and everything below it; how each node ended."""
+    nodes = list(below(running))
+    stop(engine, running, Stop(reason=StopReason.CANCELLED, source=source, detail=reason))
+    await asyncio.wait([node.done for node in nodes], timeout=CHILDREN_SECONDS * 3)
+    return [
+        {
+            "session_id": node.delegation.session_id,
+            "agent": node.delegation.agent,
+            "state": ack_state(node) if node.done.done() else "stopping",
+        }
+        for node in nodes
+    ]

@@ -1,0 +1,100 @@
+"""Handles: a delegation that was started and is not waited for, here, settled already, or run by another process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from remit.core.delegation import Delegation
+from remit.core.errors import Unavailable
+from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.ports import Store
+from remit.core.result import Return
+from remit.engine.running import Running
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+LOOK_SECONDS = 0.05
+"""How often the store is asked whether another process has written: one cheap pragma."""
+
+
+def final_event(result: Return, number: int, at: float) -> Event:
+    """The last chunk of a stream: the same object `result()` gives (S5.7)."""
+    if result.ok:
+        return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
+    body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}
+    return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.ERROR, body=body)
+
+
+class LocalHandle:
+    __slots__ = ("_engine", "_running")
+
+    def __init__(self, running: Running, engine: "EmbeddedEngine") -> None:
+        self._running = running
+        self._engine = engine
+
+    @property
+    def session_id(self) -> str:
+        done = self._running.done
+        if done.done() and not done.cancelled() and done.exception() is None:
+            return done.result().session_id  # with an idempotency key it may be another delegation's
+        return self._running.delegation.session_id
+
+    async def result(self) -> Return:
+        """The return; waiting for it here does not tie its life to the waiter's."""
+        return await asyncio.shield(self._running.done)
+
+    async def stream(self) -> AsyncIterator[Event]:
+        running, position = self._running, 0
+        while True:
+            chunks = running.chunks or []
+            while position < len(chunks):
+                yield chunks[position]
+                position += 1
+            if running.done.done():
+                yield final_event(running.done.result(), BEFORE_RUN + running.said + 7, self._engine.clock.wall())
+                return
+            if running.wake is None:
+                running.wake = asyncio.Event()
+                if running.is_settled:
+                    running.done.add_done_callback(lambda _: running.rouse())
+            await running.wake.wait()
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))
+
+
+class SettledHandle:
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Return) -> None:
+        self._result = result
+
+    @property
+    def session_id(self) -> str:
+        return self._result.session_id
+
+    async def result(self) -> Return:
+        return self._result
+
+    async def stream(self) -> AsyncIterator[Event]:
+        yield final_event(self._result, 1, 0.0)
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return []
+
+
+async def wait_elsewhere(store: Store, session_id: str, delegation: Delegation) -> Return:
+    """The result of a delegation that another process runs; at most until our own deadline."""
+    loop = asyncio.get_running_loop()
+    stamp = -1
+    while loop.time() < delegation.deadline.hard_at:
+        if (seen := store.change_stamp()) != stamp:
+            stamp = seen
+            record = await asyncio.to_thread(store.get, session_id)
+            if record is not None and record.result is not None:
+                return record.result
+        await asyncio.sleep(LOOK_SECONDS)
+    raise Unavailable(
+        f"{session_id} is still run by another process.", code="TIMEOUT", advice=f"Look at it with `remit show {session_id}`."
+    )

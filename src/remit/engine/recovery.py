@@ -1,0 +1,149 @@
+"""Recovery: what a dead process was running is found, taken over atomically, and resumed or settled (S8).
+
+Owners are judged by pid and start time; nobody takes over what a living one runs. What declared itself resumable runs again from its
+start, its finished children replayed; the rest is settled as partial / AGENT_CRASHED with what can be harvested. Processes that the
+dead one left behind are found by their mark and killed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from remit.core.delegation import Delegation
+from remit.core.events import EventKind
+from remit.core.ports import Store
+from remit.core.record import Owner, Record, Settled
+from remit.core.result import Artifact, Return, StopReason
+from remit.engine.embedded import EmbeddedEngine
+from remit.engine.owners import is_dead
+from remit.engine.replay import delegation_of, restored
+from remit.engine.running import Running
+from remit.flow import reply
+from remit.flow.harvest import Hunt, harvest
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What recovery found and did."""
+
+    resumed: list[str] = field(default_factory=list)
+    settled: list[str] = field(default_factory=list)
+    owners: list[str] = field(default_factory=list)
+    killed: int = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.resumed or self.settled or self.killed)
+
+
+async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str], int]) -> Recovered:
+    """Settle or resume what dead owners left. `reap` kills the processes marked with an owner and says how many."""
+    report = Recovered()
+    owners = await asyncio.to_thread(engine.store.owners)
+    dead = [owner for owner in owners if owner.owner_id != engine.owner.owner_id and is_dead(owner, run_folder)]
+    for owner in dead:
+        report.killed += await asyncio.to_thread(reap, owner.owner_id)
+        await _take_over(engine, owner, report)
+        await engine.journal.call(lambda store, owner_id=owner.owner_id: store.dismiss(owner_id))  # type: ignore[misc]
+        report.owners.append(owner.owner_id)
+    return report
+
+
+async def _take_over(engine: EmbeddedEngine, owner: Owner, report: Recovered) -> None:
+    def take(store: Store) -> list[Record]:
+        left = [record.session_id for record in store.live() if record.owner == owner.owner_id]
+        return store.take_over(left, of=owner.owner_id, to=engine.owner.owner_id)
+
+    taken = await engine.journal.call(take)
+    kept = _to_be_resumed(engine, taken)
+    for record in sorted(taken, key=lambda r: -r.depth):
+        if record.session_id not in kept:
+            await _settle_crashed(engine, record)
+            report.settled.append(record.session_id)
+    for record in taken:
+        if record.session_id in kept and record.parent_id is None:
+            running = await restored(engine, record, None)
+            engine.spawn(_settle_unclaimed(engine, running, [r for r in taken if r.session_id in kept]))
+            report.resumed.append(record.session_id)
+
+
+def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
+    """Resumable roots, and below them resumable children, which go on when their caller asks for them again."""
+    kept: set[str] = set()
+    for record in sorted(taken, key=lambda r: r.depth):
+        agent = engine.house.agents.find(record.agent)
+        may = agent is not None and agent.spec.resumable and record.deadline_at > engine.clock.wall()
+        if may and (record.parent_id is None or record.parent_id in kept):
+            kept.add(record.session_id)
+    return kept
+
+
+async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record]) -> None:
+    """When a resumed root has ended, what it did not ask for again is settled too: nothing stays live without a runner."""
+    await asyncio.wait([root.done])
+    for record in kept:
+        if record.root_id == root.delegation.lineage.root_id and record.session_id not in engine.running:
+            known = await asyncio.to_thread(engine.store.get, record.session_id)
+            if known is not None and known.result is None:
+                await _settle_crashed(engine, record)
+
+
+async def _settle_crashed(engine: EmbeddedEngine, record: Record) -> None:
+    """Partial / AGENT_CRASHED with what can be harvested; timeout, when its deadline passed meanwhile."""
+    delegation = delegation_of(record, engine)
+    agent = engine.house.agents.find(record.agent)
+    result = await _crashed_return(engine, record, delegation, resumable=agent is not None and agent.spec.resumable)
+    settled = Settled(
+        record.session_id,
+        reply.state_of(result),
+        engine.clock.wall(),
+        result,
+        (*record.step_times[:12], engine.clock.wall()),
+        record.tokens,
+        record.cost,
+        record.chunk_count,
+    )
+    written: asyncio.Future[None] = engine.loop.create_future()
+    engine.journal.write(settled, lambda _problem: None if written.done() else written.set_result(None))
+    await written
+    engine.house.note_errors(delegation, result.errors)
+
+
+async def _crashed_return(engine: EmbeddedEngine, record: Record, delegation: Delegation, *, resumable: bool) -> Return:
+    ran = record.started_at is not None
+    detail = (
+        f"{record.agent} was running when its orchestrator ended (process {record.owner.partition('-')[0]})."
+        if ran
+        else f"{record.agent} was still queued when its orchestrator ended: it never ran."
+    )
+    stop = reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail)
+    duration = max(0.0, min(engine.clock.wall() - record.created_at, record.timeout_seconds))
+    left = await _left_behind(engine, record) if ran else reply.NOTHING_LEFT
+    return reply.interrupted(delegation, stop, left, duration_seconds=duration, resumable=resumable)
+
+
+async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftovers:
+    events = await asyncio.to_thread(engine.store.events, record.session_id)
+    declared = tuple(
+        Artifact(type=e.body["type"], path=e.body["path"], summary=e.body.get("summary", ""))
+        for e in events
+        if e.kind is EventKind.ARTIFACT
+    )
+    scratch = engine.scratch_root / record.session_id
+    found = await harvest(
+        Hunt(
+            root=engine.root,
+            scratch=scratch if scratch.is_dir() else None,
+            since=record.started_at or record.created_at,
+            declared=declared,
+            scan_root=False,  # others have worked in the project since: only what was declared is certainly its own
+            foreign=frozenset(),
+        )
+    )
+    data = {}
+    if chunks := [e.body["chunk"] for e in events if e.kind is EventKind.DATA]:
+        data["chunks"] = chunks
+    if (saved := await asyncio.to_thread(engine.store.checkpoint, record.session_id)) is not None:
+        data["checkpoint"] = saved
+    return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None)

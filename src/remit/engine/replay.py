@@ -1,0 +1,121 @@
+"""Replay: a caller that is run again after a crash gets the recorded results of its finished children (design 4).
+
+Its n-th delegation with the same agent and parameters returns the n-th recorded result instead of running again; a child that had not
+finished and is resumable goes on under its own id, with its own children's results at hand.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from remit.core.budget import Budget
+from remit.core.deadline import Deadline, grace_seconds
+from remit.core.delegation import Delegation
+from remit.core.events import BEFORE_RUN
+from remit.core.lineage import Lineage
+from remit.core.record import Record
+from remit.core.result import Return, StopReason
+from remit.engine.running import Running
+from remit.flow.accept import normalised_call
+from remit.flow.house import Order, Tree
+from remit.flow.request import Request
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+
+class Replay:
+    """The children a caller had before the crash, by call, in the order they were recorded."""
+
+    def __init__(self, children: list[Record]) -> None:
+        self._by_call: dict[str, list[Record]] = {}
+        for child in children:
+            # Those the crash itself ended are no results: their caller asks again, and they run again.
+            if child.result is None or child.result.stop_reason not in (StopReason.CRASHED, StopReason.CANCELLED):
+                self._by_call.setdefault(normalised_call(child.agent, child.parameters), []).append(child)
+
+    def take(self, request: Request) -> Record | None:
+        records = self._by_call.get(normalised_call(request.agent, request.parameters))
+        return records.pop(0) if records else None
+
+    def unclaimed(self) -> list[Record]:
+        """Unfinished children nobody asked for again."""
+        return [record for records in self._by_call.values() for record in records if record.result is None]
+
+
+async def replayed(engine: "EmbeddedEngine", running: Running, request: Request) -> Return | None:
+    """The outcome of this call in the run before the crash: recorded, or of the child that goes on; None: it is a new call."""
+    record = running.replay.take(request) if running.replay is not None else None
+    if record is None:
+        return None
+    if record.result is not None:
+        running.notice(f"{record.agent} had finished before the crash ({record.session_id}): its recorded result is used.")
+        running.add_failure(record.result)
+        return record.result
+    child = await restored(engine, record, running)
+    return await child.done
+
+
+async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | None) -> Running:
+    """A delegation of a dead process, running again from its start under its old id and deadline."""
+    agent = engine.house.agents.find(record.agent)
+    assert agent is not None
+    tree = await asyncio.to_thread(engine.store.tree, record.root_id)
+    budget = parent.budget if parent is not None else _spent_budget(engine, tree)
+    if record.limits is not None:
+        budget = budget.narrowed(record.limits, engine.loop.time())
+    order = Order(
+        delegation=delegation_of(record, engine),
+        agent=agent,
+        arguments=agent.check(dict(record.parameters)),
+        tree=parent.tree if parent is not None else Tree(budget),
+        budget=budget,
+        caller=parent,
+        step_times=list(record.step_times),
+        warnings=("Resumed after a crash of its orchestrator.",),
+    )
+    running = Running(order, engine, parent)
+    running.attempt = record.attempt + 1
+    running.said = max(record.chunk_count, await asyncio.to_thread(_said, engine, record.session_id))
+    running.replay = Replay([r for r in tree if r.parent_id == record.session_id])
+    running.saved = await asyncio.to_thread(engine.store.checkpoint, record.session_id)
+    await engine.journal.call(lambda store: store.requeue(record.session_id, owner=engine.owner.owner_id))
+    engine.resubmit(running)
+    running.notice(f"Resumed after a crash of its orchestrator; attempt {running.attempt}.")
+    return running
+
+
+def _spent_budget(engine: "EmbeddedEngine", tree: list[Record]) -> Budget:
+    """Nothing is refilled: what the tree drew before the crash stays drawn."""
+    budget = Budget(engine.house.rules.budget, opened_at=engine.loop.time())
+    budget.delegations = max(0, len(tree) - 1)
+    budget.tokens = sum(record.tokens for record in tree)
+    budget.cost = sum(record.cost for record in tree)
+    return budget
+
+
+def _said(engine: "EmbeddedEngine", session_id: str) -> int:
+    """How much was said before: the numbers of events go on from there."""
+    return max((event.number - BEFORE_RUN for event in engine.store.events(session_id)), default=0)
+
+
+def delegation_of(record: Record, engine: "EmbeddedEngine") -> Delegation:
+    """The delegation that was recorded, its deadline moved from the wall clock to the one that does not jump."""
+    left = max(0.0, min(record.deadline_at - engine.clock.wall(), record.timeout_seconds))
+    hard_at = engine.loop.time() + left
+    return Delegation(
+        lineage=Lineage(
+            session_id=record.session_id, root_id=record.root_id, parent_id=record.parent_id, depth=record.depth, path=record.path
+        ),
+        agent=record.agent,
+        parameters=record.parameters,
+        caller=record.caller,
+        priority=record.priority,
+        deadline=Deadline(hard_at=hard_at, soft_at=hard_at - grace_seconds(left), timeout_seconds=record.timeout_seconds),
+        created_at=record.created_at,
+        idle_seconds=record.idle_seconds,
+        key=record.key,
+        accept=record.accept,
+        limits=record.limits,
+        command=record.command,
+        task=record.task,
+    )

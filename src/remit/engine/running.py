@@ -1,0 +1,236 @@
+"""A delegation that is queued or runs: everything the engine knows of it while it lives. One object, gone when it is settled.
+
+It is the `Work` that `flow.perform` sees and the `Caller` of its children; `desk` gives its agent the `ctx`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.core.agents import Workspace
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.ports import AgentPort
+from remit.core.record import Said
+from remit.core.result import Artifact, Return, Status
+from remit.core.states import State
+from remit.flow.context import Context, Repair
+from remit.flow.house import Order
+from remit.flow.perform import Work
+from remit.flow.reply import Stop
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+    from remit.engine.replay import Replay
+
+
+class Running:
+    __slots__ = (
+        "__weakref__",
+        "agent",
+        "arguments",
+        "artifacts",
+        "attempt",
+        "budget",
+        "chunk_bytes",
+        "chunks",
+        "chunks_dropped",
+        "concluding",
+        "cost",
+        "ctx",
+        "delegation",
+        "done",
+        "engine",
+        "failures",
+        "hand_in",
+        "hand_in_event",
+        "has_slot",
+        "is_abandoned",
+        "is_settled",
+        "last_heard",
+        "live_children",
+        "order",
+        "parent",
+        "recorded",
+        "repair",
+        "replay",
+        "result",
+        "root",
+        "said",
+        "saved",
+        "scratch_path",
+        "started_at",
+        "started_wall",
+        "state",
+        "step_times",
+        "stop",
+        "task",
+        "tokens",
+        "tree",
+        "waiting_for",
+        "wake",
+        "warnings",
+    )  # fmt: skip
+
+    def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
+        assert order.agent is not None
+        self.engine = engine
+        self.order = order
+        self.recorded: asyncio.Future[None] | None = None
+        self.delegation: Delegation = order.delegation
+        self.agent: AgentPort = order.agent
+        self.arguments = order.arguments
+        self.tree = order.tree
+        self.budget = order.budget
+        self.parent = parent
+        self.root: Path = engine.root
+        self.step_times = order.step_times
+        self.warnings = order.warnings
+        self.state = State.QUEUED
+        self.done: asyncio.Future[Return] = engine.loop.create_future()
+        self.ctx: Context = None  # type: ignore[assignment] # made when it starts
+        self.task: asyncio.Task[None] | None = None
+        self.stop: Stop | None = None
+        self.concluding = False
+        self.is_settled = False
+        self.is_abandoned = False
+        self.has_slot = False
+        self.waiting_for = 0
+        self.live_children: dict[str, Running] | None = None
+        self.failures: list[ErrorInfo] | None = None
+        self.artifacts: list[Artifact] | None = None
+        self.chunks: list[Event] | None = None
+        self.chunk_bytes = 0
+        self.chunks_dropped = 0
+        self.said = 0
+        self.wake: asyncio.Event | None = None
+        self.hand_in = False
+        self.hand_in_event: asyncio.Event | None = None
+        self.repair: Repair | None = None
+        self.scratch_path: Path | None = None
+        self.saved: Any = None
+        self.tokens = 0
+        self.cost = 0.0
+        self.attempt = 1
+        self.replay: Replay | None = None
+        self.result: Return | None = None
+        self.started_at = 0.0
+        self.started_wall = order.delegation.created_at
+        self.last_heard = 0.0
+
+    # ---- as the caller of its children (flow.house.Caller)
+
+    @property
+    def closing(self) -> str | None:
+        """Why it may not delegate any more: it, or one above it, is being stopped or has ended."""
+        node: Running | None = self
+        while node is not None:
+            if node.stop is not None:
+                return f"{node.delegation.agent} is being stopped ({node.stop.source})"
+            if node.is_settled:
+                return f"{node.delegation.agent} has ended"
+            node = node.parent
+        return None
+
+    def ancestors(self) -> list[Delegation]:
+        found, node = [], self
+        while True:
+            found.append(node.delegation)
+            if node.parent is None:
+                return found
+            node = node.parent
+
+    # ---- time
+
+    def elapsed(self) -> float:
+        return self.engine.loop.time() - self.started_at if self.started_at else 0.0
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(self.engine.loop.time())
+
+    def look(self, now: float) -> float | None:
+        """Called by the deadline heap."""
+        return self.engine.look(self, now)
+
+    def next_look(self) -> float:
+        deadline = self.delegation.deadline
+        at = deadline.hard_at if self.hand_in else deadline.soft_at
+        idle = self.delegation.idle_seconds
+        if idle is not None and self.started_at:
+            at = min(at, self.last_heard + idle)
+        return at
+
+    # ---- as the work of flow.perform
+
+    def stamp(self, step: int) -> None:
+        self.step_times[step] = self.engine.clock.wall()
+
+    def notice(self, message: str) -> None:
+        self.say(EventKind.NOTICE, {"message": message})
+
+    def declared(self) -> tuple[Artifact, ...]:
+        return tuple(self.artifacts) if self.artifacts else ()
+
+    def child_errors(self) -> Sequence[ErrorInfo]:
+        return self.failures or ()
+
+    def ask_again(self, repair: Repair) -> None:
+        self.repair = repair
+
+    def return_file(self) -> Path | None:
+        return None if self.scratch_path is None else self.scratch_path / "return.json"
+
+    def keep_prose(self, text: str) -> Artifact | None:
+        try:
+            path = self.scratch() / "answer.txt"
+            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            relative = path.relative_to(self.root)
+        except (OSError, ValueError):
+            return None  # a full or foreign disk: the errors of the return still say what was wrong
+        return Artifact(type="report", path=str(relative), summary="The answer as it was handed in.")
+
+    def scratch(self) -> Path:
+        if self.scratch_path is None:
+            path = self.engine.scratch_root / self.delegation.session_id
+            path.mkdir(parents=True, exist_ok=True)
+            self.scratch_path = path
+        return self.scratch_path
+
+    @property
+    def may_write(self) -> bool:
+        return self.agent.spec.workspace is Workspace.SHARED
+
+    # ---- what it says
+
+    def say(self, kind: EventKind, body: dict[str, Any]) -> None:
+        """A numbered event: kept, written with the next group, and given to whoever streams."""
+        engine = self.engine
+        self.last_heard = engine.loop.time()
+        self.said += 1
+        event = Event(session_id=self.delegation.session_id, number=BEFORE_RUN + self.said, at=engine.clock.wall(), kind=kind, body=body)
+        if self.chunks is None:
+            self.chunks = []
+        self.chunks.append(event)
+        engine.journal.write(Said(event))
+        self.rouse()
+
+    def rouse(self) -> None:
+        """Tell whoever streams that there is something new; each waits on the event of its time."""
+        if self.wake is not None:
+            self.wake.set()
+            self.wake = None
+
+    def add_failure(self, child: Return) -> None:
+        """A child did not complete: its errors travel up (S3.11)."""
+        if child.status is not Status.COMPLETED:
+            self.failures = [*(self.failures or ()), *child.errors]
+
+    def abandon(self, what: str) -> None:
+        self.is_abandoned = True
+        self.engine.abandoned[self.delegation.session_id] = what
+        self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+
+
+_: type[Work] = Running

@@ -1,0 +1,76 @@
+"""Who runs next: slots in all and per agent, and a bounded queue ordered by priority with slow ageing (S5.6).
+
+Waiting raises priority by one each `ageing_seconds`. All who wait age alike, so the order between two of them never changes:
+one fixed key, `since - priority * ageing`, is enough, and low is never starved.
+
+A delegation that waits for its children lends its slot to them: callers can never hold all slots while their children queue.
+"""
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from remit.core.states import Priority
+
+
+class Slots:
+    def __init__(self, total: int, per_agent: Mapping[str, int], *, queue_limit: int, ageing_seconds: float) -> None:
+        self.total = total
+        self.queue_limit = queue_limit
+        self.used = 0
+        self.waiting = 0
+        self._limits = dict(per_agent)
+        self._used_by_agent: dict[str, int] = {}
+        self._ageing_seconds = ageing_seconds
+        self._lanes: dict[str, list[tuple[float, int, Any]]] = {}
+        self._count = 0
+
+    def limit(self, agent: str, slots: int | None) -> None:
+        """An agent's own declaration, unless the settings say otherwise."""
+        if slots is not None:
+            self._limits.setdefault(agent, slots)
+
+    def is_free(self, agent: str) -> bool:
+        if self.used >= self.total:
+            return False
+        limit = self._limits.get(agent)
+        return limit is None or self._used_by_agent.get(agent, 0) < limit
+
+    @property
+    def is_full(self) -> bool:
+        """The queue takes no more."""
+        return self.waiting >= self.queue_limit
+
+    def take(self, agent: str) -> None:
+        self.used += 1
+        if agent in self._limits:
+            self._used_by_agent[agent] = self._used_by_agent.get(agent, 0) + 1
+
+    def give(self, agent: str) -> None:
+        self.used -= 1
+        if agent in self._limits:
+            self._used_by_agent[agent] -= 1
+
+    def enqueue(self, agent: str, priority: Priority, since: float, item: Any) -> None:
+        self._count += 1
+        self.waiting += 1
+        key = since - priority * self._ageing_seconds
+        heapq.heappush(self._lanes.setdefault(agent, []), (key, self._count, item))
+
+    def next(self, is_wanted: Callable[[Any], bool]) -> Any | None:
+        """The next item that may run; those nobody wants any more are dropped on the way."""
+        while self.waiting and self.used < self.total:
+            best: str | None = None
+            for agent, lane in list(self._lanes.items()):
+                while lane and not is_wanted(lane[0][2]):
+                    heapq.heappop(lane)
+                    self.waiting -= 1
+                if not lane:
+                    del self._lanes[agent]
+                elif self.is_free(agent) and (best is None or lane[0] < self._lanes[best][0]):
+                    best = agent
+            if best is None:
+                return None
+            self.waiting -= 1
+            return heapq.heappop(self._lanes[best])[2]
+        return None

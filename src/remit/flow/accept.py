@@ -1,0 +1,291 @@
+"""The caller's half up to the guards: from a request to an `Order`, precise and judged. Nothing here waits or writes.
+
+Steps AnalyzeRequest, DetermineComplexity, CheckLanguage, PrepareRouting (root callers only) and CheckCycleAndDepth (everybody).
+"""
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from remit.core.budget import Budget, Limits
+from remit.core.deadline import Deadline, allowed_timeout, deadline_in, effective_deadline
+from remit.core.delegation import Delegation, TaskContext
+from remit.core.errors import Misused, RemitError
+from remit.core.events import STEPS
+from remit.core.ids import new_session_id
+from remit.core.lineage import Lineage
+from remit.core.ports import AgentPort
+from remit.core.result import Return
+from remit.core.states import Priority, priority_of
+from remit.flow import reply
+from remit.flow.guard import Case, first_refusal
+from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
+from remit.flow.request import Request
+from remit.flow.route import check_route, language_of, route
+
+log = logging.getLogger("remit.flow")
+
+_BLANK_STEPS: list[float | None] = [None] * len(STEPS)
+_REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
+"""Refusals that are looked at anew each time: `alive at once` may have room again."""
+
+
+@dataclass(slots=True)
+class _Terms:
+    """What the request says, read and checked; the first thing wrong with it in `fault`."""
+
+    target: str
+    agent: AgentPort | None = None
+    command: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Any = None
+    timeout_seconds: float = 0.0
+    priority: Priority = Priority.NORMAL
+    idle_seconds: float | None = None
+    accept: tuple[str, ...] = ()
+    limits: Limits | None = None
+    task: TaskContext | None = None
+    fault: RemitError | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def accept(request: Request, caller: Caller | None, house: House) -> Order:
+    """The order for `request`, with its refusal when a guard said no."""
+    wall = house.clock.wall
+    steps = _BLANK_STEPS.copy()
+    terms = _Terms(request.agent)
+    if caller is None:
+        steps[0] = wall()
+        _read_route(request, terms, house, steps)
+    terms.agent = house.agents.find(terms.target)
+    try:
+        _read_terms(request, terms, house)
+    except RemitError as fault:
+        terms.fault = terms.fault or fault
+    order = _order(request, terms, caller, house, steps)
+    steps[4] = wall()
+    return order
+
+
+def _read_route(request: Request, terms: _Terms, house: House, steps: list[float | None]) -> None:
+    """The first four steps: only a root caller's request has something to be routed."""
+    wall = house.clock.wall
+    try:
+        if request.task is not None:
+            terms.task = task_of(request.task)
+        steps[1] = wall()
+        language, warning = language_of(terms.task) if terms.task is not None else ("general", None)
+        if warning:
+            terms.warnings = (warning,)
+        steps[2] = wall()
+        if terms.target.startswith("/"):
+            terms.command = terms.target[1:]
+            has_plan = terms.task is not None and terms.task.has_plan
+            chosen = route(terms.command, language, has_plan, house.rules.routing, task_number=_task_number(terms.task))
+            check_route(chosen, language, has_plan, house.rules.routing)
+            if chosen.agent is None:
+                raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
+            terms.target = chosen.agent
+            log.info(chosen.log_line)
+    except RemitError as fault:
+        terms.fault = fault
+    steps[3] = wall()
+
+
+def _task_number(task: TaskContext | None) -> int | None:
+    return task.task_number if task is not None else None
+
+
+def _read_terms(request: Request, terms: _Terms, house: House) -> None:
+    agent = terms.agent
+    if agent is None:
+        return
+    spec = agent.spec
+    if request.parameters:
+        terms.parameters = _plain(request.parameters)
+    terms.arguments = agent.check(dict(request.parameters))
+    limits = house.rules.limits_for(terms.command or terms.target)
+    if request.timeout is None and spec.timeout_seconds is not None:
+        terms.timeout_seconds = spec.timeout_seconds
+    else:
+        terms.timeout_seconds = allowed_timeout(request.timeout, limits)
+    if request.priority is not None:
+        terms.priority = priority_of(request.priority)
+    terms.idle_seconds = spec.idle_seconds if request.idle is None else _positive("idle", request.idle)
+    if request.accept:
+        terms.accept = commands_of(request.accept)
+    if request.budget is not None:
+        terms.limits = limits_of(request.budget)
+    if request.task is not None and terms.task is None:
+        terms.task = task_of(request.task)
+    if request.key is not None and (not isinstance(request.key, str) or not request.key):
+        raise Misused(f"key must be a non-empty string, not {request.key!r}.")
+
+
+def _order(request: Request, terms: _Terms, caller: Caller | None, house: House, steps: list[float | None]) -> Order:
+    now = house.clock.monotonic()
+    created_at = house.clock.wall()
+    above = ROOT_LINEAGE if caller is None else caller.delegation.lineage
+    if caller is None:
+        budget = Budget(terms.limits or house.rules.budget, opened_at=now)
+        if terms.limits is not None:
+            budget = Budget(house.rules.budget, opened_at=now).narrowed(terms.limits, now)
+        tree = Tree(budget)
+        hard_at = None
+    else:
+        tree = caller.tree
+        budget = caller.budget if terms.limits is None else caller.budget.narrowed(terms.limits, now)
+        hard_at = caller.delegation.deadline.hard_at
+    case = Case(
+        target=terms.target,
+        now=now,
+        caller_path=above.path if terms.command is None else (*above.path, terms.command),
+        caller_depth=above.depth,
+        caller_hard_at=hard_at,
+        max_depth=house.rules.max_depth,
+        budget=budget,
+        closing=None if caller is None else caller.closing,
+        ancestor_tasks=_ancestor_tasks(caller) if house.rules.cycles_by_task else None,
+        task=normalised_task(terms.parameters) if house.rules.cycles_by_task else "",
+        known=terms.agent is not None,
+        directory=house.agents.names,
+        fault=terms.fault,
+    )
+    error = first_refusal(case)
+    delegation = Delegation(
+        lineage=_lineage(above, caller is None, terms, created_at),
+        agent=terms.target,
+        parameters=terms.parameters,
+        caller=above.path[-1] if terms.command is None else terms.command,
+        priority=terms.priority,
+        deadline=_deadline(terms, now, hard_at, budget),
+        created_at=created_at,
+        idle_seconds=terms.idle_seconds,
+        key=request.key if isinstance(request.key, str) else None,
+        accept=terms.accept,
+        limits=terms.limits,
+        command=terms.command,
+        task=terms.task,
+    )
+    order = Order(
+        delegation=delegation,
+        agent=terms.agent,
+        arguments=terms.arguments,
+        tree=tree,
+        budget=budget,
+        caller=caller,
+        step_times=steps,
+        warnings=terms.warnings,
+    )
+    if error is not None:
+        order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
+    return order
+
+
+def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:
+    session_id = new_session_id(created_at)
+    if not is_root:
+        return above.child(session_id, terms.target)
+    return Lineage.root(session_id, terms.target, above.path if terms.command is None else (*above.path, terms.command))
+
+
+def redrawn(order: Order) -> None:
+    """A clash with an id that is taken: the order gets another one (S1.1). Nothing has run under the old."""
+    delegation = order.delegation
+    old = delegation.lineage
+    session_id = new_session_id(delegation.created_at)
+    lineage = replace(old, session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
+    order.delegation = replace(delegation, lineage=lineage)
+
+
+def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: Budget) -> Deadline:
+    """The caller's end and the end of the budget's wall clock both shrink it."""
+    ends_at = budget.ends_at()
+    if ends_at is not None:
+        caller_hard_at = ends_at if caller_hard_at is None else min(caller_hard_at, ends_at)
+    if caller_hard_at is None:
+        return deadline_in(terms.timeout_seconds, now)
+    return effective_deadline(terms.timeout_seconds, now, caller_hard_at)
+
+
+def _remembered_refusal(order: Order, code: str, refusal: Return) -> Return:
+    """An identical refused call in one tree is answered from memory: no retry storm (S1.5)."""
+    if order.caller is None or code in _REDRAWN_CODES:
+        return refusal
+    call = f"{order.delegation.agent}\n{normalised_task(order.delegation.parameters)}\n{code}"
+    earlier, times = order.tree.refusals.get(call, (refusal, 0))
+    order.tree.refusals[call] = (earlier, times + 1)
+    return reply.refused_again(earlier, times + 1)
+
+
+def _ancestor_tasks(caller: Caller | None) -> Sequence[tuple[str, str]]:
+    return [] if caller is None else [(d.agent, normalised_task(d.parameters)) for d in caller.ancestors()]
+
+
+def normalised_task(parameters: Mapping[str, Any]) -> str:
+    """The same task however it is spelt: keys sorted, letter case and white space of texts folded."""
+
+    def fold(value: Any) -> Any:
+        if isinstance(value, str):
+            return " ".join(value.split()).casefold()
+        if isinstance(value, Mapping):
+            return {str(k): fold(value[k]) for k in sorted(value, key=str)}
+        if isinstance(value, list | tuple):
+            return [fold(v) for v in value]
+        return value
+
+    return to_json(fold(parameters)).decode()
+
+
+def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
+    """The same agent with the same parameters, to the letter: how a resumed caller's call is recognised."""
+    return f"{agent}\n{json.dumps(_plain(parameters), sort_keys=True)}"
+
+
+def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON holds them: what is recorded, and what crosses to another process."""
+    try:
+        plain = from_json(to_json(dict(parameters), inf_nan_mode="constants"))
+    except (PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
+        raise Misused(
+            f"Parameters must be what JSON can hold: {error}",
+            advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",
+        ) from None
+    assert isinstance(plain, dict)
+    return plain
+
+
+def _positive(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+        raise Misused(f"{name} must be a positive number of seconds, not {value!r}.")
+    return float(value)
+
+
+def commands_of(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(c, str) and c.strip() for c in value):
+        raise Misused(f"accept must be a list of commands, not {value!r}.", advice='Pass e.g. accept=["pytest -q"].')
+    return tuple(value)
+
+
+def limits_of(value: Limits | Mapping[str, Any]) -> Limits:
+    if isinstance(value, Limits):
+        return value
+    known = set(Limits.__dataclass_fields__)
+    if not isinstance(value, Mapping) or set(value) - known:
+        raise Misused(f"Unknown budget {value!r}.", advice=f"A budget has {', '.join(sorted(known))}.")
+    return Limits(**value)
+
+
+def task_of(value: TaskContext | Mapping[str, Any]) -> TaskContext:
+    if isinstance(value, TaskContext):
+        return value
+    if not isinstance(value, Mapping):
+        raise Misused(f"task must be a mapping, not {value!r}.", advice='Pass e.g. task={"task_number": 12, "language": "python"}.')
+    known = set(TaskContext.__dataclass_fields__) - {"extra"}
+    fields = {k: v for k, v in value.items() if k in known}
+    return TaskContext(**fields, extra={k: v for k, v in value.items() if k not in known})

@@ -1,0 +1,302 @@
+"""The half that performs: run the agent, receive its answer, validate it (repair once), check what it claims, and hand up a return.
+
+Runs inside whatever engine holds the deadline. A cancellation passes through here untouched: the engine knows why it came.
+"""
+
+import asyncio
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.core.agents import AgentSpec, Answers
+from remit.core.delegation import Delegation
+from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, RemitError, Stopped, Unavailable
+from remit.core.ports import AgentPort
+from remit.core.result import Artifact, Evidence, Return, Status, StopReason
+from remit.flow import reply
+from remit.flow.artifacts import Seen, inspect_artifact
+from remit.flow.context import Context, Repair
+from remit.flow.plain import clean, plain
+from remit.flow.receive import read_answer
+from remit.flow.validate import Expected, judge
+from remit.flow.verify import run_acceptance
+
+
+class Work(Protocol):
+    """One delegation being performed, as the flow sees it: the engine's running delegation."""
+
+    delegation: Delegation
+    agent: AgentPort
+    arguments: Any
+    ctx: Context
+    root: Path
+    started_wall: float
+    warnings: tuple[str, ...]
+
+    def elapsed(self) -> float:
+        """Seconds since the start, by our own clock."""
+        ...
+
+    def remaining(self) -> float: ...
+    def stamp(self, step: int) -> None:
+        """Mark a step (by its position) as reached now."""
+        ...
+
+    def notice(self, message: str) -> None: ...
+    def declared(self) -> tuple[Artifact, ...]: ...
+    def child_errors(self) -> Sequence[ErrorInfo]: ...
+    def keep_prose(self, text: str) -> Artifact | None:
+        """Keep an answer that was no return as a file of the delegation's scratch folder."""
+        ...
+
+    def return_file(self) -> Path | None: ...
+    def ask_again(self, repair: Repair) -> None:
+        """Set `ctx.repair` for the one repair."""
+        ...
+
+
+_RECEIVE, _VALIDATE, _PROCESS = 8, 9, 10
+MAX_ERROR_CHARACTERS = 2000
+
+
+async def perform(work: Work) -> Return:
+    """Run, receive, validate, process: the return of a delegation that was not interrupted."""
+    try:
+        answer = await _run(work)
+    except RemitError as error:
+        work.stamp(_RECEIVE)
+        return await _raised(work, error)
+    except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
+        work.stamp(_RECEIVE)
+        return await _raised(work, error)
+    work.stamp(_RECEIVE)
+    result = await _received(work, answer)
+    work.stamp(_VALIDATE)
+    result = await _processed(work, result)
+    work.stamp(_PROCESS)
+    return result
+
+
+async def _run(work: Work) -> Any:
+    """The agent's answer; run again as often as it declared safe."""
+    spec = work.agent.spec
+    if not spec.retries:
+        return await work.agent.perform(work.ctx, work.arguments)
+    for attempt in range(1, spec.retries + 1):
+        try:
+            return await work.agent.perform(work.ctx, work.arguments)
+        except (Misused, Stopped, InvalidReturn):
+            raise
+        except Exception as error:
+            pause = min(0.05 * 2**attempt, 5.0)
+            if work.remaining() <= pause:
+                raise
+            work.notice(f"Attempt {attempt} failed ({_one_line(error)}); trying again, {spec.retries - attempt + 1} left.")
+            await asyncio.sleep(pause)
+    return await work.agent.perform(work.ctx, work.arguments)
+
+
+async def _received(work: Work, answer: Any) -> Return:
+    """The answer as a checked return, after one repair if need be (S3.7)."""
+    spec = work.agent.spec
+    if spec.answers is Answers.VALUE and not looks_like_return(answer) and not isinstance(answer, Return):
+        return await _from_value(work, answer)
+    try:
+        return await _judged(work, answer)
+    except InvalidReturn as invalid:
+        faults, original = invalid.faults, read_answer(answer).original
+    if spec.answers is Answers.RETURN and work.remaining() > 0:
+        work.notice(f"The return was not valid ({'; '.join(faults)[:300]}); asking once more.")
+        work.ask_again(Repair(faults=faults, original=original))
+        try:
+            second = await work.agent.perform(work.ctx, work.arguments)
+            result = await _judged(work, second)
+            return replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
+        except InvalidReturn as invalid:
+            faults, original = invalid.faults, read_answer(second).original
+        except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
+            faults = (*faults, f"and the repair failed: {_one_line(error)}")
+    return await _unreadable(work, faults, original)
+
+
+async def _from_value(work: Work, answer: Any) -> Return:
+    try:
+        value = plain(answer)
+    except Failed as failed:
+        return await _unreadable(work, (f"data: it handed back {failed.message}",), _shown(answer))
+    declared = work.declared()
+    if not declared and not work.agent.spec.requires_artifacts:
+        result = reply.from_value(work.delegation, value, work.elapsed())
+        return result if not work.warnings else replace(result, warnings=work.warnings)
+    candidate = reply.from_value(work.delegation, value, work.elapsed(), declared).to_dict()
+    try:
+        return await _judged(work, candidate)
+    except InvalidReturn as invalid:
+        return await _unreadable(work, invalid.faults, "")
+
+
+async def _judged(work: Work, answer: Any) -> Return:
+    """The answer, read and judged; artifacts declared on the way count as its own."""
+    received = read_answer(answer, work.return_file())
+    if received.candidate is None:
+        raise InvalidReturn(received.faults)
+    delegation = work.delegation
+    expected = Expected(
+        root=work.root,
+        session_id=delegation.session_id,
+        agent=delegation.agent,
+        depth=delegation.lineage.depth,
+        path=delegation.lineage.path,
+        started_at=work.started_wall,
+        duration_seconds=work.elapsed(),
+        requires_artifacts=work.agent.spec.requires_artifacts,
+    )
+    candidate = _completed_by_us(work, received.candidate)
+    result = await asyncio.to_thread(judge, candidate, expected) if candidate.get("artifacts") else judge(candidate, expected)
+    return replace(result, warnings=(*work.warnings, *result.warnings)) if work.warnings else result
+
+
+def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
+    """A Python agent's mapping need not repeat what we know; a language model must echo its session (S3.8)."""
+    listed = candidate.get("artifacts")
+    declared = [a.to_dict() for a in work.declared()]
+    if declared and (listed is None or isinstance(listed, list)):
+        paths = {a.get("path") for a in listed or () if isinstance(a, dict)}
+        candidate = {**candidate, "artifacts": [*(listed or ()), *(a for a in declared if a["path"] not in paths)]}
+    if work.agent.spec.answers is Answers.RETURN:
+        return candidate
+    ours = reply.metadata_of(work.delegation, work.elapsed()).to_dict()
+    theirs = candidate.get("metadata")
+    metadata = {**ours, **theirs} if isinstance(theirs, dict) else ours if theirs is None else theirs
+    return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}
+
+
+async def _unreadable(work: Work, faults: Sequence[str], original: str) -> Return:
+    """No return could be made of it: the prose is kept, the fault named, the agent's author told (S3.7)."""
+    kept = work.keep_prose(original) if original.strip() else None
+    artifacts = await asyncio.to_thread(seen_artifacts, work.root, (*work.declared(), *((kept,) if kept else ())))
+    error = ErrorInfo(
+        type="validation",
+        message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],
+        code="VALIDATION_FAILED",
+        recoverable=True,
+        recommendation=f"Fix {work.delegation.agent} subagent return format",
+    )
+    return reply.failed(
+        work.delegation,
+        (error, *work.child_errors()),
+        duration_seconds=work.elapsed(),
+        stop_reason=StopReason.INVALID_RETURN,
+        artifacts=artifacts,
+        warnings=work.warnings,
+    )
+
+
+async def _raised(work: Work, error: Exception) -> Return:
+    declared = work.declared()
+    artifacts = await asyncio.to_thread(seen_artifacts, work.root, declared) if declared else ()
+    return reply.failed(
+        work.delegation,
+        (error_of(error, work.agent.spec), *work.child_errors()),
+        duration_seconds=work.elapsed(),
+        stop_reason=_stop_reason_of(error),
+        artifacts=artifacts,
+        warnings=work.warnings,
+    )
+
+
+def _stop_reason_of(error: Exception) -> StopReason:
+    if isinstance(error, AgentCrashed):
+        return StopReason.CRASHED
+    if isinstance(error, Unavailable):
+        return StopReason.UNAVAILABLE
+    return StopReason.FINISHED
+
+
+def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
+    """The one place where an exception becomes an error of a return."""
+    if isinstance(error, AgentCrashed):
+        tail = f" Its last words: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
+        return _error(
+            "crash",
+            f"{error.message}{tail}",
+            "AGENT_CRASHED",
+            error.advice or f"Look at what {spec.name} printed, and delegate it again.",
+        )
+    if isinstance(error, Unavailable):
+        return _error("agent_unavailable", error.message, error.code, error.advice or "Try again later.")
+    if isinstance(error, InvalidReturn):
+        return _error("validation", error.message, error.code, f"Fix {spec.name} subagent return format")
+    if isinstance(error, RemitError):
+        kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
+        return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
+    return _error("execution", _one_line(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
+
+
+def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
+    message = clean(message)[:MAX_ERROR_CHARACTERS]
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _where(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
+async def _processed(work: Work, result: Return) -> Return:
+    """What the claim is worth: children that failed are named, acceptance commands are run (S3.11, S3.12)."""
+    errors = work.child_errors()
+    if errors:
+        result = with_child_errors(result, errors)
+    if not work.delegation.accept or result.status is not Status.COMPLETED:
+        return result
+    work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
+    acceptance = await run_acceptance(work.delegation.accept, cwd=work.root, seconds_left=work.remaining())
+    unmet = acceptance.error
+    if unmet is None:
+        artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)
+        return replace(result, artifacts=artifacts, evidence=Evidence.VERIFIED)
+    return replace(
+        result,
+        status=Status.PARTIAL,
+        summary=reply.shortened(f"The agent said done, but acceptance was not met. {unmet.message}"),
+        errors=(*result.errors, unmet),
+        next_steps=unmet.recommendation,
+    )
+
+
+def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
+    """A failed child never vanishes: in the errors of a return that is not completed, in the warnings of one that is."""
+    if result.status is Status.COMPLETED:
+        return replace(result, warnings=(*result.warnings, *(f"A child failed: {e.message}" for e in errors)))
+    known = {(e.code, e.message) for e in result.errors}
+    return replace(result, errors=(*result.errors, *(e for e in errors if (e.code, e.message) not in known)))
+
+
+def looks_like_return(value: Any) -> bool:
+    """A mapping that is meant as a return: a status with a summary, artifacts or metadata beside it."""
+    return isinstance(value, Mapping) and "status" in value and not {"summary", "artifacts", "metadata"}.isdisjoint(value)
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)[:100_000]
+    except Exception:  # noqa: BLE001 - an agent's object may raise anything, even from __repr__
+        return f"<a {type(value).__name__} that cannot be shown>"
+
+
+def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """Those that are there, with their size, hash and time."""
+    found = []
+    for artifact in artifacts:
+        seen = inspect_artifact(root, artifact.path)
+        if isinstance(seen, Seen) and seen.size > 0:
+            found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
+    return tuple(found)

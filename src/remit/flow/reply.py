@@ -1,0 +1,200 @@
+"""The one builder of returns (S3.10): whatever became of a delegation, its return is made here, so each obeys the contract.
+
+Judging what an agent handed in is `validate`'s work; here are the answers we give ourselves: a value put into a return,
+a refusal, an interruption with what was harvested, a failure.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
+from remit.core.states import State
+
+SUMMARY_LIMIT = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a delegation is stopped before it finished: carried with the cancellation, recorded with its source."""
+
+    reason: StopReason
+    source: str
+    """Who decided: `deadline`, `idle limit`, a person, a caller's end, a budget."""
+    detail: str = ""
+
+
+_STATE_OF_STOP = {
+    StopReason.DEADLINE: State.TIMEOUT,
+    StopReason.IDLE: State.TIMEOUT,
+    StopReason.CANCELLED: State.CANCELLED,
+    StopReason.REFUSED: State.REFUSED,
+}
+_STATE_OF_STATUS = {
+    Status.COMPLETED: State.COMPLETED,
+    Status.PARTIAL: State.PARTIAL,
+    Status.FAILED: State.FAILED,
+    Status.BLOCKED: State.BLOCKED,
+}
+
+
+def state_of(result: Return) -> State:
+    """The registry's state for a return (S4.6)."""
+    return _STATE_OF_STOP.get(result.stop_reason) or _STATE_OF_STATUS[result.status]
+
+
+def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
+    lineage = delegation.lineage
+    return Metadata(
+        session_id=lineage.session_id,
+        agent_type=delegation.agent,
+        delegation_depth=lineage.depth,
+        delegation_path=lineage.path,
+        duration_seconds=duration_seconds,
+        extra=extra or {},
+    )
+
+
+def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
+    """At most `limit` characters, and saying so when something was left out: never cut silently (S3.3)."""
+    text = " ".join(text.split())
+    if len(text) <= limit:
+        return text
+    note = f" … ({len(text)} characters in all)"
+    return text[: limit - len(note)].rstrip() + note
+
+
+def from_value(delegation: Delegation, value: Any, duration_seconds: float, artifacts: tuple[Artifact, ...] = ()) -> Return:
+    """A value that a function handed back, as a completed return: `value` is already plain JSON."""
+    metadata = metadata_of(delegation, duration_seconds)
+    if value.__class__ is str and value.strip():
+        summary = value if len(value) <= SUMMARY_LIMIT else shortened(value)
+    else:
+        summary = f"{delegation.agent} finished."
+    return Return(
+        status=Status.COMPLETED,
+        summary=summary,
+        artifacts=artifacts,
+        metadata=metadata,
+        data=value,
+        evidence=Evidence.CHECKED if artifacts else Evidence.CLAIMED,
+    )
+
+
+def failed(
+    delegation: Delegation,
+    errors: Sequence[ErrorInfo],
+    *,
+    duration_seconds: float,
+    stop_reason: StopReason,
+    artifacts: tuple[Artifact, ...] = (),
+    warnings: tuple[str, ...] = (),
+    data: Any = None,
+) -> Return:
+    """It did not succeed. With something to show for it, partial; with nothing, failed."""
+    kept = bool(artifacts) or data is not None
+    tail = f" {_files(artifacts)}" if artifacts else ""
+    return Return(
+        status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else Status.FAILED,
+        summary=shortened(f"{delegation.agent} did not finish: {errors[0].message}", SUMMARY_LIMIT - len(tail)) + tail,
+        artifacts=artifacts,
+        metadata=metadata_of(delegation, duration_seconds),
+        errors=tuple(errors),
+        next_steps=_advice(errors),
+        data=data,
+        stop_reason=stop_reason,
+        warnings=warnings,
+    )
+
+
+def refused(delegation: Delegation, error: ErrorInfo) -> Return:
+    """A guard said no: nothing ran, and asking again changes nothing (S1.5)."""
+    return Return(
+        status=Status.FAILED,
+        summary=shortened(f"Refused before anything ran: {error.message}"),
+        metadata=metadata_of(delegation, 0.0),
+        errors=(error,),
+        next_steps=error.recommendation,
+        stop_reason=StopReason.REFUSED,
+    )
+
+
+def refused_again(earlier: Return, times: int) -> Return:
+    """An identical refused call, answered from memory; after three repeats it says so plainly (S1.5)."""
+    if times <= 3:
+        return earlier
+    note = f"This call was already refused {times - 1} times in this tree and will be refused every time. Do not repeat it."
+    return replace(earlier, summary=shortened(f"{note} {earlier.summary}"), next_steps=note, warnings=(note,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftovers:
+    """What a stopped agent left (S2.6), with what its children reported."""
+
+    artifacts: tuple[Artifact, ...] = ()
+    data: Any = None
+    """Chunks streamed, the last checkpoint, or the late answer itself."""
+    errors: tuple[ErrorInfo, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+NOTHING_LEFT = Leftovers()
+
+
+def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
+    """Stopped before it finished: never failed, always partial, with everything that was harvested (S2.6)."""
+    error = _error_of_stop(delegation, stop, resumable)
+    return Return(
+        status=Status.PARTIAL,
+        summary=shortened(f"{error.message} {_files(left.artifacts)}"),
+        artifacts=left.artifacts,
+        metadata=metadata_of(delegation, duration_seconds),
+        errors=(error, *left.errors),
+        next_steps=error.recommendation,
+        data=left.data,
+        stop_reason=stop.reason,
+        warnings=left.warnings,
+    )
+
+
+def _files(artifacts: tuple[Artifact, ...]) -> str:
+    if not artifacts:
+        return "Nothing had been written."
+    names = ", ".join(a.path for a in artifacts[:3])
+    more = f" and {len(artifacts) - 3} more" if len(artifacts) > 3 else ""
+    return f"Kept: {names}{more}."
+
+
+def _advice(errors: Sequence[ErrorInfo]) -> str:
+    """All recoverable: the first recommendation; otherwise a person is needed (S3.11)."""
+    if all(error.recoverable for error in errors):
+        return errors[0].recommendation
+    return "Manual intervention is needed." + (f" {errors[0].recommendation}" if errors[0].recommendation else "")
+
+
+def _error_of_stop(delegation: Delegation, stop: Stop, resumable: bool) -> ErrorInfo:
+    agent, seconds = delegation.agent, delegation.deadline.timeout_seconds
+    again = "Delegate it again with the same parameters to go on" + (" from its last checkpoint" if resumable else "")
+    match stop.reason:
+        case StopReason.DEADLINE:
+            message = stop.detail or f"{agent} was stopped at its deadline after {seconds:g} s."
+            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or give it a longer timeout.")
+        case StopReason.IDLE:
+            message = f"{agent} was stopped: nothing was heard from it for {delegation.idle_seconds or 0:g} s."
+            return _recoverable("timeout", message, "TIMEOUT", f"{again}, or raise its idle limit.")
+        case StopReason.BUDGET:
+            message = f"{agent} was stopped: the budget of its tree is spent ({stop.detail})."
+            return _recoverable("budget", message, "BUDGET_EXCEEDED", f"{again} under a larger budget.")
+        case StopReason.CRASHED:
+            message = stop.detail or f"{agent} was running when its orchestrator ended."
+            return _recoverable("crash", message, "AGENT_CRASHED", f"{again}.")
+        case _:
+            why = f": {stop.detail.rstrip('.')}" if stop.detail else ""
+            message = f"{agent} was cancelled by {stop.source}{why}."
+            return _recoverable("cancelled", message, "CANCELLED", f"{again}, if it is still wanted.")
+
+
+def _recoverable(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
