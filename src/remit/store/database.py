@@ -33,8 +33,10 @@ def connect(path: Path, *, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connec
 
 def connect_writer(path: Path, durability: Durability) -> sqlite3.Connection:
     """The one that records delegations. It never waits by itself: `begin` and `try_begin` decide."""
-    connection = connect(path, busy_seconds=0)
+    connection = connect(path)
     connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
+    connection.execute("SELECT 1 FROM owners LIMIT 1").fetchone()  # whoever else opens or closes the file is waited for here
+    connection.execute("PRAGMA busy_timeout=0")
     return connection
 
 
@@ -94,10 +96,9 @@ def prepare(path: Path) -> None:
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema version; 0 for an empty file. Reads only."""
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    """The schema version; 0 for an empty file. Reads only, and all of it from one moment: another process may be making it."""
+    statement = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id, pragma_user_version"
+    application, version, tables = connection.execute(statement).fetchone()
     if application != APPLICATION_ID and (application or version or tables):
         raise faults.foreign(path)
     if version > VERSION:

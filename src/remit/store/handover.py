@@ -43,8 +43,7 @@ def take_over(connection: sqlite3.Connection, session_ids: Sequence[str], of: st
 
 def requeue(connection: sqlite3.Connection, session_id: str, owner: str) -> None:
     connection.execute(
-        "UPDATE delegations SET status='queued', started_at=NULL, attempt=attempt+1 "
-        "WHERE session_id=? AND owner=? AND settled_at IS NULL",
+        "UPDATE delegations SET status='queued', started_at=NULL, attempt=attempt+1 WHERE session_id=? AND owner=? AND settled_at IS NULL",
         (session_id, owner),
     )
 

@@ -18,7 +18,9 @@ DURATIONS_KEPT = 1000
 SETTLED = frozenset(state.value for state in State if state not in LIVE)
 
 FIRST_PAIR = "SELECT agent, status FROM delegations ORDER BY agent, status LIMIT 1"
-NEXT_PAIR = "SELECT agent, status FROM delegations WHERE (agent, status)>(?, ?) ORDER BY agent, status LIMIT 1"
+# Not one comparison of pairs: for that SQLite would walk through all the rows of the pair it stands on.
+NEXT_STATUS = "SELECT agent, status FROM delegations WHERE agent=? AND status>? ORDER BY status LIMIT 1"
+NEXT_AGENT = "SELECT agent, status FROM delegations WHERE agent>? ORDER BY agent, status LIMIT 1"
 PLACE = "SELECT created_at, id FROM delegations WHERE session_id=?"
 BY_ID = f"SELECT {COLUMNS} FROM delegations WHERE id=?"
 
@@ -37,7 +39,7 @@ def pairs(connection: sqlite3.Connection, agent: str | None = None, statuses: It
     while pair is not None:
         if wanted is None or pair[1] in wanted:
             found.append(pair)
-        pair = connection.execute(NEXT_PAIR, pair).fetchone()
+        pair = connection.execute(NEXT_STATUS, pair).fetchone() or connection.execute(NEXT_AGENT, pair[:1]).fetchone()
     return found
 
 

@@ -144,7 +144,8 @@ class SqliteStore:
             try:
                 (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
-                raise faults.translated(error, self.path) from error
+                if not faults.is_busy(error):
+                    raise faults.translated(error, self.path) from error
             finally:
                 self._lock.release()
         return self._stamp
@@ -184,9 +185,7 @@ class SqliteStore:
                 raise
             return found
 
-    def _ask(
-        self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
-    ) -> Found:
+    def _ask(self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs) -> Found:
         try:
             connection = self._reader()
             found = function(connection, *given, **named)

@@ -1,0 +1,155 @@
+"""Whatever is wrong with the file: `Unavailable`, advice, and nothing overwritten."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from remit.core.errors import Unavailable
+from remit.core.record import HistoryQuery, Recorded
+from remit.store import SqliteStore
+from remit.store.database import VERSION
+from remit.testing.store_samples import numbers_of, outcome, record, session
+
+
+def refusal_of(path: Path) -> Unavailable:
+    with pytest.raises(Unavailable) as caught:
+        SqliteStore(path)
+    assert caught.value.code == "STORE_UNAVAILABLE"
+    assert caught.value.advice
+    assert str(path) in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "content", [b"this is not a database, but long enough to look like a file of some kind\n" * 20, b"SQLite format 3\0" + b"\xff" * 4000]
+)
+def test_a_file_that_is_no_database_is_left_untouched(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "remit.db"
+    path.write_bytes(content)
+    error = refusal_of(path)
+    assert f"mv {path} {path}.damaged" in error.advice
+    assert path.read_bytes() == content
+    assert sorted(os.listdir(tmp_path)) == ["remit.db"]
+
+
+def test_a_database_of_another_program_is_left_untouched(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE recipes (name TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    assert "another program" in refusal_of(path).message
+    assert path.read_bytes() == before
+
+
+def test_a_newer_database_asks_for_an_upgrade(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+    SqliteStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version={VERSION + 1}")
+    connection.close()
+    before = path.read_bytes()
+    assert "pip install --upgrade remit" in refusal_of(path).advice
+    assert path.read_bytes() == before
+
+
+def test_a_directory_in_its_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "remit.db").mkdir()
+    refusal_of(tmp_path / "remit.db")
+
+
+def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
+    (tmp_path / "folder").write_text("")
+    refusal_of(tmp_path / "folder" / "remit.db")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("mode", [0o000, 0o400])
+def test_a_file_without_permission_is_named(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "remit.db"
+    SqliteStore(path).close()
+    path.chmod(mode)
+    with pytest.raises(Unavailable):
+        SqliteStore(path).apply([Recorded(record(1))])
+
+
+def test_a_read_only_database_is_named(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "remit.db")
+    store._writer.execute("PRAGMA query_only=1")  # what SQLite answers on a read-only file system
+    with pytest.raises(Unavailable, match="read-only") as caught:
+        store.apply([Recorded(record(1))])
+    assert caught.value.code == "STORE_UNAVAILABLE"
+    store.close()
+
+
+def test_pages_damaged_later_are_reported_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+    store = SqliteStore(path)
+    for start in range(0, 300, 50):
+        store.apply([Recorded(record(n)) for n in range(start, start + 50)])
+    store.close()
+    content = bytearray(path.read_bytes())
+    schema_bytes = 20 * 2048
+    content[schema_bytes:] = b"\x5a" * (len(content) - schema_bytes)
+    path.write_bytes(content)
+    store = SqliteStore(path)
+    for question in (lambda: store.history(HistoryQuery()), lambda: store.get(session(299)), lambda: store.apply([outcome(299)])):
+        with pytest.raises(Unavailable, match=r"remit\.db\.damaged"):
+            question()
+    store.close()
+
+
+def test_a_full_disk_keeps_nothing_of_the_group_and_the_store_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "remit.db")
+    store.apply([Recorded(record(1))])
+    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+    store._writer.execute(f"PRAGMA max_page_count={pages + 5}")
+    group = [Recorded(record(n, parameters={"text": "x" * 1000})) for n in range(2, 60)]
+    for write in (store.apply, store.try_apply):
+        with pytest.raises(Unavailable, match="disk is full") as caught:
+            write(group)
+        assert caught.value.code == "STORE_UNAVAILABLE"
+        assert "goes on when there is room" in caught.value.advice
+    assert numbers_of(store.live()) == [1]
+    assert not store.apply([outcome(1)]).already_settled, "a small write still fits"
+    store._writer.execute("PRAGMA max_page_count=1000000")
+    assert not store.apply(group).clashes
+    assert store.count() == 59
+    store.close()
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_deleted_or_replaced_under_us_is_noticed(tmp_path: Path, replace: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.store.sqlite.PLACE_CHECK_SECONDS", 0.0)
+    path = tmp_path / "remit.db"
+    store = SqliteStore(path)
+    store.apply([Recorded(record(1))])
+    path.rename(tmp_path / "kept.db")
+    if replace:
+        path.write_bytes(b"")
+    with pytest.raises(Unavailable, match="deleted or replaced"):
+        store.apply([outcome(1)])
+    path.unlink(missing_ok=True)
+    (tmp_path / "kept.db").rename(path)
+    assert not store.apply([outcome(1)]).already_settled, "put back, it goes on"
+    store.close()
+
+
+def test_a_closed_store_says_so(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "remit.db")
+    store.close()
+    store.close()
+    for use in (lambda: store.get("x"), lambda: store.apply([outcome(1)]), store.change_stamp, store.optimize, store.owners):
+        with pytest.raises(Unavailable, match="closed"):
+            use()
+
+
+def test_numbers_and_texts_sqlite_cannot_hold_do_not_lose_the_group(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "remit.db")
+    store.apply(
+        [Recorded(record(1, tokens=2**70)), Recorded(record(2, key="half \ud800", agent="\udcff")), Recorded(record(3, cost=float("nan")))]
+    )
+    assert numbers_of(store.live()) == [1, 2, 3]
+    store.close()

@@ -1,0 +1,66 @@
+"""The schema: fresh and migrated are the same, and several processes may make it at once."""
+
+import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from remit.core.record import Recorded
+from remit.store import SqliteStore
+from remit.store.database import VERSION, migrations_after, statements_of
+from remit.testing.store_samples import record
+
+Schema = list[tuple[str, str, str]]
+
+
+def schema_made_by(*names: str) -> Schema:
+    connection = sqlite3.connect(":memory:")
+    for name in names:
+        for statement in statements_of(name):
+            connection.execute(statement)
+    return schema_of(connection)
+
+
+def schema_of(connection: sqlite3.Connection) -> Schema:
+    rows = connection.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_master ORDER BY type, name").fetchall()
+    connection.close()
+    return [(kind, name, without_comments(sql)) for kind, name, sql in rows]
+
+
+def without_comments(sql: str) -> str:
+    return " ".join(" ".join(line.split("--")[0] for line in sql.splitlines()).split())
+
+
+def test_the_migrated_schema_equals_the_fresh_one() -> None:
+    assert schema_made_by(*migrations_after(0)) == schema_made_by("schema.sql")
+
+
+def test_a_new_database_has_the_fresh_schema_and_its_version(tmp_path: Path) -> None:
+    path = tmp_path / "made" / "on demand" / "remit.db"
+    SqliteStore(path).close()
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert schema_of(connection) == schema_made_by("schema.sql")
+
+
+def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+    path.touch()
+    store = SqliteStore(path)
+    store.apply([Recorded(record(1))])
+    store.close()
+
+
+def test_several_may_open_a_new_database_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "remit.db"
+
+    def open_and_record(number: int) -> None:
+        store = SqliteStore(path)
+        store.apply([Recorded(record(number))])
+        store.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(open_and_record, range(16)))
+    store = SqliteStore(path)
+    assert store.count() == 16
+    store.close()

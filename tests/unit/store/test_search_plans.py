@@ -1,0 +1,104 @@
+"""History stays quick with a million rows: every statement is answered from an index, in order where order is asked for."""
+
+import sqlite3
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+
+from remit.core.record import HistoryQuery, Recorded
+from remit.core.states import State
+from remit.store import SqliteStore, housekeeping, searching
+from remit.store.rows import COLUMNS
+from remit.testing.store_samples import outcome, record, session
+
+ROWS = 50_000
+MOST_STEPS = 2 * ROWS
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path_factory.mktemp("store") / "remit.db")
+    fill(store, ROWS)
+    yield store
+    store.close()
+
+
+def fill(store: SqliteStore, rows: int) -> None:
+    """Copies of one settled delegation: 20 agents, one in ten failed, one in a hundred of a task."""
+    store.apply([Recorded(record(1)), outcome(1)])
+    given = (
+        COLUMNS.replace("session_id, root_id", "'sess_1600000000_' || n, 'sess_1600000000_' || n")
+        .replace("agent", "'agent' || (n % 20)")
+        .replace("status", "CASE WHEN n % 10 THEN 'completed' ELSE 'failed' END")
+        .replace("created_at", "created_at + n")
+        .replace("task_number", "CASE WHEN n % 100 THEN NULL ELSE n / 1000 END")
+    )
+    store._writer.execute(
+        f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows}) "
+        f"INSERT INTO delegations ({COLUMNS}) SELECT {given} FROM numbers, delegations WHERE session_id='{session(1)}'"
+    )
+
+
+CHOICES: dict[str, tuple[Any, ...]] = {
+    "root_id": (None, session(1)),
+    "agent": (None, "agent3"),
+    "state": (None, State.FAILED),
+    "task_number": (None, 7),
+    "since": (None, 2000.0),
+    "until": (None, 30_000.0),
+    "before_session": (None, "sess_1600000000_20000"),
+}
+QUERIES = [HistoryQuery(**dict(zip(CHOICES, values, strict=True))) for values in product(*CHOICES.values())]
+
+
+def plan_of(store: SqliteStore, statement: str) -> str:
+    values = {**searching._values(HistoryQuery(), None), "before": 0, "most": 1}
+    given: Any = ("",) * statement.count("?") if "?" in statement else values
+    return "; ".join(row[3] for row in store._writer.execute(f"EXPLAIN QUERY PLAN {statement}", given))
+
+
+def test_every_history_query_is_answered_from_its_index(store: SqliteStore) -> None:
+    for query in QUERIES:
+        by_pair = plan_of(store, searching.pair_statement(query))
+        assert "SEARCH delegations USING COVERING INDEX delegations_by_agent (agent=? AND status=?" in by_pair
+        by_task = plan_of(store, searching.task_statement(query))
+        assert "INDEX delegations_by_task (task_number=?" in by_task
+        for plan in (by_pair, by_task):
+            assert "TEMP B-TREE" not in plan, "it comes in order"
+            assert ("created_at" in plan) == any(v is not None for v in (query.since, query.until, query.before_session))
+        root, below = searching.tree_statements(query)
+        assert "sqlite_autoindex_delegations_1 (session_id=?)" in plan_of(store, root)
+        assert "delegations_in_tree (root_id=?" in plan_of(store, below)
+
+
+def test_leaping_over_pairs_and_pruning_use_the_index(store: SqliteStore) -> None:
+    for leap in (searching.NEXT_STATUS, searching.NEXT_AGENT):
+        assert "SEARCH delegations USING COVERING INDEX delegations_by_agent" in plan_of(store, leap)
+    old = plan_of(store, housekeeping.OLD_ROOTS)
+    assert "SEARCH d USING INDEX delegations_by_agent (agent=? AND status=? AND created_at<?)" in old
+    assert "SEARCH c USING INDEX delegations_in_tree (root_id=?" in old
+
+
+def test_no_question_looks_at_more_than_a_few_rows(store: SqliteStore) -> None:
+    """Counted in SQLite's own steps, which no busy machine can change. A scan would take 9 a row."""
+    connection = sqlite3.connect(store.path)
+    steps = 0
+
+    def count_steps() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection.set_progress_handler(count_steps, 100)
+    for query in QUERIES:
+        steps = 0
+        found = searching.history(connection, query)
+        assert len(found) <= query.limit
+        assert steps * 100 < MOST_STEPS, query
+    for question in (searching.live, lambda c: searching.durations(c, "agent3")):
+        steps = 0
+        question(connection)
+        assert steps * 100 < MOST_STEPS
+    connection.close()

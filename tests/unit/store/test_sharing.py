@@ -1,0 +1,110 @@
+"""Several connections on one file: who waits for whom, and who does not."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.core.errors import Unavailable
+from remit.core.record import HistoryQuery, Recorded
+from remit.store import SqliteStore, database
+from remit.testing.store_samples import numbers_of, outcome, record
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    store = SqliteStore(tmp_path / "remit.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def holder(store: SqliteStore) -> Iterator[sqlite3.Connection]:
+    """Somebody else's connection, holding the write lock."""
+    connection = sqlite3.connect(store.path, isolation_level=None, check_same_thread=False)
+    connection.execute("BEGIN IMMEDIATE")
+    yield connection
+    connection.close()
+
+
+def test_try_apply_does_not_wait_for_the_write_lock(store: SqliteStore, holder: sqlite3.Connection) -> None:
+    before = time.perf_counter()
+    assert store.try_apply([Recorded(record(1))]) is None
+    assert time.perf_counter() - before < 0.1
+    holder.execute("ROLLBACK")
+    assert store.try_apply([Recorded(record(1))]) is not None
+
+
+def test_apply_waits_until_the_lock_is_free(store: SqliteStore, holder: sqlite3.Connection) -> None:
+    releasing = threading.Timer(0.05, holder.execute, ("ROLLBACK",))
+    releasing.start()
+    assert not store.apply([Recorded(record(1))]).clashes
+    releasing.join()
+
+
+def test_apply_gives_up_with_advice(store: SqliteStore, holder: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database.begin, "__kwdefaults__", {"seconds": 0.05})
+    with pytest.raises(Unavailable, match="locked by another process") as caught:
+        store.apply([Recorded(record(1))])
+    assert caught.value.code == "STORE_UNAVAILABLE"
+
+
+def test_a_reader_does_not_wait_for_a_writer(store: SqliteStore, holder: sqlite3.Connection) -> None:
+    before = time.perf_counter()
+    assert store.history(HistoryQuery()) == []
+    assert store.live() == []
+    assert store.take_cancels("one") == []
+    assert time.perf_counter() - before < 0.1
+
+
+def test_threads_read_while_one_writes(store: SqliteStore) -> None:
+    done = threading.Event()
+    faults: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            while not done.is_set():
+                live = numbers_of(store.live())
+                assert live == sorted(live)
+                store.history(HistoryQuery(limit=5))
+        except BaseException as error:  # noqa: BLE001 - handed to the test's own thread
+            faults.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(6)]
+    for reader in readers:
+        reader.start()
+    for number in range(0, 200, 5):
+        store.apply([Recorded(record(n)) for n in range(number, number + 5)])
+        store.apply([outcome(n) for n in range(number, number + 5)])
+        store.optimize()
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not faults
+    assert store.count("completed") == 200
+
+
+def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.store.housekeeping.LARGE_LOG_BYTES", 10_000)
+    log = store.path.with_name("remit.db-wal")
+    store.apply([Recorded(record(n)) for n in range(100)])
+    assert log.stat().st_size > 10_000
+    store.optimize()
+    assert log.stat().st_size == 0
+    assert store.count() == 100
+
+
+def test_pruning_many_trees_lets_a_writer_in(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.store.housekeeping.TREES_AT_ONCE", 10)
+    store.apply([Recorded(record(n)) for n in range(500)])
+    store.apply([outcome(n) for n in range(500)])
+    pruning = threading.Thread(target=store.prune, kwargs={"settled_before": 3000.0})
+    pruning.start()
+    for number in range(1000, 1020):
+        assert not store.apply([Recorded(record(number))]).clashes
+    pruning.join()
+    assert numbers_of(store.live()) == list(range(1000, 1020))
+    assert store.count() == 20
