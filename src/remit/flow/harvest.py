@@ -1,7 +1,7 @@
 """What a stopped agent left (S2.6): the artifacts it declared, its scratch folder, and files of the workspace changed since.
 
 Runs on a thread of its own, bounded in time, and one search of a root serves every delegation that ended before it began:
-hundreds that reach their deadline together cost two searches. Chunks and checkpoints are the engine's to add.
+hundreds that reach their deadline together cost a few searches. Chunks and checkpoints are the engine's to add.
 """
 
 import asyncio
@@ -21,6 +21,8 @@ HARVEST_SECONDS = 0.3
 _SEARCH_SHARE = 0.45
 """Of the time: less than half, so that whoever waits for the search under way still has time for its own."""
 _MARGIN_SECONDS = 0.1
+_COLLECT_SECONDS = 0.005
+"""How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
 MAX_ARTIFACTS = 1000
 _NAMES_SHOWN = 10
 
@@ -79,7 +81,7 @@ class _Ticket:
 
 _lock = threading.Lock()
 _waiting: dict[Path, list[_Ticket]] = {}
-"""By root; an entry, even an empty one, means that a search of that root is under way."""
+"""By root: whom the next search will serve. An entry, even an empty one, means that a thread is at work on that root."""
 
 
 async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
@@ -89,13 +91,10 @@ async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
     loop = asyncio.get_running_loop()
     ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop, loop.create_future())
     with _lock:
-        under_way = _waiting.get(what.root)
-        if under_way is None:
-            _waiting[what.root] = []
-        else:
-            under_way.append(ticket)
-    if under_way is None:
-        _start([ticket])
+        is_first = what.root not in _waiting
+        _waiting.setdefault(what.root, []).append(ticket)
+    if is_first:
+        _start(what.root)
     await asyncio.wait({ticket.answer}, timeout=seconds + _MARGIN_SECONDS)
     if ticket.answer.done():
         return ticket.answer.result()
@@ -107,28 +106,30 @@ def guess_type(path: str) -> str:
     return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
 
 
-def _start(tickets: list[_Ticket]) -> None:
+def _start(root: Path) -> None:
     # A daemon: a file system that hangs must not keep the program from ending.
-    thread = threading.Thread(target=_serve, args=(tickets,), name="remit-harvest", daemon=True)
+    thread = threading.Thread(target=_serve, args=(root,), name="remit-harvest", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no thread to be had: those who wait run out of time, keep what was declared, and say so
         with _lock:
-            _waiting.pop(tickets[0].hunt.root, None)
+            _waiting.pop(root, None)
 
 
-def _serve(tickets: list[_Ticket]) -> None:
-    """One search for all of `tickets`; those that came meanwhile are handed to the next before anything is hashed."""
-    root = tickets[0].hunt.root
+def _serve(root: Path) -> None:
+    """One search for all who wait; those who came while it ran have the next, which begins before anything is hashed here."""
+    time.sleep(_COLLECT_SECONDS)
+    with _lock:
+        tickets, _waiting[root] = _waiting[root], []
     try:
         changed = _search_root(root, tickets)
     finally:
         with _lock:
-            waited = _waiting.pop(root)
-            if waited:
-                _waiting[root] = []
-        if waited:
-            _start(waited)
+            is_wanted_again = bool(_waiting[root])
+            if not is_wanted_again:
+                del _waiting[root]
+        if is_wanted_again:
+            _start(root)
     seen: dict[str, Seen | Unseen] = {}
     for ticket in tickets:
         try:
