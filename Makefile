@@ -1,0 +1,60 @@
+# `make demo` and `make test` do all the set-up they need: Python 3.11 or newer, pip and make are enough.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps: the set-up is repeated only when pyproject.toml has changed.
+READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
+
+# A virtualenv made without pip is filled by the pip of $(PYTHON).
+PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
+INSTALL = $(PIP) install -q --disable-pip-version-check
+
+.PHONY: demo test lint format bench clean python
+
+demo: $(READY)
+	@$(BIN)/remit demo
+
+# The tests run even when a check before them fails; the exit code tells of both.
+test: $(READY_DEV)
+	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
+	echo "== pytest"; $(BIN)/python -m pytest; tests=$$?; \
+	test $$lint -eq 0 && exit $$tests; exit 1
+
+lint: $(READY_DEV)
+	@echo "== ruff check"; $(BIN)/ruff check .
+	@echo "== ruff format --check"; $(BIN)/ruff format --check .
+	@echo "== mypy"; $(BIN)/mypy
+	@echo "== lint-imports"; $(BIN)/lint-imports
+
+format: $(READY_DEV)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(READY)
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml | $(BIN)/python
+	@echo "setting up: installing remit into $(VENV) ..."
+	@$(INSTALL) -e .
+	@touch $@
+
+$(READY_DEV): pyproject.toml | $(BIN)/python
+	@echo "setting up: installing remit and the tools of its tests into $(VENV) ..."
+	@$(INSTALL) -e ".[dev]"
+	@touch $(READY) $@
+
+$(BIN)/python:
+	@$(MAKE) --no-print-directory python
+	@echo "setting up: making the virtualenv $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || $(PYTHON) -m venv --without-pip $(VENV)
+
+python:
+	@command -v $(PYTHON) >/dev/null || { echo "remit needs Python 3.11 or newer, and there is no $(PYTHON) here. Try: make PYTHON=/path/to/python3.11 demo" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	{ echo "remit needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Try: make PYTHON=python3.11 demo" >&2; exit 1; }
