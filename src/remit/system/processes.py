@@ -11,7 +11,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -127,16 +127,23 @@ def _keeps_children() -> bool:
 
 def descendants(pid: int) -> list[int]:
     """Everything below `pid`, itself excluded. What was re-parented is below its new parent."""
+    return list(walk_below(pid))
+
+
+def walk_below(pid: int) -> Iterator[int]:
+    """`descendants`, each as soon as it is found: for those who must act before it forks again."""
     if not _keeps_children():
         seen = [found for found in map(look, all_pids()) if found]
-        return sorted(_below({pid}, seen) - {pid})
-    below: list[int] = []
+        yield from _below({pid}, seen) - {pid}
+        return
+    known = {pid}
     queue = [pid]
     while queue:
-        more = [child for child in children(queue.pop()) or () if child not in below]
-        below += more
-        queue += more
-    return below
+        for child in children(queue.pop()) or ():
+            if child not in known:
+                known.add(child)
+                queue.append(child)
+                yield child
 
 
 def _below(roots: set[int], seen: Iterable[Process]) -> set[int]:

@@ -27,9 +27,7 @@ time.sleep(600)
 
 
 def start(code: str, marker: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env={**os.environ, "REMIT_MARK": padded(marker)}, stdout=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "REMIT_MARK": padded(marker)}, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()

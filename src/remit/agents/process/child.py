@@ -71,6 +71,7 @@ class Child:
         self._link = _Pipe(self._take_report, self._take_garble)
         self.pid: int | None = None
         """Of the supervisor."""
+        self.started: str | None = None
 
     async def connect(self, channel: socket.socket, link: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -91,8 +92,11 @@ class Child:
         await asyncio.wait([self._link.lost], timeout=limit)
         return self._link.lost.done() and self._report is not None
 
-    async def wait_all_read(self, limit: float) -> None:
-        """What the worker sent before it ended may still be on its way."""
+    async def wait_ended(self, limit: float) -> None:
+        """After the outcome: until the worker is gone and all it sent is read. At once where that cannot be expected."""
+        is_well = self._outcome is not None or self._report is not None
+        if not is_well or self._garble is not None or not await self.wait_gone(limit):
+            return
         if self._channel.transport is not None and not self._channel.transport.is_closing():
             self._channel.transport.resume_reading()
         await asyncio.wait([self._channel.lost], timeout=limit)

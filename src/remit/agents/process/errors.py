@@ -11,9 +11,7 @@ from remit.core.errors import Failed, InvalidReturn, Misused, Refused, RemitErro
 
 _TRACEBACK_CHARACTERS = 20_000
 _MESSAGE_CHARACTERS = 20_000
-_BRANCHES: dict[str, type[RemitError]] = {
-    kind.__name__: kind for kind in (Refused, Failed, Stopped, Unavailable, Misused, RemitError)
-}
+_BRANCHES: dict[str, type[RemitError]] = {kind.__name__: kind for kind in (Refused, Failed, Stopped, Unavailable, Misused, RemitError)}
 
 
 class AgentRaised(Failed):

@@ -7,6 +7,7 @@ worker and everything it started are dead. Deadlines are the caller's: the pool 
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -20,11 +21,13 @@ from remit.agents.process.target import Target
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
-from remit.system.processes import kill_tree_async
+from remit.system.processes import is_alive, kill_tree_async, look, process_start, send_signal
 
 TERM_GRACE_SECONDS = 0.25
-_GONE_LIMIT = 0.35
-"""For a supervisor to kill all and report; usually a few milliseconds."""
+_GONE_LIMIT = 3.0
+"""For a supervisor to kill all and report before that is done without it; usually a few milliseconds."""
+_WAIT_LIMIT = 0.45
+"""After the grace, how long a caller waits for all to be dead. The killing goes on after that, and is reported."""
 _LEAVE_LIMIT = 1.0
 """For a worker that has answered to end by itself."""
 
@@ -73,13 +76,15 @@ class ProcessPool:
             await asyncio.shield(start)
             told = self._own(_tell_hand_in(child, ctx))
             await child.wait_spoken()
-            await child.wait_gone(_LEAVE_LIMIT)
-            await child.wait_all_read(_LEAVE_LIMIT)
+            await child.wait_ended(_LEAVE_LIMIT)
         finally:
             if told is not None:
                 told.cancel()
-            # Owned by the pool: a second cancellation ends our waiting, never the killing.
-            await asyncio.shield(self._own(self._end(child, mark, start)))
+            # Owned by the pool: neither a second cancellation nor the end of our patience ends the killing.
+            ending = self._own(self._end(child, mark, start))
+            await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
+            if not ending.done():
+                ctx._desk.abandoned("its processes are still being killed")
         return child.outcome()
 
     async def close(self) -> None:
@@ -119,9 +124,8 @@ class ProcessPool:
         try:
             await child.connect(channel, link)
             child.send(_job_frame(job, ctx))
-            child.pid = await self._nursery.fork(
-                mark=mark, session_id=ctx.session_id, channel=channel_end.fileno(), link=link_end.fileno()
-            )
+            child.pid = await self._nursery.fork(mark=mark, session_id=ctx.session_id, channel=channel_end.fileno(), link=link_end.fileno())
+            child.started = process_start(child.pid)
         finally:
             channel_end.close()
             link_end.close()
@@ -132,16 +136,33 @@ class ProcessPool:
         try:
             if child.pid is not None and not await child.wait_gone(0.0):
                 child.order_stop(self._term_grace)
+                _wake(child)
                 if not await child.wait_gone(self._term_grace + _GONE_LIMIT):
                     await self._kill_without_supervisor(child, mark)
+            await _wait_dead(child)
         finally:
             await child.close(limit=0.1)
             self._children.discard(child)
 
     async def _kill_without_supervisor(self, child: Child, mark: str) -> None:
         """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""
-        await kill_tree_async(child.pid, marker=mark, term_grace=0.0, limit=1.0)
+        await kill_tree_async(child.pid, started=child.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._nursery.sweep()
+
+
+def _wake(child: Child) -> None:
+    """A worker may have stopped its supervisor (SIGSTOP)."""
+    process = look(child.pid or 0)
+    if process is not None and process.started == child.started:
+        send_signal(process, signal.SIGCONT)
+
+
+async def _wait_dead(child: Child) -> None:
+    """A supervisor closes its pipe a moment before it is dead."""
+    for _ in range(50):
+        if child.pid is None or not is_alive(child.pid, child.started):
+            return
+        await asyncio.sleep(0.001)
 
 
 async def _tell_hand_in(child: Child, ctx: Context) -> None:
@@ -151,7 +172,7 @@ async def _tell_hand_in(child: Child, ctx: Context) -> None:
 
 
 def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
-    desk = ctx._desk  # carrying a context over a pipe needs what stands behind it, in this one place
+    desk = ctx._desk  # carrying a context over a pipe needs what stands behind it
     return {
         "target": job.target.to_wire(),
         "parameters": job.parameters,

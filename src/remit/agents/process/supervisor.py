@@ -14,12 +14,15 @@ import time
 from dataclasses import dataclass
 
 from remit.agents.process.frames import pack
-from remit.system.processes import descendants, look, send_signal
+from remit.system.processes import children, walk_below
 
 TAIL_BYTES = 64 * 1024
 _READ = 256 * 1024
 _KILL_PAUSE = 0.002
 _KILL_LIMIT = 30.0
+_STRIDE = 32
+_CROWD = 100
+"""Processes below one worker above which there is no grace."""
 STOP = b"T"
 """The order to stop; then the grace in milliseconds and a newline."""
 
@@ -70,6 +73,7 @@ class Supervisor:
     def run(self) -> None:
         """Watch, kill, report."""
         grace = self._watch()
+        _go_first()
         if self._exit is None and grace > 0:
             self._ask_to_end(grace)
         self._kill_all()
@@ -125,7 +129,8 @@ class Supervisor:
 
     def _ask_to_end(self, grace: float) -> None:
         """SIGTERM to all; then until the worker has ended or the grace is over. Output is drained meanwhile."""
-        self._signal_below(signal.SIGTERM)
+        if self._signal_below(signal.SIGTERM) > _CROWD:
+            return  # it may be forking without end: each moment of grace makes it harder to stop
         end = time.monotonic() + grace
         watched = [self._alarm, *self._outputs]
         while self._exit is None and (left := end - time.monotonic()) > 0:
@@ -139,21 +144,21 @@ class Supervisor:
     def _kill_all(self) -> None:
         end = time.monotonic() + _KILL_LIMIT
         while time.monotonic() < end:
-            if self._exit is None:
-                # The whole group at once, before the worker is reaped and while its number is surely its own:
-                # members that fork as fast as they can are caught in the act.
-                with contextlib.suppress(OSError):
-                    os.killpg(self._worker, signal.SIGKILL)
             self._signal_below(signal.SIGKILL)
             if not self._reap():
                 return
             select.select([self._alarm], [], [], _KILL_PAUSE)
 
-    def _signal_below(self, number: int) -> None:
-        for pid in descendants(os.getpid()):
-            process = look(pid)
-            if process is not None and not process.is_zombie:
-                send_signal(process, number)
+    def _signal_below(self, number: int) -> int:
+        """Signal everything below us, each the moment it is seen: one that forks all the time is caught in the act."""
+        count = 0
+        for pid in walk_below(os.getpid()):
+            _signal_group(pid, number)
+            count += 1
+            if count % _STRIDE == 0:  # orphans of those just killed have come to us meanwhile
+                for orphan in children(os.getpid()) or ():
+                    _signal_group(orphan, number)
+        return count
 
     def _reap(self) -> bool:
         """Bury all dead children; False when there is no child left, dead or alive."""
@@ -168,3 +173,19 @@ class Supervisor:
                 return True
             if pid == self._worker:
                 self._exit = os.waitstatus_to_exitcode(status)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    """By whole groups: a group of a descendant holds descendants alone, as our worker began a session of its own."""
+    with contextlib.suppress(OSError):
+        group = os.getpgid(pid)
+        if group == os.getpgrp():  # it has not come to begin its own session yet
+            os.kill(pid, number)
+        else:
+            os.killpg(group, number)
+
+
+def _go_first() -> None:
+    """Where we may: a crowd must not keep us from the processor."""
+    with contextlib.suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -28,14 +28,14 @@ from remit.flow.plain import plain
 BROKEN = 70
 """Exit code of a worker that could not even report."""
 
-_AHEAD = ("remit.agents.blocking", "remit.agents.function")
-
 
 def import_ahead() -> None:
     """In the zygote: what every worker needs, so that none pays for it."""
-    for name in _AHEAD:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+    importlib.import_module("remit.agents.blocking")
+    _declared(_rehearsal).check({"word": ""})  # pydantic imports most of itself when it is first used
+
+
+def _rehearsal(ctx: Context, word: str = "") -> None: ...
 
 
 def enter_path(sys_path: list[str]) -> None:

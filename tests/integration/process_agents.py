@@ -1,0 +1,197 @@
+"""Agents for `test_process_agents*`, well-behaved and hostile. Imported by the workers, so nothing here runs by itself."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from remit.core.errors import RemitError, Stopped
+from remit.flow.request import call
+
+
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+async def greet(ctx: Any, name: str) -> dict[str, Any]:
+    ctx.progress("greeting", 0.5)
+    ctx.emit({"hello": name})
+    ctx.artifact("out.md", summary="a file")
+    ctx.spend(tokens=3, cost=0.5)
+    await ctx.checkpoint({"at": name})
+    return {
+        "session_id": ctx.session_id,
+        "depth": ctx.depth,
+        "path": ctx.path,
+        "left": ctx.remaining > 1,
+        "saved": ctx.saved,
+        "scratch": str(ctx.scratch),
+        "budget": ctx.budget.tokens,
+        "task": ctx.task.title,
+        "environment": os.environ["REMIT_SESSION"],
+    }
+
+
+async def ask_child(ctx: Any) -> Any:
+    one = await ctx.delegate("echo", word="a", timeout=5)
+    two = await ctx.gather(call("echo", word="b"), call("echo", word="c"), limit=1)
+    handle = await ctx.start("echo", word="d")
+    events = [event.body async for event in handle.stream()]
+    return [one.data, *[r.data for r in two], (await handle.result()).data, events]
+
+
+async def ask_what_is_refused(ctx: Any) -> str:
+    try:
+        await ctx.delegate("refused")
+    except RemitError as error:
+        return f"{type(error).__name__} {error.code} {error.advice}"
+    return "no"
+
+
+def raise_value_error() -> None:
+    raise ValueError("no good")
+
+
+def leave(code: int) -> None:
+    print("about to leave", file=sys.stderr)
+    os._exit(code)
+
+
+def leave_politely() -> None:
+    sys.exit(3)
+
+
+def spin() -> None:
+    while True:
+        pass
+
+
+def snooze() -> None:
+    time.sleep(600)
+
+
+async def snooze_async(ctx: Any) -> None:
+    try:
+        await asyncio.sleep(600)
+    finally:
+        await ctx.checkpoint("saved on the way out")
+
+
+def snooze_and_note(path: str) -> None:
+    try:
+        time.sleep(600)
+    except Stopped:
+        with open(path, "w") as file:
+            file.write("saved")
+        raise
+
+
+def ignore_term() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(0.05)
+
+
+def daemonise(wait: bool) -> str:
+    """Leaves session, group and parent, without exec and with; the second without any of our environment."""
+    for with_exec in (False, True):
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                signal.signal(signal.SIGTERM, signal.SIG_IGN)
+                if with_exec:
+                    os.execve("/bin/sleep", ["sleep", "600"], {})
+                time.sleep(600)
+            os._exit(0)
+        os.wait()
+    if wait:
+        time.sleep(600)
+    return "left two daemons"
+
+
+def fork_many(count: int) -> None:
+    for _ in range(count):
+        if os.fork() == 0:
+            time.sleep(600)
+            os._exit(0)
+    time.sleep(600)
+
+
+def start_programs(count: int) -> None:
+    for _ in range(count):
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
+    time.sleep(600)
+
+
+def shout(megabytes: int) -> str:
+    block = "x" * (1024 * 1024)
+    for _ in range(megabytes):
+        print(block)
+    print("the end", file=sys.stderr)
+    return "done"
+
+
+def kill_supervisor() -> None:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(600)
+
+
+def kill_zygote() -> str:
+    with open(f"/proc/{os.getppid()}/stat") as file:
+        zygote = int(file.read().rpartition(")")[2].split()[1])
+    os.kill(zygote, signal.SIGKILL)
+    return "killed it"
+
+
+def babble() -> None:
+    """Writes rubbish to every socket it has, its channel among them."""
+    for fd in range(3, 40):
+        try:
+            os.write(fd, b"\x00\x00\x00\x05hello")
+        except OSError:
+            continue
+    time.sleep(600)
+
+
+def large(megabytes: int) -> str:
+    return "x" * (megabytes * 1024 * 1024)
+
+
+def not_json() -> object:
+    return object()
+
+
+async def wait_for_hand_in(ctx: Any) -> str:
+    before = ctx.hand_in
+    ctx.emit("waiting")
+    await ctx.wait_hand_in()
+    return f"{before} {ctx.hand_in}"
+
+
+def blocking(ctx: Any, name: str) -> list[Any]:
+    ctx.progress("blocking", 0.1)
+    ctx.checkpoint(name)
+    return [ctx.delegate("echo", word=name).data, ctx.saved, ctx.depth]
+
+
+def fork_bomb() -> None:
+    """Everyone forks as fast as it can, in the same group and in new ones; bounded so that a failing test stays harmless."""
+    end = time.monotonic() + 3
+    while time.monotonic() < end:
+        try:
+            if os.fork() == 0 and time.monotonic_ns() % 3 == 0:
+                os.setsid()
+        except OSError:
+            continue
+        time.sleep(0.02)
+
+
+def stop_supervisor() -> None:
+    os.kill(os.getppid(), signal.SIGSTOP)
+    time.sleep(600)

@@ -1,0 +1,116 @@
+"""A desk that remembers: what an engine would stand behind, for tests of process agents alone."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from remit.core.budget import Limits
+from remit.core.deadline import deadline_in
+from remit.core.delegation import Delegation, TaskContext
+from remit.core.errors import Refused
+from remit.core.events import Event, EventKind
+from remit.core.ids import new_session_id
+from remit.core.lineage import Lineage
+from remit.core.result import Metadata, Return, Status
+from remit.core.states import Priority
+from remit.flow.context import Context, Repair
+from remit.flow.request import Request
+
+
+def echo(request: Request) -> Return:
+    if request.agent == "refused":
+        raise Refused("Too deep.", code="MAX_DEPTH_EXCEEDED", advice="Do it yourself.")
+    metadata = Metadata(
+        session_id=new_session_id(),
+        agent_type=request.agent,
+        delegation_depth=2,
+        delegation_path=("orchestrator", "agent", request.agent),
+        duration_seconds=0.1,
+    )
+    return Return(status=Status.COMPLETED, summary="Echoed. It is done.", metadata=metadata, data=request.parameters.get("word"))
+
+
+class EchoHandle:
+    def __init__(self, done: Return) -> None:
+        self._done = done
+        self.session_id = done.session_id
+
+    async def result(self) -> Return:
+        return self._done
+
+    async def stream(self) -> AsyncIterator[Event]:
+        for number in (1, 2):
+            yield Event(session_id=self.session_id, number=number, at=0.0, kind=EventKind.DATA, body={"chunk": number})
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return [{"session_id": self.session_id, "reason": reason}]
+
+
+class NotingDesk:
+    repair: Repair | None = None
+    hand_in = False
+    saved: Any = None
+
+    def __init__(self, root: Path, timeout: float = 60.0) -> None:
+        self.root = root
+        self.notes: list[Any] = []
+        self.soft = asyncio.Event()
+        self.heard = asyncio.Event()
+        self.delegation = Delegation(
+            lineage=Lineage.root(new_session_id(), "agent"),
+            agent="agent",
+            parameters={},
+            caller="orchestrator",
+            priority=Priority.NORMAL,
+            deadline=deadline_in(timeout, time.monotonic()),
+            created_at=time.time(),
+            task=TaskContext(task_number=7, title="A title", extra={"colour": "red"}),
+        )
+
+    @property
+    def scratch(self) -> Path:
+        return self.root / "scratch"
+
+    def remaining(self) -> float:
+        return self.delegation.deadline.remaining(time.monotonic())
+
+    def budget_left(self) -> Limits:
+        return Limits(tokens=100)
+
+    async def wait_hand_in(self) -> None:
+        await self.soft.wait()
+
+    async def delegate(self, request: Request) -> Return:
+        await asyncio.sleep(0)
+        return echo(request)
+
+    async def start(self, request: Request) -> EchoHandle:
+        return EchoHandle(echo(request))
+
+    async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
+        return [echo(request) for request in requests]
+
+    def progress(self, message: str, fraction: float | None) -> None:
+        self.notes.append(("progress", message, fraction))
+
+    def emit(self, chunk: Any) -> None:
+        self.notes.append(("emit", chunk))
+        self.heard.set()
+
+    def artifact(self, path: str | Path, type_: str, summary: str) -> None:
+        self.notes.append(("artifact", str(path), type_, summary))
+
+    def spend(self, tokens: int, cost: float) -> None:
+        self.notes.append(("spend", tokens, cost))
+
+    async def checkpoint(self, value: Any) -> None:
+        self.saved = value
+        self.notes.append(("checkpoint", value))
+
+    def abandoned(self, what: str) -> None:
+        self.notes.append(("abandoned", what))
+
+    def context(self) -> Context:
+        return Context(self)

@@ -1,0 +1,209 @@
+"""Hostile agents in processes change nothing for their caller, and no process is left (S2.5). Everything here is real."""
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import process_agents as agents
+import pytest
+from process_desk import NotingDesk
+
+from remit.agents.process import Job, ProcessPool, target_of
+from remit.core.errors import AgentCrashed
+from remit.system.processes import descendants, is_alive, marked, process_start
+
+Known = set[tuple[int, str | None]]
+
+
+class House:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.owner = uuid.uuid4().hex[:8]
+        self.pool = ProcessPool(project="test", owner_id=self.owner)
+        self.desk = NotingDesk(root)
+        self.zygotes: Known = set()
+
+    async def open(self) -> None:
+        await self.run(agents.add, a=1, b=1)
+        self.zygotes = below(os.getpid())
+
+    async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
+        desk = self.desk = NotingDesk(self.root)
+        return await self.pool.run(Job(target=target_of(function), parameters=parameters), desk.context())
+
+    async def stop_after(self, seconds: float, function: Callable[..., Any], **parameters: Any) -> float:
+        """Run it, cancel it then; how long the cancelling took. No process it started is alive when that is over."""
+        running = asyncio.create_task(self.run(function, **parameters))
+        await asyncio.sleep(seconds)
+        seen = below(os.getpid()) - self.zygotes
+        assert seen, "it has ended by itself"
+        began = time.monotonic()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        took = time.monotonic() - began
+        assert alive(seen) == []
+        assert self.left() == []
+        return took
+
+    def left(self) -> list[int]:
+        return marked(f"test:{self.owner}:sess_")
+
+
+def below(pid: int) -> Known:
+    return {(child, process_start(child)) for child in descendants(pid)}
+
+
+def alive(known: Iterable[tuple[int, str | None]]) -> list[int]:
+    return [pid for pid, started in known if started is not None and is_alive(pid, started)]
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path)
+    await made.open()
+    yield made
+    await made.pool.close()
+    assert marked(f"test:{made.owner}:") == []
+    assert alive(made.zygotes) == []
+
+
+@pytest.mark.parametrize("function", [agents.spin, agents.snooze, agents.ignore_term])
+async def test_a_stubborn_agent_is_gone_within_the_grace(house: House, function: Callable[..., Any]) -> None:
+    assert await house.stop_after(0.15, function) < 0.7
+
+
+async def test_a_willing_agent_saves_its_work_on_the_way_out(house: House, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    assert await house.stop_after(0.3, agents.snooze_and_note, path=str(note)) < 0.25
+    assert note.read_text() == "saved"
+    assert await house.stop_after(0.3, agents.snooze_async) < 0.25
+    assert house.desk.saved == "saved on the way out"
+
+
+async def test_daemons_that_left_session_parent_and_environment_are_killed(house: House) -> None:
+    assert await house.stop_after(0.3, agents.daemonise, wait=True) < 0.7
+
+
+async def test_daemons_left_by_an_agent_that_answered_are_killed(house: House) -> None:
+    before = below(os.getpid())
+    assert await house.run(agents.daemonise, wait=False) == "left two daemons"
+    assert alive(below(os.getpid()) - before) == []
+    assert house.left() == []
+
+
+@pytest.mark.parametrize("function", [agents.fork_many, agents.start_programs])
+async def test_a_tree_of_fifty_is_killed_in_time(house: House, function: Callable[..., Any]) -> None:
+    assert await house.stop_after(0.5, function, count=50) < 0.75
+
+
+async def test_a_fork_bomb_loses_and_its_caller_does_not_wait_for_that(house: House) -> None:
+    running = asyncio.create_task(house.run(agents.fork_bomb))
+    await asyncio.sleep(0.15)
+    began = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert time.monotonic() - began < 1.0
+    await asyncio.to_thread(wait_until, lambda: not house.left() and below(os.getpid()) <= house.zygotes, 5)
+
+
+async def test_a_supervisor_that_was_stopped_is_woken(house: House) -> None:
+    assert await house.stop_after(0.2, agents.stop_supervisor) < 0.7
+
+
+async def test_a_hundred_megabytes_of_output_neither_block_nor_stay(house: House) -> None:
+    assert await house.run(agents.shout, megabytes=100) == "done"
+
+
+async def test_killing_the_supervisor_is_a_crash_and_leaves_nothing(house: House) -> None:
+    before = below(os.getpid())
+    with pytest.raises(AgentCrashed, match="supervisor"):
+        await house.run(agents.kill_supervisor)
+    assert alive(below(os.getpid()) - before) == []
+    assert house.left() == []
+
+
+async def test_killing_the_zygote_does_not_stop_the_next_one(house: House) -> None:
+    assert await house.run(agents.kill_zygote) == "killed it"
+    assert await house.run(agents.add, a=1, b=2) == 3
+
+
+async def test_rubbish_on_the_pipe_is_a_crash(house: House) -> None:
+    with pytest.raises(AgentCrashed, match="no message"):
+        await house.run(agents.babble)
+    assert house.left() == []
+
+
+async def test_a_cancellation_while_it_starts_leaves_nothing(house: House) -> None:
+    for delay in (0.0, 0.0005, 0.001, 0.002, 0.004, 0.008):
+        running = asyncio.create_task(house.run(agents.snooze))
+        await asyncio.sleep(delay)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        assert house.left() == []
+
+
+async def test_closing_the_pool_ends_what_runs(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    await house.open()
+    running = asyncio.create_task(house.run(agents.snooze))
+    await asyncio.sleep(0.1)
+    seen = below(os.getpid())
+    await house.pool.close()
+    with pytest.raises(AgentCrashed):
+        await running
+    assert alive(seen) == []
+
+
+async def test_many_runs_leave_no_descriptor_and_no_process(house: House) -> None:
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        assert await asyncio.gather(*(house.run(agents.add, a=n, b=1) for n in range(20))) == list(range(1, 21))
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert alive(below(os.getpid()) - house.zygotes) == []
+
+
+PARENT = """
+import asyncio, sys
+from pathlib import Path
+import process_agents as agents
+from process_desk import NotingDesk
+from remit.agents.process import Job, ProcessPool, target_of
+
+async def main():
+    pool = ProcessPool(project="test", owner_id=sys.argv[1])
+    jobs = [(agents.spin, {}), (agents.ignore_term, {}), (agents.daemonise, {"wait": True}), (agents.fork_many, {"count": 10})]
+    runs = [pool.run(Job(target=target_of(f), parameters=p), NotingDesk(Path("/")).context()) for f, p in jobs]
+    await asyncio.gather(*runs)
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_survives_a_kill_9_of_the_main_process() -> None:
+    owner = uuid.uuid4().hex[:8]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, owner], env=environment)
+    wait_until(lambda: len(descendants(parent.pid)) >= 1 + 4 * 2 + 2 + 10, 10)
+    seen = below(parent.pid)
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    wait_until(lambda: not alive(seen) and not marked(f"test:{owner}:"), 3)
+
+
+def wait_until(holds: Callable[[], bool], limit: float) -> None:
+    end = time.monotonic() + limit
+    while not holds():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
