@@ -1,0 +1,73 @@
+"""`python -m bench`: measure everything, print the table, write `bench/RESULTS.md`.
+
+`--only W1,W2` measures a part and `--quick` a little of everything; neither touches the written results unless `--out` says where.
+"""
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from bench import speed
+from bench.figures import Figure, report, table
+from bench.sizes import FULL, QUICK, Sizes
+
+Measure = Callable[[Sizes, frozenset[str]], Awaitable[list[Figure]]]
+
+SECTIONS: dict[tuple[str, ...], Measure] = {
+    ("W1", "W2", "W3"): speed.measure,
+}
+NAMES = tuple(name for names in SECTIONS for name in names)
+RESULTS = Path(__file__).with_name("RESULTS.md")
+
+
+def main() -> int:
+    asked = _arguments()
+    sizes = QUICK if asked.quick else FULL
+    began = time.monotonic()
+    figures: list[Figure] = []
+    for names, measure in SECTIONS.items():
+        wanted = asked.only & frozenset(names)
+        if wanted:
+            print(f"measuring {', '.join(name for name in names if name in wanted)} …", file=sys.stderr, flush=True)
+            figures += _measured(measure, sizes, wanted)
+    print(table(figures))
+    out = asked.out or (None if asked.quick or len(asked.only) < len(NAMES) else RESULTS)
+    if out is not None:
+        out.write_text(report(figures, title="Speed and endings, measured", seconds=time.monotonic() - began), encoding="utf-8")
+    return int(any(f.measured.startswith("not measured") for f in figures))
+
+
+def _measured(measure: Measure, sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    async def bounded() -> list[Figure]:
+        async with asyncio.timeout(sizes.seconds_each):
+            return await measure(sizes, wanted)
+
+    try:
+        return asyncio.run(bounded())
+    except Exception as error:  # noqa: BLE001 - one section that fails must not lose the figures of the others
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        return [Figure(section="/".join(sorted(wanted)), what=what, measured="not measured", is_met=False)]
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Measure remit against its floors.")
+    parser.add_argument("--quick", action="store_true", help="small sizes: proves that it works, says little about speed")
+    parser.add_argument("--only", type=_names, default=frozenset(NAMES), metavar="NAMES", help=f"some of {','.join(NAMES)}")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write the table")
+    return parser.parse_args()
+
+
+def _names(text: str) -> frozenset[str]:
+    by_lower = {name.lower(): name for name in NAMES}
+    asked = [part.strip().lower() for part in text.split(",") if part.strip()]
+    unknown = [part for part in asked if part not in by_lower]
+    if unknown or not asked:
+        raise argparse.ArgumentTypeError(f"unknown {', '.join(unknown) or 'section'}; there are {', '.join(NAMES)}")
+    return frozenset(by_lower[part] for part in asked)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""How much is measured: the full run that `RESULTS.md` reports, and a quick one that only proves the measuring works."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    rounds: int = 7
+    """Repetitions of ours and of each floor, taken in turns: the machine's mood then meets all of them alike."""
+    sequential: int = 1000
+    """W1: delegations one after another, in each round."""
+    flood: int = 5000
+    """W2: delegations in all, in each round."""
+    in_flight: int = 100
+    """W2: how many of them at once."""
+    chains: int = 400
+    """W3."""
+    waiting: int = 5000
+    """W4."""
+    sleepers: int = 500
+    """W5: children of one caller, all over their deadline at once."""
+    overruns: int = 5
+    """W5: how often that is done."""
+    history: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
+    growth_rounds: int = 9
+    growth_sequential: int = 300
+    growth_flood: int = 1500
+    hostile_repeats: int = 6
+    tree: int = 50
+    """Processes below one agent."""
+    tree_repeats: int = 6
+    aborts: int = 1000
+    aborts_at_once: int = 8
+    recoveries: int = 8
+    """Runs of each writer that are stopped in the middle."""
+    seconds_each: float = 150.0
+    """No section takes longer: what is not done by then is reported as not measured."""
+
+
+FULL = Sizes()
+QUICK = Sizes(
+    rounds=2,
+    sequential=50,
+    flood=200,
+    in_flight=50,
+    chains=20,
+    waiting=300,
+    sleepers=50,
+    overruns=1,
+    history=(100, 1_000),
+    growth_rounds=2,
+    growth_sequential=30,
+    growth_flood=100,
+    hostile_repeats=1,
+    tree=8,
+    tree_repeats=1,
+    aborts=12,
+    aborts_at_once=4,
+    recoveries=1,
+    seconds_each=60.0,
+)
