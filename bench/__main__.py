@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import speed
+from bench import overrun, speed, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -18,6 +18,8 @@ Measure = Callable[[Sizes, frozenset[str]], Awaitable[list[Figure]]]
 
 SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): speed.measure,
+    ("W4",): waiting.measure,
+    ("W5",): overrun.measure,
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")
