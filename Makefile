@@ -9,7 +9,7 @@ READY_DEV := $(VENV)/.ready-dev
 
 # A virtualenv made without pip is filled by the pip of $(PYTHON).
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
-INSTALL = $(PIP) install -q --disable-pip-version-check
+INSTALL = $(PIP) install -qq --disable-pip-version-check
 
 .PHONY: demo test lint format bench clean python
 
@@ -37,7 +37,7 @@ bench: $(READY)
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src tests bench docs -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard src tests bench docs) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml | $(BIN)/python
 	@echo "setting up: installing remit into $(VENV) ..."
