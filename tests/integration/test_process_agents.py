@@ -115,7 +115,7 @@ async def test_a_value_that_json_cannot_hold_is_said_so(house: House) -> None:
 
 async def test_a_large_answer_arrives_and_a_too_large_one_is_refused_with_advice(house: House) -> None:
     assert len(await house.run(agents.large, megabytes=20)) == 20 * 1024 * 1024
-    with pytest.raises(Failed, match="artifact"):
+    with pytest.raises(Failed, match="file"):
         await house.run(agents.large, megabytes=70)
 
 

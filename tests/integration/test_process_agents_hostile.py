@@ -93,6 +93,16 @@ async def test_daemons_that_left_session_parent_and_environment_are_killed(house
     assert await house.stop_after(0.3, agents.daemonise, wait=True) < 0.7
 
 
+async def test_a_daemon_carries_the_mark_of_its_delegation_without_exec(house: House) -> None:
+    """Recovery finds it by that after supervisor, zygote and Remit process are all dead."""
+    running = asyncio.create_task(house.run(agents.daemonise, wait=True))
+    await asyncio.to_thread(wait_until, lambda: len(marked(f"test:{house.owner}:{house.desk.delegation.session_id}")) == 3, 5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert house.left() == []
+
+
 async def test_daemons_left_by_an_agent_that_answered_are_killed(house: House) -> None:
     before = below(os.getpid())
     assert await house.run(agents.daemonise, wait=False) == "left two daemons"

@@ -8,7 +8,7 @@
 
 Each process watches the one above it, so a kill -9 of any of them leaves nothing behind: the worker dies with its supervisor,
 orphans of a dead supervisor fall to the zygote, and supervisor and zygote end when the Remit process does.
-The parent's side is `pool` (with `nursery`, `running` and `desk`), the child's is `zygote`, `supervisor`, `worker` and `remote`.
+The parent's side is `pool` (with `nursery`, `child` and `service`), the child's is `zygote`, `supervisor`, `worker` and `remote`.
 """
 
 from remit.agents.process.errors import AgentRaised

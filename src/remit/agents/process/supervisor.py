@@ -187,5 +187,5 @@ def _signal_group(pid: int, number: int) -> None:
 
 def _go_first() -> None:
     """Where we may: a crowd must not keep us from the processor."""
-    with contextlib.suppress(AttributeError, OSError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, -20)
