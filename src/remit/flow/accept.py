@@ -15,7 +15,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.budget import Budget, Limits
 from remit.core.deadline import Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import Failed, Misused, RemitError
 from remit.core.events import STEPS
 from remit.core.ids import new_session_id
 from remit.core.lineage import Lineage
@@ -25,6 +25,7 @@ from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.guard import Case, first_refusal
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
+from remit.flow.plain import weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
 
@@ -250,8 +251,9 @@ def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON holds them: what is recorded, and what crosses to another process."""
     try:
+        weigh(parameters)
         plain = from_json(to_json(dict(parameters), inf_nan_mode="constants"))
-    except (PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
+    except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
         raise Misused(
             f"Parameters must be what JSON can hold: {error}",
             advice="Pass text, numbers, lists and mappings; leave files and objects to paths and names.",

@@ -18,7 +18,7 @@ from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
 from remit.flow.artifacts import Seen, inspect_artifact
 from remit.flow.context import Context, Repair
-from remit.flow.plain import clean, plain
+from remit.flow.plain import clean, plain, shown
 from remit.flow.receive import read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
@@ -125,7 +125,7 @@ async def _from_value(work: Work, answer: Any) -> Return:
     try:
         value = plain(answer)
     except Failed as failed:
-        return await _unreadable(work, (f"data: it handed back {failed.message}",), _shown(answer))
+        return await _unreadable(work, (f"data: it handed back {failed.message}",), shown(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
         result = reply.from_value(work.delegation, value, work.elapsed())
@@ -283,13 +283,6 @@ def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
 def looks_like_return(value: Any) -> bool:
     """A mapping that is meant as a return: a status with a summary, artifacts or metadata beside it."""
     return isinstance(value, Mapping) and "status" in value and not {"summary", "artifacts", "metadata"}.isdisjoint(value)
-
-
-def _shown(value: Any) -> str:
-    try:
-        return repr(value)[:100_000]
-    except Exception:  # noqa: BLE001 - an agent's object may raise anything, even from __repr__
-        return f"<a {type(value).__name__} that cannot be shown>"
 
 
 def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:

@@ -3,8 +3,10 @@
 Knows nothing of returns. Used by `receive` and `validate`, and by whoever puts an agent's value into a return.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from pydantic_core import to_jsonable_python
@@ -13,8 +15,13 @@ from remit.core.errors import Failed
 
 MAX_DEPTH = 100
 """Levels of nesting; the serializer below gives up at 255, and a return wraps what it is given."""
+MAX_VALUES = 250_000
+"""In one value, each counted as often as it would be written: a list that holds one list a thousand times over must end too."""
+MAX_CHARACTERS = 64 * 1024 * 1024
 _MAX_BITS = 14_000
 """About 4,200 digits: Python refuses to read more than 4,300 back from text."""
+_SIMPLE = frozenset({int, float, bool, type(None)})
+_LISTS = (list, tuple, set, frozenset, deque)
 
 
 def clean(text: str) -> str:
@@ -25,11 +32,63 @@ def clean(text: str) -> str:
 def plain(value: Any) -> Any:
     """`value` as JSON holds it. NaN and the infinities become null. Raises `Failed` for what cannot be held, saying why."""
     try:
+        weigh(value)
         return _plain(value, MAX_DEPTH)
     except Failed:
         raise
     except Exception as error:  # an agent's object may raise anything while it is being read
         raise Failed(f"a {type(value).__name__} that JSON cannot hold", code="VALIDATION_FAILED") from error
+
+
+def weigh(value: Any) -> None:
+    """Raise `Failed` for what would take for ever to read: iterators, and values that are small in memory and vast on paper.
+
+    To be asked before compiled code reads it: once that has begun, nothing can stop it.
+    """
+    if value.__class__ in _SIMPLE:
+        return
+    values = characters = 0
+    stack: list[tuple[Any, int]] = [(value, MAX_DEPTH)]
+    while stack:
+        item, levels = stack.pop()
+        if item.__class__ in _SIMPLE:
+            continue
+        if isinstance(item, str | bytes | bytearray):
+            characters += len(item)
+        elif isinstance(item, Iterator):
+            raise Failed(f"a {type(item).__name__}, which may never end: hand over a list", code="VALIDATION_FAILED")
+        elif levels == 0:
+            raise Failed(f"nested deeper than {MAX_DEPTH} levels", code="VALIDATION_FAILED")
+        else:
+            inside = _inside(item)
+            values += len(inside)
+            if values <= MAX_VALUES:
+                stack.extend([(inner, levels - 1) for inner in inside])
+        if values > MAX_VALUES or characters > MAX_CHARACTERS:
+            what = f"more than {MAX_VALUES:,} values or {MAX_CHARACTERS:,} characters"
+            raise Failed(f"{what}: hand over a file instead", code="VALIDATION_FAILED")
+
+
+def shown(value: Any, limit: int = 100_000) -> str:
+    """`value` as a programmer would see it, as far as that can be had: for messages and for keeping what was no answer."""
+    try:
+        weigh(value)
+        return clean(repr(value))[:limit]
+    except Exception as error:  # noqa: BLE001 - an agent's object may raise anything, even from __repr__
+        return f"<a {type(value).__name__} that cannot be shown: {error.message if isinstance(error, Failed) else type(error).__name__}>"
+
+
+def _inside(value: Any) -> Collection[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    if isinstance(value, _LISTS):
+        return value
+    if isinstance(value, type):
+        return ()
+    if dataclasses.is_dataclass(value):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    held: dict[str, Any] = getattr(value, "__dict__", {})
+    return held.values()
 
 
 def _plain(value: Any, levels: int) -> Any:
@@ -45,7 +104,7 @@ def _plain(value: Any, levels: int) -> Any:
         raise Failed(f"nested deeper than {MAX_DEPTH} levels", code="VALIDATION_FAILED")
     if isinstance(value, Mapping):
         return {_key(key): _plain(item, levels - 1) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, _LISTS):
         return [_plain(item, levels - 1) for item in value]
     return _plain(_converted(value), levels - 1)
 

@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from remit.core.errors import Failed
 from remit.core.result import Return
 from remit.flow.artifacts import read_bounded
-from remit.flow.plain import clean, plain
+from remit.flow.plain import clean, plain, shown
 
 RETURN_FILE_LIMIT_BYTES = 4 << 20
 SEARCH_LIMIT_CHARACTERS = 16 << 20
@@ -177,7 +177,7 @@ def _read_object(answer: object) -> tuple[str, dict[str, Any] | None, str]:
         original = to_json(value).decode()
     except Exception as error:  # noqa: BLE001 - an agent's object may raise anything while it is being read
         reason = error.message if isinstance(error, Failed) else f"a {type(answer).__name__} that cannot be read"
-        return _shown(answer), None, reason
+        return shown(answer), None, reason
     if isinstance(value, dict):
         return original, value, ""
     return original, None, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
@@ -187,13 +187,6 @@ def _fields(answer: object) -> object:
     if isinstance(answer, Return):
         return answer.to_dict()
     return answer.model_dump() if isinstance(answer, BaseModel) else answer
-
-
-def _shown(answer: object) -> str:
-    try:
-        return clean(repr(answer))[:100_000]
-    except Exception:  # noqa: BLE001 - as above
-        return f"<{type(answer).__name__}>"
 
 
 def _why(text: str) -> str:
