@@ -23,11 +23,9 @@ def by_key(connection: sqlite3.Connection, key: str) -> Record | None:
 
 
 def tree(connection: sqlite3.Connection, root_id: str) -> list[Record]:
-    root = get(connection, root_id)
-    if root is None or root.parent_id is not None:
-        return []
+    root = connection.execute(f"{SELECT} WHERE session_id=? AND parent_id IS NULL", (root_id,))
     below = connection.execute(f"{SELECT} WHERE root_id=? AND parent_id IS NOT NULL ORDER BY id", (root_id,))
-    return [root, *map(record_of, below)]
+    return [record_of(row) for row in (*root, *below)]
 
 
 def children(connection: sqlite3.Connection, session_id: str) -> list[Record]:
