@@ -114,8 +114,14 @@ class Budget:
 
     def ends_at(self) -> float | None:
         """When the wall clock of the tightest scope runs out (monotonic)."""
-        ends = [s.opened_at + s.limits.seconds for s in self.scopes() if s.limits.seconds is not None]
-        return min(ends) if ends else None
+        ends_at: float | None = None
+        scope: Budget | None = self
+        while scope is not None:
+            seconds = scope.limits.seconds
+            if seconds is not None and (ends_at is None or scope.opened_at + seconds < ends_at):
+                ends_at = scope.opened_at + seconds
+            scope = scope.outer
+        return ends_at
 
     def left(self, now: float) -> Limits:
         """What is left, the tightest scope of each kind: what an agent is shown."""

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from remit.core.errors import Misused
 
@@ -17,8 +18,7 @@ class TimeLimits:
     maximum_seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadline:
+class Deadline(NamedTuple):
     """Moments on the monotonic clock."""
 
     hard_at: float
@@ -33,12 +33,13 @@ class Deadline:
 
 
 def grace_seconds(timeout_seconds: float) -> float:
-    return min(timeout_seconds * SOFT_SHARE, SOFT_GRACE_MAX_SECONDS)
+    share = timeout_seconds * SOFT_SHARE
+    return share if share < SOFT_GRACE_MAX_SECONDS else SOFT_GRACE_MAX_SECONDS
 
 
 def deadline_in(timeout_seconds: float, now: float) -> Deadline:
     hard_at = now + timeout_seconds
-    return Deadline(hard_at=hard_at, soft_at=hard_at - grace_seconds(timeout_seconds), timeout_seconds=timeout_seconds)
+    return Deadline(hard_at, hard_at - grace_seconds(timeout_seconds), timeout_seconds)
 
 
 def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:

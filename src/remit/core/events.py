@@ -22,6 +22,8 @@ class Step(StrEnum):
 
 
 STEPS = tuple(Step)
+NOT_REACHED = float("nan")
+"""The time of a step that was not reached, while it is collected; the store gives None."""
 BEFORE_RUN = 7
 """The steps that are recorded before the agent runs; the rest are recorded when it is settled."""
 

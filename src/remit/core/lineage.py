@@ -1,13 +1,12 @@
 """Where a delegation stands in its tree: its own id, its root, its caller, its depth and its path (S1.2-S1.4)."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ROOT_CALLER = "orchestrator"
 """The name at the head of every path when nobody else is named."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lineage:
+class Lineage(NamedTuple):
     session_id: str
     root_id: str
     parent_id: str | None
@@ -18,13 +17,7 @@ class Lineage:
 
     @classmethod
     def root(cls, session_id: str, agent: str, callers: tuple[str, ...] = (ROOT_CALLER,)) -> "Lineage":
-        return cls(session_id=session_id, root_id=session_id, parent_id=None, depth=1, path=(*callers, agent))
+        return cls(session_id, session_id, None, 1, (*callers, agent))
 
     def child(self, session_id: str, agent: str) -> "Lineage":
-        return Lineage(
-            session_id=session_id,
-            root_id=self.root_id,
-            parent_id=self.session_id,
-            depth=self.depth + 1,
-            path=(*self.path, agent),
-        )
+        return Lineage(session_id, self.root_id, self.session_id, self.depth + 1, (*self.path, agent))

@@ -1,11 +1,11 @@
 """What the store knows of a delegation, and the writes by which it learns it. Plain values passed between engine and store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from remit.core.budget import Limits
-from remit.core.delegation import TaskContext
+from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS, Event
 from remit.core.result import Return
 from remit.core.states import Priority, State
@@ -66,14 +66,33 @@ class Owner:
     opened_at: float
 
 
-# ---- writes: applied in groups, each group wholly or not at all
+# ---- writes: applied in groups, each group wholly or not at all; made for one group (so the frequent ones are not frozen)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Recorded:
     """A delegation exists (queued or running; or already settled, when it was refused)."""
 
     record: Record
+
+    @property
+    def session_id(self) -> str:
+        return self.record.session_id
+
+
+@dataclass(slots=True)
+class Begun:
+    """A new delegation, straight from the engine: the frequent way to be recorded, without a `Record` made for it."""
+
+    delegation: Delegation
+    state: State
+    owner: str
+    started_at: float | None
+    step_times: Sequence[float | None]
+
+    @property
+    def session_id(self) -> str:
+        return self.delegation.lineage.session_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +104,7 @@ class Started:
     step_times: StepTimes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Settled:
     """The outcome: recorded once; a second one for the same delegation is ignored and reported by `Store.apply`."""
 
@@ -113,7 +132,7 @@ class Checkpointed:
     value: Any
 
 
-Write = Recorded | Started | Settled | Said | Checkpointed
+Write = Begun | Recorded | Started | Settled | Said | Checkpointed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +140,7 @@ class Applied:
     """What a group of writes met that its writer must know."""
 
     clashes: tuple[str, ...] = ()
-    """Session ids of `Recorded` that were already taken: not recorded; draw again (S1.1)."""
+    """Session ids of `Begun` and `Recorded` that were already taken: not recorded; draw again (S1.1)."""
     taken_keys: Mapping[str, str] = field(default_factory=dict)
     """Session ids of `Recorded` whose idempotency key another delegation holds, and that delegation's id."""
     already_settled: tuple[str, ...] = ()

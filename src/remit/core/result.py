@@ -6,7 +6,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -70,15 +71,14 @@ class Artifact:
         return fields
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metadata:
+class Metadata(NamedTuple):
     session_id: str
     agent_type: str
     delegation_depth: int
     delegation_path: tuple[str, ...]
     duration_seconds: float
     """From our own clock."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    extra: Mapping[str, Any] = MappingProxyType({})
     """Optional fields such as phase_count, findings_count, kept as they came."""
 
     def to_dict(self) -> dict[str, Any]:

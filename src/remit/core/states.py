@@ -63,6 +63,4 @@ def priority_of(value: object) -> Priority:
     try:
         return _PRIORITIES[key]
     except (KeyError, TypeError):
-        raise Misused(
-            f"Unknown priority {value!r}.", code="INVALID_PARAMETERS", advice="Use low, normal, high or critical."
-        ) from None
+        raise Misused(f"Unknown priority {value!r}.", code="INVALID_PARAMETERS", advice="Use low, normal, high or critical.") from None

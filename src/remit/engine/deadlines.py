@@ -1,44 +1,50 @@
 """The deadline heap: when to look at whom. One timer of the loop for the earliest of them all.
 
 An entry is a moment and a running delegation; when the moment comes, the delegation says when it wants to be looked at next.
-Entries of delegations that have settled are dropped lazily, and swept out when they are the greater part.
+Entries of delegations that have settled are emptied at once, so that nothing holds on to them, and swept out when they are the greater
+part.
 """
 
 import asyncio
 import heapq
 from contextvars import Context
-from typing import Protocol
+from typing import Any, Protocol
 
 
 class Timed(Protocol):
-    @property
-    def is_settled(self) -> bool: ...
-    def look(self, now: float) -> float | None:
-        """Do what is due; the next moment to be looked at, or None."""
+    def look(self, now: float) -> None:
+        """Do what is due, and push the next moment to be looked at."""
         ...
+
+
+Entry = list[Any]
+"""[moment, number, Timed or None]: a list, so that it can be emptied where it stands."""
 
 
 class Deadlines:
     def __init__(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         self._loop = loop
         self._context = context
-        self._heap: list[tuple[float, int, Timed]] = []
+        self._heap: list[Entry] = []
         self._count = 0
         self._settled = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
 
-    def push(self, at: float, timed: Timed) -> None:
+    def push(self, at: float, timed: Timed) -> Entry:
         self._count += 1
-        heapq.heappush(self._heap, (at, self._count, timed))
+        entry: Entry = [at, self._count, timed]
+        heapq.heappush(self._heap, entry)
         if at < self._timer_at:
             self._arm(at)
+        return entry
 
-    def settled(self) -> None:
-        """One of the delegations in the heap has settled."""
+    def forget(self, entry: Entry) -> None:
+        """Nobody is to be looked at for this entry any more."""
+        entry[2] = None
         self._settled += 1
         if self._settled > 256 and self._settled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if not entry[2].is_settled]
+            self._heap = [entry for entry in self._heap if entry[2] is not None]
             heapq.heapify(self._heap)
             self._settled = 0
 
@@ -61,10 +67,10 @@ class Deadlines:
         self._timer, self._timer_at = None, float("inf")
         now = self._loop.time() + 0.0005  # the loop's timers may fire a clock tick early
         while self._heap and self._heap[0][0] <= now:
-            timed = heapq.heappop(self._heap)[2]
-            if not timed.is_settled:
-                following = timed.look(now)
-                if following is not None:
-                    self.push(max(following, now), timed)
+            timed: Timed | None = heapq.heappop(self._heap)[2]
+            if timed is None:
+                self._settled -= 1
+            else:
+                timed.look(now)
         if self._heap and self._heap[0][0] < self._timer_at:
             self._arm(self._heap[0][0])

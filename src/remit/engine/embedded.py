@@ -14,7 +14,7 @@ from typing import Any
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.ports import Store
-from remit.core.record import Checkpointed, Owner, Record, Recorded, Settled, Started
+from remit.core.record import Begun, Checkpointed, Owner, Record, Recorded, Settled, Started
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engine import ending
@@ -190,8 +190,8 @@ class EmbeddedEngine:
         if running.has_slot:
             running.state = State.RUNNING
             running.step_times[6] = now
-        record = record_of(running.order, running.state, self.owner.owner_id, started_at=now if running.has_slot else None)
-        self.journal.write(Recorded(record), partial(self._recorded, running))
+        begun = Begun(running.delegation, running.state, self.owner.owner_id, now if running.has_slot else None, running.step_times)
+        self.journal.write(begun, partial(self._recorded, running))
 
     def _recorded(self, running: Running, problem: Problem) -> None:
         if problem is not None:
@@ -202,7 +202,7 @@ class EmbeddedEngine:
         if running.stop is not None:
             ending.conclude_unstarted(self, running)
             return
-        self.deadlines.push(running.next_look(), running)
+        running.be_looked_at(running.next_look())
         if running.has_slot:
             self._launch(running)
         else:
@@ -278,7 +278,9 @@ class EmbeddedEngine:
         self._give_slot(running)
         if running.started_at:
             self.watchdog.ended()
-        self.deadlines.settled()
+        if running.entry is not None:
+            self.deadlines.forget(running.entry)
+            running.entry = None
         if result.errors:
             self._note(running, result.errors)
 
@@ -297,6 +299,9 @@ class EmbeddedEngine:
         running.rouse()
         if not running.done.done():
             running.done.set_result(result)
+        # Each closes a circle (task, context, desk): opened here, so that what has ended is freed at once, not by the collector.
+        running.task = None
+        running.ctx = None  # type: ignore[assignment]
 
     def _give_slot(self, running: Running) -> None:
         if running.has_slot:
@@ -329,21 +334,21 @@ class EmbeddedEngine:
         else:
             self._launch(running)
 
-    def look(self, running: Running, now: float) -> float | None:
+    def look(self, running: Running, now: float) -> None:
         """What the clock asks for: hand in, idle, the end; or the end of patience with one that does not stop."""
         if running.stop is not None:
             ending.abandon(self, running)
-            return None
+            return
         deadline, idle = running.delegation.deadline, running.delegation.idle_seconds
         if now >= deadline.hard_at:
             ending.stop(self, running, reply.Stop(reason=StopReason.DEADLINE, source="its deadline"))
-            return None
+            return
         if idle is not None and running.started_at and now >= running.last_heard + idle:
             ending.stop(self, running, reply.Stop(reason=StopReason.IDLE, source="its idle limit"))
-            return None
+            return
         if now >= deadline.soft_at and not running.hand_in:
             ending.tell_hand_in(running)
-        return running.next_look()
+        running.be_looked_at(max(running.next_look(), now))
 
     # ---- refusals, keys, errors
 
@@ -376,7 +381,7 @@ class EmbeddedEngine:
         problem = await written
         if isinstance(problem, Clash):
             redrawn(order)
-            metadata = replace(refusal.metadata, session_id=order.delegation.session_id)
+            metadata = refusal.metadata._replace(session_id=order.delegation.session_id)
             return await self._record_refusal(order, replace(refusal, metadata=metadata))
         if isinstance(problem, Unavailable):
             return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))

@@ -86,8 +86,8 @@ def stop(engine: "EmbeddedEngine", running: Running, why: Stop) -> None:
         if running.hand_in_event is not None:
             running.hand_in_event.set()
         running.task.cancel()
-        engine.deadlines.push(engine.loop.time() + _grace(engine, running), running)
-    elif running.step_times[5] is not None and engine.running.get(running.delegation.session_id) is running and not running.has_slot:
+        running.be_looked_at(engine.loop.time() + _grace(engine, running))
+    elif engine.running.get(running.delegation.session_id) is running and not running.has_slot:
         conclude_unstarted(engine, running)
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from remit.core.errors import Unavailable
 from remit.core.ports import Store
-from remit.core.record import Applied, Recorded, Settled, Write
+from remit.core.record import Applied, Begun, Recorded, Settled, Write
 
 RETRY_SECONDS = 0.25
 PATIENCE_SECONDS = 0.6
@@ -168,7 +168,7 @@ class Journal:
     def _refused(self, writes: list[Write], thens: list[Then | None], error: Unavailable) -> None:
         """The group was not written. What has not run yet is told so; outcomes are owed and tried again."""
         now = self._loop.time()
-        lost_starts = {w.record.session_id for w in writes if isinstance(w, Recorded) and not w.record.state.is_settled}
+        lost_starts = {w.session_id for w in writes if isinstance(w, Begun)}
         for write, then in zip(writes, thens, strict=True):
             if isinstance(write, Settled) and write.session_id not in lost_starts:
                 self._owed.append((write, then, now))
@@ -203,8 +203,8 @@ class Journal:
 
 
 def _problem(write: Write, applied: Applied) -> Problem:
-    if isinstance(write, Recorded):
-        session_id = write.record.session_id
+    if isinstance(write, Begun | Recorded):
+        session_id = write.session_id
         if session_id in applied.clashes:
             return Clash()
         if session_id in applied.taken_keys:

@@ -22,6 +22,7 @@ from remit.flow.perform import Work
 from remit.flow.reply import Stop
 
 if TYPE_CHECKING:
+    from remit.engine.deadlines import Entry
     from remit.engine.embedded import EmbeddedEngine
     from remit.engine.replay import Replay
 
@@ -42,7 +43,7 @@ class Running:
         "ctx",
         "delegation",
         "done",
-        "engine",
+        "engine", "entry",
         "failures",
         "hand_in",
         "hand_in_event",
@@ -89,6 +90,7 @@ class Running:
         self.step_times = order.step_times
         self.warnings = order.warnings
         self.state = State.QUEUED
+        self.entry: Entry | None = None
         self.done: asyncio.Future[Return] = engine.loop.create_future()
         self.ctx: Context = None  # type: ignore[assignment] # made when it starts
         self.task: asyncio.Task[None] | None = None
@@ -150,9 +152,17 @@ class Running:
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(self.engine.loop.time())
 
-    def look(self, now: float) -> float | None:
+    def look(self, now: float) -> None:
         """Called by the deadline heap."""
-        return self.engine.look(self, now)
+        self.entry = None
+        self.engine.look(self, now)
+
+    def be_looked_at(self, at: float) -> None:
+        """The one moment at which the clock next concerns it."""
+        deadlines = self.engine.deadlines
+        if self.entry is not None:
+            deadlines.forget(self.entry)
+        self.entry = deadlines.push(at, self)
 
     def next_look(self) -> float:
         deadline = self.delegation.deadline

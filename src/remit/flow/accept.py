@@ -7,7 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -16,7 +16,7 @@ from remit.core.budget import Budget, Limits
 from remit.core.deadline import Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Failed, Misused, RemitError
-from remit.core.events import STEPS
+from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import new_session_id
 from remit.core.lineage import Lineage
 from remit.core.ports import AgentPort
@@ -31,7 +31,7 @@ from remit.flow.route import check_route, language_of, route
 
 log = logging.getLogger("remit.flow")
 
-_BLANK_STEPS: list[float | None] = [None] * len(STEPS)
+_BLANK_STEPS: list[float | None] = [NOT_REACHED] * len(STEPS)
 _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
 """Refusals that are looked at anew each time: `alive at once` may have room again."""
 
@@ -159,19 +159,19 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
     )
     error = first_refusal(case)
     delegation = Delegation(
-        lineage=_lineage(above, caller is None, terms, created_at),
-        agent=terms.target,
-        parameters=terms.parameters,
-        caller=above.path[-1] if terms.command is None else terms.command,
-        priority=terms.priority,
-        deadline=_deadline(terms, now, hard_at, budget),
-        created_at=created_at,
-        idle_seconds=terms.idle_seconds,
-        key=request.key if isinstance(request.key, str) else None,
-        accept=terms.accept,
-        limits=terms.limits,
-        command=terms.command,
-        task=terms.task,
+        _lineage(above, caller is None, terms, created_at),
+        terms.target,
+        terms.parameters,
+        above.path[-1] if terms.command is None else terms.command,
+        terms.priority,
+        _deadline(terms, now, hard_at, budget),
+        created_at,
+        terms.idle_seconds,
+        request.key if isinstance(request.key, str) else None,
+        terms.accept,
+        terms.limits,
+        terms.command,
+        terms.task,
     )
     order = Order(
         delegation=delegation,
@@ -200,8 +200,8 @@ def redrawn(order: Order) -> None:
     delegation = order.delegation
     old = delegation.lineage
     session_id = new_session_id(delegation.created_at)
-    lineage = replace(old, session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
-    order.delegation = replace(delegation, lineage=lineage)
+    lineage = old._replace(session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
+    order.delegation = delegation._replace(lineage=lineage)
 
 
 def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: Budget) -> Deadline:

@@ -11,9 +11,9 @@ from remit.core.budget import Budget
 from remit.core.errors import ErrorInfo, RemitError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Case:
-    """Everything the guards look at; plain facts, gathered by `accept`."""
+    """Everything the guards look at; plain facts, gathered by `accept` for one look and not kept (so not frozen: it is made often)."""
 
     target: str
     now: float

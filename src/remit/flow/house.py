@@ -1,6 +1,6 @@
 """What the flow is given by whoever wires it (`app`): the directory, the rules, the clock, and the tree a delegation belongs to."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol

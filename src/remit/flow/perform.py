@@ -58,6 +58,7 @@ class Work(Protocol):
 
 
 _RECEIVE, _VALIDATE, _PROCESS = 8, 9, 10
+_SCALARS = frozenset({type(None), str, bool})
 MAX_ERROR_CHARACTERS = 2000
 
 
@@ -72,9 +73,16 @@ async def perform(work: Work) -> Return:
         work.stamp(_RECEIVE)
         return await _raised(work, error)
     work.stamp(_RECEIVE)
-    result = await _received(work, answer)
+    spec = work.agent.spec
+    if answer.__class__ in _SCALARS and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
+        # The frequent case, without its detours: a value that is a return's data as it stands.
+        value = clean(answer) if answer.__class__ is str else answer
+        result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+    else:
+        result = await _received(work, answer)
     work.stamp(_VALIDATE)
-    result = await _processed(work, result)
+    if work.child_errors() or work.delegation.accept:
+        result = await _processed(work, result)
     work.stamp(_PROCESS)
     return result
 
@@ -128,9 +136,8 @@ async def _from_value(work: Work, answer: Any) -> Return:
         return await _unreadable(work, (f"data: it handed back {failed.message}",), shown(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
-        result = reply.from_value(work.delegation, value, work.elapsed())
-        return result if not work.warnings else replace(result, warnings=work.warnings)
-    candidate = reply.from_value(work.delegation, value, work.elapsed(), declared).to_dict()
+        return reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+    candidate = reply.from_value(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
     try:
         return await _judged(work, candidate)
     except InvalidReturn as invalid:

@@ -47,14 +47,7 @@ def state_of(result: Return) -> State:
 
 def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[str, Any] | None = None) -> Metadata:
     lineage = delegation.lineage
-    return Metadata(
-        session_id=lineage.session_id,
-        agent_type=delegation.agent,
-        delegation_depth=lineage.depth,
-        delegation_path=lineage.path,
-        duration_seconds=duration_seconds,
-        extra=extra or {},
-    )
+    return Metadata(lineage.session_id, delegation.agent, lineage.depth, lineage.path, duration_seconds, extra or {})
 
 
 def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
@@ -66,7 +59,14 @@ def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
     return text[: limit - len(note)].rstrip() + note
 
 
-def from_value(delegation: Delegation, value: Any, duration_seconds: float, artifacts: tuple[Artifact, ...] = ()) -> Return:
+def from_value(
+    delegation: Delegation,
+    value: Any,
+    duration_seconds: float,
+    *,
+    artifacts: tuple[Artifact, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> Return:
     """A value that a function handed back, as a completed return: `value` is already plain JSON."""
     metadata = metadata_of(delegation, duration_seconds)
     if value.__class__ is str and value.strip():
@@ -80,6 +80,7 @@ def from_value(delegation: Delegation, value: Any, duration_seconds: float, arti
         metadata=metadata,
         data=value,
         evidence=Evidence.CHECKED if artifacts else Evidence.CLAIMED,
+        warnings=warnings,
     )
 
 

@@ -4,17 +4,18 @@ Knows neither SQL nor files. Used by the SQLite store and, so that both keep exa
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from struct import Struct
+from struct import error as StructError
 from typing import Any, NamedTuple
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
-from remit.core.delegation import TaskContext
+from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
-from remit.core.record import NO_STEPS, Record, Settled, StepTimes
+from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Return
 from remit.core.states import LIVE, Priority, State
 
@@ -86,12 +87,13 @@ def decoded(text: str) -> Any:
 # ---- the parts of a row
 
 
-def packed(step_times: StepTimes) -> bytes:
+def packed(step_times: Sequence[float | None]) -> bytes:
     if step_times is NO_STEPS:
         return _NO_TIMES
-    if None not in step_times:
+    try:
         return _TIMES.pack(*step_times)
-    return _TIMES.pack(*[NAN if at is None else at for at in step_times])
+    except StructError:
+        return _TIMES.pack(*[NAN if at is None else at for at in step_times])
 
 
 def unpacked(blob: bytes) -> StepTimes:
@@ -121,17 +123,22 @@ def _context_text(record: Record) -> str:
         "timeout_seconds": record.timeout_seconds,
         "deadline_at": record.deadline_at,
     }
-    if record.command is not None:
-        context["command"] = record.command
-    if record.task is not None:
-        context["task"] = record.task.to_dict()
-    if record.accept:
-        context["accept"] = record.accept
-    if record.limits is not None:
-        context["limits"] = record.limits.to_dict()
-    if record.idle_seconds is not None:
-        context["idle_seconds"] = record.idle_seconds
-    return encoded(context)
+    return encoded(_with_options(context, record))
+
+
+def _with_options(context: dict[str, Any], of: Record | Delegation) -> dict[str, Any]:
+    """What most delegations do not have stands in the row only where one has it."""
+    if of.command is not None:
+        context["command"] = of.command
+    if of.task is not None:
+        context["task"] = of.task.to_dict()
+    if of.accept:
+        context["accept"] = of.accept
+    if of.limits is not None:
+        context["limits"] = of.limits.to_dict()
+    if of.idle_seconds is not None:
+        context["idle_seconds"] = of.idle_seconds
+    return context
 
 
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
@@ -174,6 +181,48 @@ def row_of(record: Record) -> tuple[Any, ...]:
         _context_text(record),
         None if record.result is None else result_text(record.result),
     )
+
+
+def row_of_new(begun: Begun) -> tuple[Any, ...]:
+    """The row of a delegation that begins: the same as `row_of` its record, without making one."""
+    delegation = begun.delegation
+    lineage = delegation.lineage
+    task = delegation.task
+    return (
+        lineage.session_id,
+        lineage.root_id,
+        lineage.parent_id,
+        delegation.agent,
+        begun.state._value_,
+        begun.owner,
+        delegation.created_at,
+        begun.started_at,
+        None,
+        delegation.key,
+        None if task is None else task.task_number,
+        1,
+        0,
+        0.0,
+        0,
+        packed(begun.step_times),
+        _context_of_new(delegation),
+        None,
+    )
+
+
+def _context_of_new(delegation: Delegation) -> str:
+    lineage = delegation.lineage
+    timeout_seconds = delegation.deadline.timeout_seconds
+    context: dict[str, Any] = {
+        "depth": lineage.depth,
+        "path": lineage.path,
+        "parameters": delegation.parameters,
+        "caller": delegation.caller,
+        "priority": int(delegation.priority),
+        "timeout_seconds": timeout_seconds,
+        "deadline_at": delegation.created_at + timeout_seconds,
+    }
+    return encoded(_with_options(context, delegation))
 
 
 def settlement_of(settled: Settled) -> tuple[Any, ...]:

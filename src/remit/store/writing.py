@@ -9,9 +9,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from remit.core.record import Applied, Checkpointed, Recorded, Said, Settled, Started, Write
+from remit.core.record import Applied, Begun, Checkpointed, Recorded, Said, Settled, Started, Write
 from remit.store.database import roll_back, try_begin
-from remit.store.rows import COLUMNS, Row, encoded, packed, row_of, settlement_of, tamed
+from remit.store.rows import COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed
 
 NOTHING_MET = Applied()
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
@@ -48,7 +48,9 @@ class Group:
         ours = () if owner_id is None else (owner_id,)
         for write in writes:
             kind = type(write)
-            if kind is Recorded:
+            if kind is Begun:
+                self.inserts.append(row_of_new(write))  # type: ignore[arg-type]
+            elif kind is Recorded:
                 self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
             elif kind is Settled:
                 self.settlements.append(settlement_of(write) + ours)  # type: ignore[arg-type]
@@ -119,7 +121,9 @@ class _RowByRow:
 
     def write(self, writes: Sequence[Write]) -> Applied:
         for write in writes:
-            if isinstance(write, Recorded):
+            if isinstance(write, Begun):
+                self._record(tamed(row_of_new(write)))
+            elif isinstance(write, Recorded):
                 self._record(tamed(row_of(write.record)))
             elif isinstance(write, Said):
                 if write.event.session_id not in self.not_recorded:
