@@ -57,9 +57,7 @@ def record(number: int, **changed: Any) -> Record:
 
 
 def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, data: Any = None, chunks: int = 0) -> Settled:
-    status = {State.COMPLETED: Status.COMPLETED, State.FAILED: Status.FAILED, State.BLOCKED: Status.BLOCKED}.get(
-        state, Status.PARTIAL
-    )
+    status = {State.COMPLETED: Status.COMPLETED, State.FAILED: Status.FAILED, State.BLOCKED: Status.BLOCKED}.get(state, Status.PARTIAL)
     fault = ErrorInfo(type="execution", message="It broke.", code="UNKNOWN_ERROR", recoverable=True, recommendation="Try again.")
     result = Return(
         status=status,

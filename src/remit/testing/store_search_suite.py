@@ -90,9 +90,7 @@ def durations_are_kept_per_agent(open_store: OpenStore) -> None:
 @_promise
 def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
-        store.apply(
-            [Recorded(record(1, key="k")), Recorded(record(2, parent=1)), Recorded(record(3)), Recorded(record(4, parent=3))]
-        )
+        store.apply([Recorded(record(1, key="k")), Recorded(record(2, parent=1)), Recorded(record(3)), Recorded(record(4, parent=3))])
         store.apply([Recorded(record(5)), said(1, 8, chunk="a"), Checkpointed(session(1), 1.0, 1)])
         store.apply([outcome(1), outcome(2, at=2001.0), outcome(3), outcome(5, at=5000.0)])
         assert store.prune(settled_before=2001.0) == 0, "a child was settled later, another is still running"

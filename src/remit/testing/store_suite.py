@@ -183,9 +183,7 @@ def what_is_kept_cannot_be_changed_from_outside(open_store: OpenStore) -> None:
 def a_tree_comes_in_the_order_it_was_recorded(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
         store.apply([Recorded(record(1)), Recorded(record(9))])
-        store.apply(
-            [Recorded(record(3, parent=1)), Recorded(record(2, parent=1, created_at=1.0)), Recorded(record(4, parent=3, root=1))]
-        )
+        store.apply([Recorded(record(3, parent=1)), Recorded(record(2, parent=1, created_at=1.0)), Recorded(record(4, parent=3, root=1))])
         assert numbers_of(store.tree(session(1))) == [1, 3, 2, 4]
         assert numbers_of(store.tree(session(9))) == [9]
         assert store.tree(session(3)) == []
