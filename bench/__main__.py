@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from bench import overrun, speed, waiting
+from bench import endings, growth, overrun, recovery, speed, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -20,6 +20,11 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): speed.measure,
     ("W4",): waiting.measure,
     ("W5",): overrun.measure,
+    ("growth",): growth.measure,
+    ("hostile",): endings.measure_overrun,
+    ("kill",): endings.measure_kill,
+    ("orphans",): endings.measure_orphans,
+    ("recovery",): recovery.measure,
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")

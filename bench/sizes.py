@@ -26,6 +26,7 @@ class Sizes:
     growth_sequential: int = 300
     growth_flood: int = 1500
     hostile_repeats: int = 6
+    hostile_at_once: int = 1
     tree: int = 50
     """Processes below one agent."""
     tree_repeats: int = 6
@@ -52,6 +53,7 @@ QUICK = Sizes(
     growth_sequential=30,
     growth_flood=100,
     hostile_repeats=1,
+    hostile_at_once=3,
     tree=8,
     tree_repeats=1,
     aborts=12,

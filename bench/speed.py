@@ -10,7 +10,7 @@ from typing import Any
 
 from bench.agents import level_one, level_two, noop
 from bench.figures import Figure, median, microseconds, per_second, percentile
-from bench.floors import CommittedByThread, CommittedInLoop, InMemory
+from bench.floors import CommittedByThread, CommittedInLoop, Floor, InMemory
 from bench.sizes import Sizes
 from remit import Remit
 
@@ -95,7 +95,7 @@ async def _warm_up(remit: Remit) -> None:
 
 
 async def _one_round(remit: Remit, folder: Path, number: int, sizes: Sizes, wanted: frozenset[str], rounds: _Rounds) -> None:
-    floors = {
+    floors: dict[str, Floor] = {
         "memory": InMemory(),
         "thread": CommittedByThread(folder / f"thread{number}.db"),
         "loop": CommittedInLoop(folder / f"loop{number}.db"),
@@ -141,9 +141,7 @@ def _w2(rounds: _Rounds, sizes: Sizes) -> list[Figure]:
     better = [max(pair) for pair in zip(*(rounds.rate[name] for name in _DURABLE), strict=True)]
     share = median([ours / floor for ours, floor in zip(rounds.rate[OURS], better, strict=True)])
     named = {**FLOORS, OURS: "remit"}
-    figures = [
-        Figure(section="W2", what=f"{what}, {load}", measured=per_second(median(rounds.rate[name]))) for name, what in named.items()
-    ]
+    figures = [Figure(section="W2", what=f"{what}, {load}", measured=per_second(median(rounds.rate[name]))) for name, what in named.items()]
     figures.append(
         Figure(
             section="W2",

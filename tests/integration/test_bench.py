@@ -1,0 +1,47 @@
+"""The bench measures what it says, with sizes too small to say anything of speed: no figure is judged here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
+
+
+@pytest.mark.parametrize("sections", ["W1,W2,W3", "W4,W5", "growth", "hostile,kill"])
+def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
+    out = tmp_path / "results.md"
+    done = bench("--quick", "--only", sections, "--out", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    written = out.read_text()
+    assert "not measured" not in written
+    for section in sections.split(","):
+        assert f"\n| {section} " in written
+
+
+def test_nothing_is_left_by_agents_that_are_stopped_in_the_middle(tmp_path: Path) -> None:
+    """S2.5: not a figure of speed but a promise."""
+    done = bench("--quick", "--only", "orphans,recovery")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "missed" not in done.stdout
+
+
+def test_a_part_or_a_quick_run_leaves_the_written_results_alone() -> None:
+    results = ROOT / "bench" / "RESULTS.md"
+    before = results.stat().st_mtime_ns if results.exists() else None
+    assert bench("--quick", "--only", "W1").returncode == 0
+    assert (results.stat().st_mtime_ns if results.exists() else None) == before
+
+
+def test_an_unknown_section_is_refused_with_the_list_of_those_there_are() -> None:
+    done = bench("--only", "W9")
+    assert done.returncode == 2
+    assert "W1" in done.stderr
+    assert "recovery" in done.stderr
