@@ -19,12 +19,12 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import AgentPort, Store
-from remit.core.record import CancelRequest, HistoryQuery, Record
+from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.states import LIVE, State
+from remit.engine import elsewhere
 from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
-from remit.engine.handle import LOOK_SECONDS
-from remit.engine.owners import Bell, ring, sweep_bells, this_owner
+from remit.engine.owners import Bell, sweep_bells, this_owner
 from remit.engine.recovery import Recovered, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
@@ -106,12 +106,11 @@ class Remit:
         self.directory.load_entry_points()
         house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
         self._house = house
-        self.engine = EmbeddedEngine(house, self.store, self.owner, self.folder / "scratch", self._options())
+        self.engine = EmbeddedEngine(house, self.store, self.owner, self.folder, self._options())
         for spec in self.directory.specs():
             self._limit_slots(spec)
-        self._run_folder = self.folder / "run"
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
-        self._bell = Bell(self._run_folder, self.owner.owner_id, self._answer_bell)
+        self._bell = Bell(self.engine.run_folder, self.owner.owner_id, self._answer_bell)
         self._is_open = True
         self.recovered = await self.recover()
         self._carriers.warm_up()
@@ -127,12 +126,10 @@ class Remit:
             return
         self._is_open = False
         self._bell.close()
-        with contextlib.suppress(Unavailable):
-            await self.engine.journal.call(lambda store: store.dismiss(self.owner.owner_id) if not self.engine.running else None)
         await self.engine.close()
         await self._carriers.close()
         with contextlib.suppress(Unavailable):
-            if not self.engine.journal.owes:
+            if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
                 await asyncio.to_thread(self.store.dismiss, self.owner.owner_id)
         await asyncio.to_thread(self._ledger_writer.close)
         if self._store_given is None:
@@ -169,10 +166,7 @@ class Remit:
 
     async def describe(self, session_id: str) -> Record:
         """What is known of a delegation."""
-        record = await asyncio.to_thread(self.store.get, session_id)
-        if record is None:
-            raise Misused(f"There is no delegation {session_id}.", code="INVALID_TARGET", advice="`remit history` lists them.")
-        return record
+        return await elsewhere.known(self.store, session_id)
 
     async def tree(self, session_id: str) -> list[Record]:
         """The whole tree a delegation belongs to, callers before their children."""
@@ -206,18 +200,8 @@ class Remit:
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
         """The events of a delegation as they come, also of another process's; ends when it is settled."""
-        stamp: int | None = None
-        while True:
-            seen = self.store.change_stamp()
-            if seen != stamp or session_id in self.engine.running:
-                stamp = seen
-                record = await self.describe(session_id)
-                for event in await self.events(session_id, after):
-                    after = max(after, event.number)
-                    yield event
-                if record.state.is_settled:
-                    return
-            await asyncio.sleep(LOOK_SECONDS)
+        async for event in elsewhere.follow(self.store, session_id, after):
+            yield event
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
@@ -229,7 +213,7 @@ class Remit:
             record = await self.describe(session_id)
             if record.result is not None or asyncio.get_running_loop().time() >= end:
                 return record.result
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(elsewhere.LOOK_SECONDS)
 
     def export_state(self) -> dict[str, Any]:
         """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6)."""
@@ -252,40 +236,15 @@ class Remit:
         record = await self.describe(session_id)
         if record.state.is_settled:
             return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
-        request = CancelRequest(session_id=session_id, reason=reason, source=source, at=self.clock.wall())
-        await self.engine.journal.call(lambda store: store.request_cancel(request))
-        if not ring(self._run_folder, record.owner):
+        if not await elsewhere.request_cancel(self.engine, self.engine.run_folder, record, reason, source):
             await self.recover()
-        return await self._acknowledged(record)
-
-    async def _acknowledged(self, asked: Record) -> list[dict[str, Any]]:
-        """How the nodes below a delegation of another process ended, as that process records it."""
-        before = [r for r in await asyncio.to_thread(self.store.tree, asked.root_id) if not r.state.is_settled]
-        nodes = {asked.session_id: asked}
-        for record in before:
-            if record.parent_id in nodes:
-                nodes[record.session_id] = record
-        end = asyncio.get_running_loop().time() + 5.0
-        while asyncio.get_running_loop().time() < end:
-            now = {r.session_id: r for r in await asyncio.to_thread(self.store.tree, asked.root_id)}
-            if all(now[session_id].state.is_settled for session_id in nodes):
-                break
-            await asyncio.sleep(LOOK_SECONDS)
-        now = {r.session_id: r for r in await asyncio.to_thread(self.store.tree, asked.root_id)}
-        return [await self._ack(now[session_id]) for session_id in nodes]
-
-    async def _ack(self, record: Record) -> dict[str, Any]:
-        state = "stopping" if not record.state.is_settled else str(record.state)
-        for event in await self.events(record.session_id):
-            if event.kind == "cancel" and record.state.is_settled:
-                state = event.body["state"] if event.body["state"] != "requested" else "stopped"
-        return {"session_id": record.session_id, "agent": record.agent, "state": state}
+        return await elsewhere.acknowledged(self.store, record)
 
     async def recover(self) -> Recovered:
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
         self._must_be_open()
-        sweep_bells(self._run_folder)
-        return await recover(self.engine, self._run_folder, self._reap)
+        sweep_bells(self.engine.run_folder)
+        return await recover(self.engine, self.engine.run_folder, self._reap)
 
     def _reap(self, owner_id: str) -> int:
         mark = marker(self._project, owner_id)
@@ -371,6 +330,7 @@ class Remit:
             kill_grace_seconds=settings.kill_grace_seconds,
             block_limit_seconds=settings.block_limit_seconds,
             chunk_limit_bytes=settings.chunk_limit_bytes,
+            project=self._project,
             commit_in_loop=settings.durability != "power",
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,8 +109,9 @@ class NotingDesk:
         self.saved = value
         self.notes.append(("checkpoint", value))
 
-    def abandoned(self, what: str) -> None:
+    def abandoned(self, what: str) -> Callable[[], None]:
         self.notes.append(("abandoned", what))
+        return lambda: None
 
     def context(self) -> Context:
         return Context(self)

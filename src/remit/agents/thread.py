@@ -133,7 +133,8 @@ class ThreadAgent:
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((answer,), timeout=self._grace_seconds)
         if not answer.done():
-            ctx._desk.abandoned(f"The thread of {self.spec.name}")
+            gone = ctx._desk.abandoned(f"The thread of {self.spec.name}")
+            answer.add_done_callback(lambda _: gone())
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:

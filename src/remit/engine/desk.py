@@ -4,7 +4,7 @@ Once the delegation is stopped or settled, every request is refused with `Stoppe
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,8 +143,8 @@ class EngineDesk:
         await running.engine.write_checkpoint(running, kept)
         running.saved = kept
 
-    def abandoned(self, what: str) -> None:
-        self._running.abandon(what)
+    def abandoned(self, what: str) -> Callable[[], None]:
+        return self._running.abandon(what)
 
 
 def _known_type(type_: str) -> str:

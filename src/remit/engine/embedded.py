@@ -20,7 +20,8 @@ from remit.core.states import State
 from remit.engine import ending
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
-from remit.engine.handle import LocalHandle, SettledHandle, wait_elsewhere
+from remit.engine.elsewhere import ElsewhereHandle, wait_elsewhere
+from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.replay import replayed
 from remit.engine.running import Running
@@ -46,18 +47,21 @@ class EngineOptions:
     kill_grace_seconds: float = 0.25
     block_limit_seconds: float = 2.0
     chunk_limit_bytes: int = 4 * 1024 * 1024
+    project: str = "remit"
+    """Names the project in the marks of its processes."""
     commit_in_loop: bool = True
     """False with durability "power": each group costs an fsync, which the loop must not wait for."""
 
 
 class EmbeddedEngine:
-    def __init__(self, house: House, store: Store, owner: Owner, scratch_root: Path, options: EngineOptions) -> None:
+    def __init__(self, house: House, store: Store, owner: Owner, folder: Path, options: EngineOptions) -> None:
         self.house = house
         self.root = house.root
         self.clock: Clock = house.clock
         self.store = store
         self.owner = owner
-        self.scratch_root = scratch_root
+        self.scratch_root = folder / "scratch"
+        self.run_folder = folder / "run"
         self.options = options
         self.chunk_limit_bytes = options.chunk_limit_bytes
         self.loop = asyncio.get_running_loop()
@@ -93,7 +97,16 @@ class EmbeddedEngine:
         await asyncio.wait((running.recorded, running.done), return_when=asyncio.FIRST_COMPLETED)
         if running.done.done() and running.done.exception() is not None:
             running.done.result()
-        return LocalHandle(running, self)
+        holder = running.recorded.result() if running.recorded.done() else None
+        return LocalHandle(running, self) if holder is None else await self._handle_for_key(running, holder)
+
+    async def _handle_for_key(self, asked: Running, session_id: str) -> Handle:
+        """The delegation that holds the key: here, settled, or in another process."""
+        record = await self._holder_of_key(asked, session_id)
+        if record.result is not None:
+            return SettledHandle(record.result)
+        ours = self.running.get(session_id)
+        return LocalHandle(ours, self) if ours is not None else ElsewhereHandle(self, session_id, asked.delegation)
 
     async def refuse(self, order: Order) -> Return:
         """Recorded as refused, unless it was answered from memory: then it is on record already."""
@@ -217,7 +230,10 @@ class EmbeddedEngine:
         running.is_settled = True
         self._give_slot(running)
         if isinstance(problem, KeyTaken):
-            self.spawn(self._answer_for_key(running, problem.session_id))
+            if running.recorded is not None:
+                running.recorded.set_result(problem.session_id)
+            else:
+                self.spawn(self._answer_for_key(running, problem.session_id))
         elif not running.done.done():
             assert isinstance(problem, Unavailable)
             running.done.set_exception(problem)
@@ -398,8 +414,17 @@ class EmbeddedEngine:
             running.done.set_result(result)
 
     async def _result_for_key(self, running: Running, session_id: str) -> Return:
+        record = await self._holder_of_key(running, session_id)
+        ours = self.running.get(session_id)
+        if record.result is not None:
+            return record.result
+        if ours is not None:
+            return await asyncio.shield(ours.done)
+        return await wait_elsewhere(self.store, session_id, running.delegation)
+
+    async def _holder_of_key(self, asked: Running, session_id: str) -> Record:
         record = await asyncio.to_thread(self.store.get, session_id)
-        delegation = running.delegation
+        delegation = asked.delegation
         if record is None:
             raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")
         if (record.agent, dict(record.parameters)) != (delegation.agent, dict(delegation.parameters)):
@@ -407,12 +432,7 @@ class EmbeddedEngine:
                 f"The key {delegation.key!r} belongs to another call ({record.agent}, {session_id}).",
                 advice="Use one key for one call.",
             )
-        ours = self.running.get(session_id)
-        if record.result is not None:
-            return record.result
-        if ours is not None:
-            return await asyncio.shield(ours.done)
-        return await wait_elsewhere(self.store, session_id, delegation)
+        return record
 
     def _note(self, running: Running, errors: tuple[ErrorInfo, ...]) -> None:
         inherited = set(running.failures or ())

@@ -122,7 +122,8 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
         conclude_unstarted(engine, running)
         return
     if not running.is_abandoned:
-        running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
+        gone = running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
+        running.task.add_done_callback(lambda _: gone())
     running.concluding = True
     engine.spawn(conclude(engine, running, None))
 
@@ -169,7 +170,7 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
         hunt = Hunt(
             root=running.root,
             scratch=running.scratch_path,
-            since=running.started_wall,
+            since=min(running.started_wall, engine.clock.wall() - running.elapsed()),  # also when the wall clock was set back
             declared=declared,
             scan_root=running.may_write,
             foreign=_foreign(engine, running),

@@ -1,21 +1,15 @@
-"""Handles: a delegation that was started and is not waited for, here, settled already, or run by another process."""
+"""Handles: a delegation that was started and is not waited for, run here or settled already. See `elsewhere` for the rest."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.core.delegation import Delegation
-from remit.core.errors import Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
-from remit.core.ports import Store
 from remit.core.result import Return
 from remit.engine.running import Running
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
-
-LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written: one cheap pragma."""
 
 
 def final_event(result: Return, number: int, at: float) -> Event:
@@ -82,19 +76,3 @@ class SettledHandle:
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return []
-
-
-async def wait_elsewhere(store: Store, session_id: str, delegation: Delegation) -> Return:
-    """The result of a delegation that another process runs; at most until our own deadline."""
-    loop = asyncio.get_running_loop()
-    stamp = -1
-    while loop.time() < delegation.deadline.hard_at:
-        if (seen := store.change_stamp()) != stamp:
-            stamp = seen
-            record = await asyncio.to_thread(store.get, session_id)
-            if record is not None and record.result is not None:
-                return record.result
-        await asyncio.sleep(LOOK_SECONDS)
-    raise Unavailable(
-        f"{session_id} is still run by another process.", code="TIMEOUT", advice=f"Look at it with `remit show {session_id}`."
-    )

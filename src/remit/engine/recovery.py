@@ -13,7 +13,7 @@ from pathlib import Path
 from remit.core.delegation import Delegation
 from remit.core.events import EventKind
 from remit.core.ports import Store
-from remit.core.record import Owner, Record, Settled
+from remit.core.record import Record, Settled
 from remit.core.result import Artifact, Return, StopReason
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.owners import is_dead
@@ -42,18 +42,20 @@ async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str]
     report = Recovered()
     owners = await asyncio.to_thread(engine.store.owners)
     dead = [owner for owner in owners if owner.owner_id != engine.owner.owner_id and is_dead(owner, run_folder)]
-    for owner in dead:
-        report.killed += await asyncio.to_thread(reap, owner.owner_id)
-        await _take_over(engine, owner, report)
-        await engine.journal.call(lambda store, owner_id=owner.owner_id: store.dismiss(owner_id))  # type: ignore[misc]
-        report.owners.append(owner.owner_id)
+    known = {owner.owner_id for owner in owners}
+    nobody = {record.owner for record in await asyncio.to_thread(engine.store.live)} - known
+    for owner_id in (*(owner.owner_id for owner in dead), *sorted(nobody)):
+        report.killed += await asyncio.to_thread(reap, owner_id)
+        await _take_over(engine, owner_id, report)
+        await engine.journal.call(lambda store, owner_id=owner_id: store.dismiss(owner_id))  # type: ignore[misc]
+        report.owners.append(owner_id)
     return report
 
 
-async def _take_over(engine: EmbeddedEngine, owner: Owner, report: Recovered) -> None:
+async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered) -> None:
     def take(store: Store) -> list[Record]:
-        left = [record.session_id for record in store.live() if record.owner == owner.owner_id]
-        return store.take_over(left, of=owner.owner_id, to=engine.owner.owner_id)
+        left = [record.session_id for record in store.live() if record.owner == owner_id]
+        return store.take_over(left, of=owner_id, to=engine.owner.owner_id)
 
     taken = await engine.journal.call(take)
     kept = _to_be_resumed(engine, taken)

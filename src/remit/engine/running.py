@@ -4,7 +4,8 @@ It is the `Work` that `flow.perform` sees and the `Caller` of its children; `des
 """
 
 import asyncio
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,7 +80,8 @@ class Running:
         assert order.agent is not None
         self.engine = engine
         self.order = order
-        self.recorded: asyncio.Future[None] | None = None
+        self.recorded: asyncio.Future[str | None] | None = None
+        """Set when it is on record; to the session that holds its idempotency key, when another does."""
         self.delegation: Delegation = order.delegation
         self.agent: AgentPort = order.agent
         self.arguments = order.arguments
@@ -192,6 +194,11 @@ class Running:
     def return_file(self) -> Path | None:
         return None if self.scratch_path is None else self.scratch_path / "return.json"
 
+    def environment(self) -> dict[str, str]:
+        session_id = self.delegation.session_id
+        mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
+        return {**os.environ, "REMIT_MARK": mark, "REMIT_SESSION": session_id}
+
     def keep_prose(self, text: str) -> Artifact | None:
         try:
             path = self.scratch() / "answer.txt"
@@ -237,10 +244,17 @@ class Running:
         if child.status is not Status.COMPLETED:
             self.failures = [*(self.failures or ()), *child.errors]
 
-    def abandon(self, what: str) -> None:
+    def abandon(self, what: str) -> Callable[[], None]:
+        """It could not be stopped: it is left behind, and listed until it ends. Call what this gives when it has."""
         self.is_abandoned = True
-        self.engine.abandoned[self.delegation.session_id] = what
+        abandoned, session_id = self.engine.abandoned, self.delegation.session_id
+        abandoned[session_id] = what
         self.notice(f"{what} could not be stopped and was abandoned; its work no longer counts.")
+
+        def gone() -> None:
+            abandoned.pop(session_id, None)
+
+        return gone
 
 
 _: type[Work] = Running

@@ -4,7 +4,7 @@ This is the async one. `agents.blocking` gives sync functions the same names wit
 over a pipe. An agent whose delegation has ended keeps a `ctx` that refuses to do anything more (`Stopped`).
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,8 +60,11 @@ class Desk(Protocol):
     def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
     def spend(self, tokens: int, cost: float) -> None: ...
     async def checkpoint(self, value: Any) -> None: ...
-    def abandoned(self, what: str) -> None:
-        """Told by an agent's carrier that it could not be stopped and is left behind (a thread, a stuck process)."""
+    def abandoned(self, what: str) -> Callable[[], None]:
+        """Told by an agent's carrier that it could not be stopped and is left behind (a thread, a stuck process).
+
+        What this gives is called when it has ended after all.
+        """
         ...
 
 

@@ -19,7 +19,7 @@ from remit.flow import reply
 from remit.flow.artifacts import Seen, inspect_artifact
 from remit.flow.context import Context, Repair
 from remit.flow.plain import clean, plain, shown
-from remit.flow.receive import read_answer
+from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
 
@@ -52,6 +52,10 @@ class Work(Protocol):
         ...
 
     def return_file(self) -> Path | None: ...
+    def environment(self) -> dict[str, str]:
+        """For commands run in its name: marked, so that recovery finds what a dead run left of them."""
+        ...
+
     def ask_again(self, repair: Repair) -> None:
         """Set `ctx.repair` for the one repair."""
         ...
@@ -60,6 +64,7 @@ class Work(Protocol):
 _RECEIVE, _VALIDATE, _PROCESS = 8, 9, 10
 _SCALARS = frozenset({type(None), str, bool})
 MAX_ERROR_CHARACTERS = 2000
+LONG_TEXT = 32 * 1024
 
 
 async def perform(work: Work) -> Return:
@@ -114,7 +119,7 @@ async def _received(work: Work, answer: Any) -> Return:
     try:
         return await _judged(work, answer)
     except InvalidReturn as invalid:
-        faults, original = invalid.faults, read_answer(answer).original
+        faults, original = invalid.faults, (await _read(answer)).original
     if spec.answers is Answers.RETURN and work.remaining() > 0:
         work.notice(f"The return was not valid ({'; '.join(faults)[:300]}); asking once more.")
         work.ask_again(Repair(faults=faults, original=original))
@@ -123,7 +128,7 @@ async def _received(work: Work, answer: Any) -> Return:
             result = await _judged(work, second)
             return replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
         except InvalidReturn as invalid:
-            faults, original = invalid.faults, read_answer(second).original
+            faults, original = invalid.faults, (await _read(second)).original
         except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
             faults = (*faults, f"and the repair failed: {_one_line(error)}")
     return await _unreadable(work, faults, original)
@@ -146,7 +151,7 @@ async def _from_value(work: Work, answer: Any) -> Return:
 
 async def _judged(work: Work, answer: Any) -> Return:
     """The answer, read and judged; artifacts declared on the way count as its own."""
-    received = read_answer(answer, work.return_file())
+    received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
     delegation = work.delegation
@@ -163,6 +168,13 @@ async def _judged(work: Work, answer: Any) -> Return:
     candidate = _completed_by_us(work, received.candidate)
     result = await asyncio.to_thread(judge, candidate, expected) if candidate.get("artifacts") else judge(candidate, expected)
     return replace(result, warnings=(*work.warnings, *result.warnings)) if work.warnings else result
+
+
+async def _read(answer: Any, return_file: Path | None = None) -> Received:
+    """Long text is read on a thread: looking for a return in megabytes of prose must not hold the loop."""
+    if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
+        return await asyncio.to_thread(read_answer, answer, return_file)
+    return read_answer(answer)
 
 
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +277,7 @@ async def _processed(work: Work, result: Return) -> Return:
     if not work.delegation.accept or result.status is not Status.COMPLETED:
         return result
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
-    acceptance = await run_acceptance(work.delegation.accept, cwd=work.root, seconds_left=work.remaining())
+    acceptance = await run_acceptance(work.delegation.accept, cwd=work.root, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
     if unmet is None:
         artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)

@@ -1,0 +1,130 @@
+"""Delegations that another process runs: watched through the store, cancelled by a request and its owner's bell."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.core.delegation import Delegation
+from remit.core.errors import Misused, Unavailable
+from remit.core.events import Event, EventKind
+from remit.core.ports import Store
+from remit.core.record import CancelRequest, Record
+from remit.core.result import Return
+from remit.engine.owners import ring
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+LOOK_SECONDS = 0.05
+"""How often the store is asked whether another process has written: one cheap pragma."""
+CANCEL_SECONDS = 5.0
+
+
+async def known(store: Store, session_id: str) -> Record:
+    record = await asyncio.to_thread(store.get, session_id)
+    if record is None:
+        raise Misused(f"There is no delegation {session_id}.", code="INVALID_TARGET", advice="`remit history` lists them.")
+    return record
+
+
+async def changes(store: Store) -> AsyncIterator[None]:
+    """One turn at once, then one whenever another process has written."""
+    stamp: int | None = None
+    while True:
+        if (seen := store.change_stamp()) != stamp:
+            stamp = seen
+            yield
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+async def follow(store: Store, session_id: str, after: int = 0) -> AsyncIterator[Event]:
+    """The events of a delegation as they are written; ends when it is settled."""
+    async for _ in changes(store):
+        record = await known(store, session_id)
+        for event in await asyncio.to_thread(store.events, session_id, after):
+            after = max(after, event.number)
+            yield event
+        if record.state.is_settled:
+            return
+
+
+async def wait_elsewhere(store: Store, session_id: str, delegation: Delegation) -> Return:
+    """The result of a delegation that another process runs; at most until our own deadline."""
+    try:
+        async with asyncio.timeout_at(delegation.deadline.hard_at):
+            async for _ in changes(store):
+                record = await known(store, session_id)
+                if record.result is not None:
+                    return record.result
+    except TimeoutError:
+        pass
+    raise Unavailable(
+        f"{session_id} is still run by another process.", code="TIMEOUT", advice=f"Look at it with `remit show {session_id}`."
+    )
+
+
+async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Record, reason: str, source: str) -> bool:
+    """Ask the owner to cancel; whether anybody heard it."""
+    request = CancelRequest(session_id=asked.session_id, reason=reason, source=source, at=engine.clock.wall())
+    await engine.journal.call(lambda store: store.request_cancel(request))
+    return ring(run_folder, asked.owner)
+
+
+async def acknowledged(store: Store, asked: Record) -> list[dict[str, Any]]:
+    """How the nodes of a cancelled tree ended, as their owner records it; bounded, like every wait."""
+    nodes = list(_below(asked, await asyncio.to_thread(store.tree, asked.root_id)))
+    now: dict[str, Record] = {}
+    try:
+        async with asyncio.timeout(CANCEL_SECONDS):
+            async for _ in changes(store):
+                now = {r.session_id: r for r in await asyncio.to_thread(store.tree, asked.root_id)}
+                if all(now[session_id].state.is_settled for session_id in nodes):
+                    break
+    except TimeoutError:
+        pass
+    return [await _ack(store, now[session_id]) for session_id in nodes]
+
+
+def _below(asked: Record, tree: list[Record]) -> Iterator[str]:
+    above = {asked.session_id}
+    yield asked.session_id
+    for record in tree:
+        if record.parent_id in above and not record.state.is_settled:
+            above.add(record.session_id)
+            yield record.session_id
+
+
+async def _ack(store: Store, record: Record) -> dict[str, Any]:
+    state = str(record.state) if record.state.is_settled else "stopping"
+    for event in await asyncio.to_thread(store.events, record.session_id):
+        if event.kind is EventKind.CANCEL and record.state.is_settled and event.body["state"] != "requested":
+            state = event.body["state"]
+    return {"session_id": record.session_id, "agent": record.agent, "state": state}
+
+
+class ElsewhereHandle:
+    """The handle of a delegation that another process runs, met through its idempotency key."""
+
+    __slots__ = ("_delegation", "_engine", "_session_id")
+
+    def __init__(self, engine: "EmbeddedEngine", session_id: str, delegation: Delegation) -> None:
+        self._engine = engine
+        self._session_id = session_id
+        self._delegation = delegation
+        """Ours: what we asked for, and how long we wait."""
+
+    @property
+    def session_id(self) -> str:
+        return self._session_id
+
+    async def result(self) -> Return:
+        return await wait_elsewhere(self._engine.store, self._session_id, self._delegation)
+
+    def stream(self) -> AsyncIterator[Event]:
+        return follow(self._engine.store, self._session_id)
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        record = await known(self._engine.store, self._session_id)
+        await request_cancel(self._engine, self._engine.run_folder, record, reason, "its caller")
+        return list(await acknowledged(self._engine.store, record))
