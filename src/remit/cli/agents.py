@@ -1,0 +1,122 @@
+"""`remit agents`: which agents the project has, where they come from and what they accept. Starts none of them."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.core.agents import AgentSpec
+    from remit.core.deadline import TimeLimits
+    from remit.settings import Settings
+
+HOW_TO_START = """\
+There are no agents here yet. Put one into .remit/agents/hello.py:
+
+    from remit import agent
+
+    @agent("hello")
+    async def hello(name: str) -> str:
+        return f"Hello, {name}."
+
+and call it: remit delegate hello name=Ada"""
+
+
+def agents(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, with its parameters.", show_default=False)] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """List the agents of the project, or show what one of them accepts."""
+    from remit.cli.documents import agent_document
+    from remit.cli.output import say, say_aside, say_json
+    from remit.cli.project import find_root, open_directory
+    from remit.settings import load_settings
+
+    folder = find_root(root)
+    settings = load_settings(folder)
+    directory = open_directory(folder)
+    specs = directory.specs() if name is None else [_named(name, directory.specs())]
+    if as_json:
+        documents = [agent_document(spec, *_timeouts(spec, settings)) for spec in specs]
+        say_json({"agents": documents, "problems": directory.problems})
+        return Exit.OK
+    if name is not None:
+        _print_one(specs[0], settings)
+    elif specs:
+        _print_table(specs, settings)
+    elif not directory.problems:
+        say(HOW_TO_START)
+    for problem in directory.problems:
+        say_aside(f"Not loaded: {problem}")
+    return Exit.OK
+
+
+def _named(name: str, specs: "list[AgentSpec]") -> "AgentSpec":
+    from difflib import get_close_matches
+
+    from remit.core.errors import Misused
+
+    for spec in specs:
+        if spec.name == name:
+            return spec
+    close = get_close_matches(name, [spec.name for spec in specs], n=1)
+    advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."
+    raise Misused(f"There is no agent named {name!r}.", code="INVALID_TARGET", advice=advice)
+
+
+def _timeouts(spec: "AgentSpec", settings: "Settings") -> tuple[float, float]:
+    limits: TimeLimits = settings.limits_for(spec.name)
+    return min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds), limits.maximum_seconds
+
+
+def _print_table(specs: "list[AgentSpec]", settings: "Settings") -> None:
+    from remit.cli.output import console
+    from remit.cli.tables import table
+    from remit.cli.words import duration, one_line
+
+    shown = table("agent", "does", "isolation", "timeout", "from")
+    for spec in specs:
+        shown.add_row(spec.name, one_line(spec.description, 120), spec.isolation, duration(_timeouts(spec, settings)[0]), spec.source)
+    console().print(shown)
+
+
+def _print_one(spec: "AgentSpec", settings: "Settings") -> None:
+    from remit.cli.output import console, say
+    from remit.cli.tables import table
+    from remit.cli.words import duration, printable
+
+    timeout, maximum = _timeouts(spec, settings)
+    say(f"{spec.name}: {printable(spec.description) or 'no description'}")
+    say(f"  from       {spec.source}")
+    say(f"  isolation  {spec.isolation}")
+    say(f"  timeout    {duration(timeout)}, at most {duration(maximum)}")
+    traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), ("retries", spec.retries)]
+    if held := [f"{trait} {value}" if not isinstance(value, bool) else trait for trait, value in traits if value]:
+        say(f"  declared   {', '.join(held)}")
+    properties = spec.parameters_schema.get("properties", {})
+    if not properties:
+        say("  It takes no parameters.")
+        return
+    required = spec.parameters_schema.get("required", [])
+    shown = table("parameter", "type", "default", "about")
+    for name, schema in properties.items():
+        default = "required" if name in required else repr(schema.get("default"))
+        shown.add_row(name, _type_of(schema), default, printable(str(schema.get("description", ""))))
+    console().print(shown)
+    say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
+
+
+def _type_of(schema: dict[str, Any]) -> str:
+    """A JSON schema in a word or two."""
+    if "anyOf" in schema:
+        return " or ".join(_type_of(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(repr(value) for value in schema["enum"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if schema.get("type") == "array":
+        return f"list of {_type_of(schema.get('items', {}))}"
+    return str(schema.get("type", "anything"))

@@ -1,0 +1,67 @@
+"""`remit`, the console script: the commands put together. Each noun is a file of its own beside this one.
+
+Those files declare their options at import and import what they work with only when they run: `remit --help` and `remit validate`
+must not wait for the whole engine.
+"""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from remit.cli import agents, cancel, config, delegate, follow, history, ledger, recover, show, status, validate
+from remit.cli.demo.command import demo
+from remit.cli.exits import legend
+from remit.cli.output import answering
+
+app = typer.Typer(
+    name="remit",
+    help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
+    epilog=legend(),
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for name, command in (
+    ("demo", demo),
+    ("delegate", delegate.delegate),
+    ("agents", agents.agents),
+    ("status", status.status),
+    ("show", show.show),
+    ("follow", follow.follow),
+    ("cancel", cancel.cancel),
+    ("history", history.history),
+    ("ledger", ledger.ledger),
+    ("recover", recover.recover),
+    ("validate", validate.validate),
+    ("config", config.config),
+):
+    app.command(name)(answering(command))
+
+
+@app.callback(invoke_without_command=True)
+def remit(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"remit {version_of('remit')}")
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
+        raise typer.Exit
+
+
+def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
+    app(prog_name="remit")
+
+
+if __name__ == "__main__":
+    main()

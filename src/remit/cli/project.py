@@ -1,0 +1,120 @@
+"""The seam between the command line and a project on disk: where its root is, its record read without opening it, sessions by name.
+
+Reading commands come through here and leave no trace: no folder is made, nothing is recovered, nobody is enrolled. Commands that
+run or end something open `remit.app.Remit` instead.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remit.core.errors import Misused, Unavailable
+from remit.core.record import HistoryQuery, Record
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
+    from remit.core.ports import Store
+
+SIGNS_OF_A_PROJECT = (".remit", "remit.toml", ".git")
+SEARCHED = 5_000
+"""So many of the newest delegations are looked through for the end of an id; anything older is named in full."""
+LAST = "last"
+NOTHING_YET = "Nothing has been delegated here yet. Start with `remit demo`, or `remit delegate AGENT name=value`."
+
+
+def find_root(given: Path | None) -> Path:
+    """The folder asked for, else the nearest one upwards that looks like a project, else this one."""
+    if given is not None:
+        if not given.is_dir():
+            raise Misused(f"There is no folder {given}.", advice="--root takes the folder of a project.")
+        return given.resolve()
+    here = _here()
+    for folder in (here, *here.parents):
+        if any((folder / sign).exists() for sign in SIGNS_OF_A_PROJECT):
+            return folder
+    return here
+
+
+def _here() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise Unavailable("The current folder does not exist any more.", advice="Change to another one, or use --root.") from None
+
+
+@contextmanager
+def open_record(root: Path) -> Iterator["Store | None"]:
+    """What is known of the project's delegations; None when nothing was ever delegated there."""
+    path = root / ".remit" / "remit.db"
+    if not path.exists():
+        yield None
+        return
+    from remit.store.sqlite import SqliteStore
+
+    store = SqliteStore(path)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def open_directory(root: Path) -> "Directory":
+    """The agents of the project, declared only: nothing is started to carry them out."""
+    from remit.agents.directory import Directory
+
+    directory = Directory(lambda agent: agent)
+    directory.load_folder(root / ".remit" / "agents")
+    directory.load_entry_points()
+    return directory
+
+
+def need_record(store: "Store | None") -> "Store":
+    if store is None:
+        raise Misused("There is no such delegation: nothing has been delegated here yet.", advice="Start with `remit demo`.")
+    return store
+
+
+def find_session(store: "Store", name: str) -> Record:
+    """By its id, by the beginning or end of it, or the root of whatever was delegated last."""
+    if (record := store.get(name)) is not None:
+        return record
+    if name == LAST:
+        return _last(store)
+    found = {record.session_id: record for record in _candidates(store, name)}
+    if len(found) == 1:
+        return next(iter(found.values()))
+    if not found:
+        raise Misused(f"There is no delegation {name}.", code="INVALID_TARGET", advice="`remit history` lists them; `last` is the newest.")
+    shown = ", ".join(f"{r.session_id} ({r.agent})" for r in list(found.values())[:5])
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more of it.")
+
+
+def _last(store: "Store") -> Record:
+    newest = store.history(HistoryQuery(limit=1))
+    if not newest:
+        raise Misused("Nothing has been delegated here yet.", advice="Start with `remit demo`.")
+    return store.get(newest[0].root_id) or newest[0]
+
+
+def _candidates(store: "Store", name: str) -> Iterator[Record]:
+    if not name:
+        return
+    span = _span_of_prefix(name)
+    query = HistoryQuery(limit=SEARCHED) if span is None else HistoryQuery(since=span[0], until=span[1], limit=SEARCHED)
+    for record in store.history(query):
+        if record.session_id.startswith(name) or record.session_id.endswith(name):
+            yield record
+
+
+def _span_of_prefix(name: str) -> tuple[float, float] | None:
+    """When a delegation whose id begins like this was made: the id begins with the second, so history can be asked for that."""
+    if not name.startswith("sess_"):
+        return None
+    digits = name.removeprefix("sess_").partition("_")[0]
+    if not digits.isdigit() or not 4 <= len(digits) <= 10:
+        return None
+    width = 10 ** (10 - len(digits))
+    first = int(digits) * width
+    return first - 2.0, first + width + 2.0

@@ -1,0 +1,84 @@
+"""What is live in a project, judged: what each delegation does, how long it has, when it was last heard of, whether it is stuck."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.cli.tree import Node, forest
+from remit.cli.watch import Watch, signs_with_children
+from remit.core.events import STEPS
+from remit.core.ports import Store
+from remit.core.record import Record
+from remit.core.states import State
+from remit.engine.owners import is_dead
+
+QUIET_SECONDS = 60.0
+QUIET_SHARE = 0.5
+"""Of its timeout: nothing heard for longer than this, or than `QUIET_SECONDS`, looks stuck."""
+LATE_SECONDS = 2.0
+"""So long after its deadline everything has been stopped, unless whoever runs it is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    record: Record
+    indent: int
+    doing: str
+    age_seconds: float
+    left_seconds: float
+    heard_seconds_ago: float
+    stuck: str
+    """Why it looks stuck; empty when it does not."""
+
+
+class RollCall:
+    """Asked again and again; remembers what was said."""
+
+    def __init__(self, store: Store, root: Path) -> None:
+        self._store = store
+        self._run_folder = root / ".remit" / "run"
+        self._watch = Watch(store)
+
+    def lines(self, now: float) -> list[Line]:
+        """Callers before their children."""
+        records = self._store.live()
+        self._watch.look(records)
+        heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
+        gone = {owner.owner_id for owner in self._store.owners() if is_dead(owner, self._run_folder)} if records else set()
+        return [
+            Line(
+                record=node.record,
+                indent=indent,
+                doing=self._doing(node.record),
+                age_seconds=max(0.0, now - node.record.created_at),
+                left_seconds=max(0.0, node.record.deadline_at - now),
+                heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
+                stuck=_stuck(node.record, now, heard[node.record.session_id], gone),
+            )
+            for node, indent in _walked(forest(records), 0)
+        ]
+
+    def _doing(self, record: Record) -> str:
+        word = self._watch.words.get(record.session_id)
+        if word is not None:
+            return f"{word.fraction:.0%} {word.text}" if word.fraction is not None else word.text
+        if record.state is State.QUEUED:
+            return "queued"
+        return next((str(STEPS[place]) for place in reversed(range(len(STEPS))) if record.step_times[place] is not None), "")
+
+
+def _walked(nodes: list[Node], indent: int) -> Iterator[tuple[Node, int]]:
+    for node in nodes:
+        yield node, indent
+        yield from _walked(node.children, indent + 1)
+
+
+def _stuck(record: Record, now: float, heard_at: float, gone: set[str]) -> str:
+    if record.owner in gone:
+        return "its process is gone: remit recover"
+    if now > record.deadline_at + LATE_SECONDS:
+        return "past its deadline"
+    quiet = now - heard_at
+    if record.state is State.RUNNING and (quiet > QUIET_SECONDS or quiet > QUIET_SHARE * record.timeout_seconds):
+        return "stuck?"
+    return ""

@@ -1,0 +1,194 @@
+"""Drawing a tree of delegations: a line for each, its state, what it says or how it ended. Fits into the height it is given.
+
+Takes records as they are known; asks nobody. Used while something runs (`live`) and afterwards (`show`, `demo`).
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.text import Text
+from rich.tree import Tree
+
+from remit.cli.watch import Word
+from remit.cli.words import MARKS, count, duration, one_line, short, size
+from remit.core.record import Record
+from remit.core.result import Artifact
+from remit.core.states import State
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+BAR_CELLS = 10
+
+
+@dataclass(slots=True)
+class Node:
+    record: Record
+    children: list["Node"] = field(default_factory=list)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Completed, and so is everything below: nothing a reader must see."""
+        return self.record.state is State.COMPLETED and all(child.is_quiet for child in self.children)
+
+    def size(self) -> int:
+        return 1 + sum(child.size() for child in self.children)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How to draw."""
+
+    now: float
+    words: Mapping[str, Word] = field(default_factory=dict)
+    rows: int | None = None
+    """So many lines are there; None: as many as it takes."""
+    summaries: bool = True
+    ids: bool = True
+
+
+def forest(records: Sequence[Record]) -> list[Node]:
+    """The trees that these delegations form. One whose caller is not among them stands at a root."""
+    nodes = {record.session_id: Node(record) for record in records}
+    roots: list[Node] = []
+    for node in nodes.values():
+        parent = nodes.get(node.record.parent_id or "")
+        (parent.children if parent is not None else roots).append(node)
+    return roots
+
+
+def draw(node: Node, view: View) -> Tree:
+    """A tree as rich shows it; when it is too high, what completed is folded up first, then what lies deepest."""
+    tree = Tree(_line(node, view, 0), guide_style="dim")
+    _hang(tree, node, view, _folding(node, view.rows))
+    return tree
+
+
+@dataclass(frozen=True, slots=True)
+class _Fold:
+    quiet: bool
+    """Fold up what completed with all its children."""
+    most: int | None
+    """So many children of one caller are shown."""
+
+
+def _folding(node: Node, rows: int | None) -> _Fold:
+    if rows is None or node.size() <= rows:
+        return _Fold(quiet=False, most=None)
+    parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
+    return _Fold(quiet=True, most=max(2, (rows - 2) // parents - 1))
+
+
+def _hang(tree: Tree, node: Node, view: View, fold: _Fold) -> None:
+    children = node.children
+    if fold.most is not None and len(children) > fold.most:
+        # Kept: what still runs and what did not go well, then the rest, each in its order.
+        first = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, place))[: fold.most]
+        children = [node.children[place] for place in sorted(first)]
+    for child in children:
+        folded = child.size() - 1 if fold.quiet and child.is_quiet else 0
+        branch = tree.add(_line(child, view, folded))
+        if not folded:
+            _hang(branch, child, view, fold)
+    if left_out := [child for child in node.children if child not in children]:
+        tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
+
+
+def _tally(nodes: Sequence[Node]) -> str:
+    states: dict[str, int] = {}
+    for node in nodes:
+        states[node.record.state] = states.get(node.record.state, 0) + 1
+    return ", ".join(f"{number} {state}" for state, number in states.items())
+
+
+# ---- one line
+
+
+def _line(node: Node, view: View, folded: int) -> Text:
+    record = node.record
+    line = state_mark(record.state, view.now)
+    line.append(f" {record.agent}", style="bold")
+    if hint := parameters_hint(record.parameters):
+        line.append(f" {hint}", style="cyan")
+    if view.ids:
+        line.append(f" {short(record.session_id)}", style="dim")
+    line.append("  ")
+    line.append_text(_live_part(record, view) if record.state in (State.QUEUED, State.RUNNING) else _settled_part(record, view))
+    if folded:
+        line.append(f"  (+ {count(folded, 'delegation')} below)", style="dim")
+    line.no_wrap = True
+    line.overflow = "ellipsis"
+    return line
+
+
+def state_mark(state: State, now: float) -> Text:
+    mark, style = MARKS[state]
+    if state is State.RUNNING:
+        mark = SPINNER[int(now * 10) % len(SPINNER)]
+    return Text(mark, style=style)
+
+
+def _live_part(record: Record, view: View) -> Text:
+    if record.state is State.QUEUED:
+        return Text(f"queued for {duration(view.now - record.created_at)}", style="dim")
+    word = view.words.get(record.session_id)
+    line = Text(f"{duration(view.now - (record.started_at or record.created_at))}")
+    left = record.deadline_at - view.now
+    line.append(f" ({duration(left)} left)", style="dim" if left > 2 else "yellow")
+    if word is not None:
+        if word.fraction is not None:
+            line.append_text(_bar(word.fraction))
+        line.append(f" {one_line(word.text)}")
+    return line
+
+
+def _bar(fraction: float) -> Text:
+    full = round(fraction * BAR_CELLS)
+    bar = Text(" " + "━" * full, style="cyan")
+    return bar.append("━" * (BAR_CELLS - full), style="dim")
+
+
+def _settled_part(record: Record, view: View) -> Text:
+    _, style = MARKS[record.state]
+    line = Text(record.state, style=style) if record.state is not State.COMPLETED else Text()
+    result = record.result
+    if result is not None:
+        if record.state is not State.REFUSED:
+            line.append(f"{' ' if line else ''}{duration(result.metadata.duration_seconds)}")
+        if result.artifacts:
+            line.append(f"  {count(len(result.artifacts), 'artifact')} ({_level(result.artifacts)})", style="green")
+        if view.summaries:
+            first = result.errors[0].message if result.errors else result.summary
+            line.append(f"  {one_line(first)}", style="dim")
+    return line
+
+
+def _level(artifacts: Sequence[Artifact]) -> str:
+    """The weakest evidence among them."""
+    order = ("claimed", "checked", "verified")
+    return min((str(a.evidence) for a in artifacts), key=order.index)
+
+
+def artifact_line(artifact: Artifact) -> Text:
+    line = Text(one_line(artifact.path, 200), style="bold")
+    line.append(f"  {artifact.type}", style="cyan")
+    if artifact.size is not None:
+        line.append(f"  {size(artifact.size)}")
+    line.append(f"  {artifact.evidence}", style="dim" if artifact.evidence == "claimed" else "green")
+    if artifact.sha256:
+        line.append(f"  sha256 {artifact.sha256[:12]}…", style="dim")
+    if artifact.summary:
+        line.append(f"  {one_line(artifact.summary)}", style="dim")
+    return line
+
+
+def parameters_hint(parameters: Mapping[str, Any]) -> str:
+    """What tells this delegation from its siblings: its first short parameter."""
+    for value in parameters.values():
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
+            return one_line(value, 28)
+    return ""
+
+
+def view_now(words: Mapping[str, Word] | None = None, rows: int | None = None) -> View:
+    return View(now=time.time(), words=words or {}, rows=rows)

@@ -1,0 +1,92 @@
+"""Watching delegations through a store: what each last said, gathered piece by piece, whichever process runs it.
+
+Asks only what it does not know yet. Used by every command that shows something while it happens; draws nothing itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from remit.core.events import Event, EventKind
+from remit.core.ports import Store
+from remit.core.record import Record
+
+LOOK_SECONDS = 0.05
+"""How often the store is asked whether another process has written: one cheap pragma."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """The last thing a delegation said."""
+
+    text: str
+    fraction: float | None = None
+
+
+class Watch:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._heard: dict[str, int] = {}
+        self._finished: set[str] = set()
+        self.words: dict[str, Word] = {}
+
+    def look(self, records: Iterable[Record]) -> list[Event]:
+        """Everything new that these delegations said or went through, by time."""
+        events: list[Event] = []
+        for record in records:
+            session_id = record.session_id
+            if session_id in self._finished:
+                continue
+            new = self._store.events(session_id, self._heard.get(session_id, 0))
+            if new:
+                self._heard[session_id] = new[-1].number
+                events += new
+                self._listen(new)
+            if record.state.is_settled:
+                self._finished.add(session_id)
+        events.sort(key=lambda event: event.at)
+        return events
+
+    def _listen(self, events: Iterable[Event]) -> None:
+        for event in events:
+            text = told(event)
+            if text and event.kind is not EventKind.STEP:
+                self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
+
+
+def told(event: Event) -> str:
+    """An event in words."""
+    body = event.body
+    match event.kind:
+        case EventKind.STEP:
+            return str(body["step"])
+        case EventKind.PROGRESS | EventKind.NOTICE:
+            return str(body.get("message", ""))
+        case EventKind.DATA:
+            return f"{body.get('chunk')}"
+        case EventKind.ARTIFACT:
+            return f"{body.get('type')}: {body.get('path')}"
+        case EventKind.CANCEL:
+            reason = f": {body['reason']}" if body.get("reason") else ""
+            return f"cancel {body.get('state')} by {body.get('source')}{reason}"
+    return ""
+
+
+def below(records: Iterable[Record], session_id: str) -> list[Record]:
+    """A delegation and everything under it, out of its whole tree (callers come before their children)."""
+    inside = {session_id}
+    found = []
+    for record in records:
+        if record.session_id in inside or record.parent_id in inside:
+            inside.add(record.session_id)
+            found.append(record)
+    return found
+
+
+def signs_with_children(records: Iterable[Record], signs: Mapping[str, float]) -> dict[str, float]:
+    """When each was last heard of, a sign of a child counting for its callers: who waits for a busy child is not stuck."""
+    known = list(records)
+    heard = {record.session_id: signs.get(record.session_id, record.created_at) for record in known}
+    for record in sorted(known, key=lambda r: -r.depth):
+        if record.parent_id in heard:
+            heard[record.parent_id] = max(heard[record.parent_id], heard[record.session_id])
+    return heard

@@ -1,0 +1,72 @@
+"""How values are put into words and marks for a person: times, sizes, states, other people's text. No layout (see `tree`, `tables`)."""
+
+import time
+
+from remit.core.states import State
+
+MARKS: dict[State, tuple[str, str]] = {
+    State.QUEUED: ("○", "dim"),
+    State.RUNNING: ("●", "cyan"),
+    State.COMPLETED: ("✓", "green"),
+    State.PARTIAL: ("◐", "yellow"),
+    State.TIMEOUT: ("◔", "yellow"),
+    State.FAILED: ("✗", "red"),
+    State.BLOCKED: ("■", "magenta"),
+    State.CANCELLED: ("⊘", "magenta"),
+    State.REFUSED: ("⊘", "red"),
+}
+"""A mark and a style for each state: the same wherever a state is shown."""
+
+
+def one_line(text: object, limit: int = 100) -> str:
+    """An agent's words on one line, harmless for a terminal: no control characters, shortened visibly."""
+    words = " ".join(str(text)[: 20 * limit].split())
+    shown = "".join(c if c.isprintable() else "�" for c in words)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    """Several lines of somebody else's text, without control characters."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def duration(seconds: float) -> str:
+    """`0.42 s`, `12.3 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} m {int(seconds) % 60:02} s"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} m"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def moment(wall_seconds: float) -> str:
+    """In local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_seconds))
+
+
+def short(session_id: str) -> str:
+    """The end of a session id: enough to name it at a prompt."""
+    return session_id.rpartition("_")[2]
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `3 files`, `2 processes`"""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"
