@@ -1,0 +1,26 @@
+"""A test of the tutorial's agents: the real folder agent, with a scripted child in place of the real one."""
+
+from pathlib import Path
+
+from agents.words import folder
+
+from remit import Remit, StopReason
+from remit.testing.scripted import Scripted, answer, fail, hang
+
+
+async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).touch()
+    count = Scripted("words.count", answer(7), fail("no such page"))
+    async with Remit.open(tmp_path, agents=[folder, count]) as remit:
+        done = await remit.delegate("words.folder")
+    assert done.summary == "Counted 2 files, 7 words in all."
+    assert "no such page" in (tmp_path / "words.md").read_text()
+    assert sorted(call["path"] for call in count.calls) == ["a.txt", "b.txt"]
+
+
+async def test_a_child_that_hangs_does_not_hold_up_its_caller(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    async with Remit.open(tmp_path, agents=[folder, Scripted("words.count", hang())]) as remit:
+        done = await remit.delegate("words.folder", timeout=0.5)
+    assert done.stop_reason is StopReason.DEADLINE

@@ -1,0 +1,285 @@
+"""The documents say what is so: examples run, code is that of the files, tables are those of the program, links lead somewhere."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from remit import Remit, Return
+from remit.cli.exits import MEANINGS
+from remit.cli.main import app
+from remit.core.errors import CODES
+from remit.core.events import STEPS, EventKind
+from remit.core.result import StopReason
+from remit.flow.request import Request
+from remit.settings import Settings, describe
+from remit.settings.values import DEFAULT_TIMEOUTS
+from remit.store import SqliteStore
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "docs" / "examples"
+AGENT_FILES = sorted((EXAMPLES / "agents").glob("*.py"))
+DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SCRIPTS = sorted(path for path in EXAMPLES.glob("*.py") if not path.name.startswith("test_"))
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<kind>file|output): (?P<path>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)\s]*)?\)")
+
+in_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def table(document: Path, heading: str = "") -> list[list[str]]:
+    """The rows of the first table below a heading, without its head; code marks taken off."""
+    text = document.read_text()
+    if heading:
+        text = text.partition(f"\n{heading}\n")[2]
+        assert text, f"{document.name} has no {heading}"
+    rows = re.search(r"^\|.*\n\|[-| ]+\|\n((?:\|.*\n)+)", text, flags=re.MULTILINE)
+    assert rows is not None
+    return [[cell.strip().replace("`", "") for cell in row.strip("|").split(" | ")] for row in rows[1].splitlines()]
+
+
+def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    (folder / "README.md").write_text("one two three\n")
+    return subprocess.run([sys.executable, str(script), *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What each example prints, run in a folder of its own."""
+    printed = {}
+    for script in SCRIPTS:
+        ran = run_script(script, tmp_path_factory.mktemp(script.stem))
+        assert ran.returncode == 0, f"{script.name}: {ran.stderr}"
+        printed[script.relative_to(ROOT).as_posix()] = ran.stdout
+    return printed
+
+
+# ---- examples
+
+
+def test_every_example_runs(outputs: dict[str, str]) -> None:
+    assert outputs["docs/examples/first_agent.py"] == "completed: README.md has 3 words.\n"
+    assert outputs["docs/examples/own_store.py"] == "True True\n"
+
+
+@in_document
+def test_every_python_block_is_the_text_of_the_file_it_names(document: Path) -> None:
+    for block in BLOCK.finditer(document.read_text()):
+        if block["kind"] == "file":
+            assert block["text"] == (ROOT / block["path"]).read_text(), f"{document.name}: {block['path']}"
+        else:
+            assert block["language"] not in ("python", "py"), f"{document.name}: a Python block names no file:\n{block['text'][:200]}"
+
+
+@in_document
+def test_every_output_is_what_the_example_prints(document: Path, outputs: dict[str, str]) -> None:
+    for block in BLOCK.finditer(document.read_text()):
+        if block["kind"] == "output":
+            assert block["text"] == outputs[block["path"]], f"{document.name}: {block['path']}"
+
+
+def test_every_example_stands_in_a_document() -> None:
+    shown = {block["path"] for document in DOCUMENTS for block in BLOCK.finditer(document.read_text()) if block["kind"] == "file"}
+    assert shown == {path.relative_to(ROOT).as_posix() for path in EXAMPLES.rglob("*.py")}
+
+
+def test_a_killed_orchestrator_resumes_as_the_guide_says(tmp_path: Path) -> None:
+    """S8: finished children are not run again."""
+    crashed = run_script(EXAMPLES / "resumable.py", tmp_path, "crash")
+    assert crashed.returncode == -signal.SIGKILL
+    assert crashed.stdout == "fetched page 1\nfetched page 2\n"
+    again = run_script(EXAMPLES / "resumable.py", tmp_path)
+    assert again.stdout == "fetched page 3\nresumed: 3 pages in attempt 2.\n", again.stderr
+
+
+def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", str(EXAMPLES)]
+    ran = subprocess.run(
+        [*command, "-c", os.devnull, "--basetemp", str(tmp_path / "base"), str(EXAMPLES / "test_words.py")],
+        cwd=EXAMPLES,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
+
+
+# ---- the tutorial
+
+
+@pytest.fixture
+def letters(tmp_path: Path) -> Path:
+    """The tutorial's folder, with all of its agents."""
+    (tmp_path / "one.txt").write_text("Dear reader, all is well.\n")
+    (tmp_path / "two.txt").write_text("Nothing more to tell.\n")
+    folder = tmp_path / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    for file in AGENT_FILES:
+        (folder / file.name).write_text(file.read_text())
+    return tmp_path
+
+
+def remit_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "remit.cli.main", *arguments, "--root", str(folder)]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+
+
+async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:
+    async with Remit.open(letters) as remit:
+        assert remit.directory.problems == []
+        assert (await remit.delegate("words.count", path="one.txt")).data == 5
+        folder = await remit.delegate("words.folder")
+        assert folder.summary == "Counted 2 files, 9 words in all."
+        assert [(a.path, a.evidence) for a in folder.artifacts] == [("words.md", "checked")]
+        slow: Return = await remit.delegate("slow")
+        assert (slow.status, slow.errors[0].code, slow.artifacts[0].path) == ("partial", "TIMEOUT", "slow.txt")
+        assert 3.0 <= slow.metadata.duration_seconds < 4.5
+
+
+def test_the_tutorials_commands_end_with_the_codes_it_names(letters: Path) -> None:
+    assert remit_command(letters, "agents").returncode == 0
+    assert remit_command(letters, "delegate", "words.count", "path=one.txt").returncode == 0
+    assert remit_command(letters, "delegate", "words.count", "pth=one.txt").returncode == 5
+    assert remit_command(letters, "delegate", "words.cuont", "path=one.txt").returncode == 5
+    assert remit_command(letters, "show", "last").returncode == 0
+
+
+def test_the_tutorials_steps_survive_kill_9(letters: Path) -> None:
+    command = [sys.executable, "-m", "remit.cli.main", "delegate", "steps.all", "steps=12", "--root", str(letters)]
+    orchestrator = subprocess.Popen(command, cwd=letters, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_until(lambda: _lines(letters / "steps.txt") >= 4)
+    orchestrator.kill()
+    orchestrator.wait()
+    before = _lines(letters / "steps.txt")
+    recovered = remit_command(letters, "recover")
+    assert recovered.returncode == 0, recovered.stdout + recovered.stderr
+    numbers = (letters / "steps.txt").read_text().split()
+    assert set(numbers) == {str(n) for n in range(1, 13)}
+    assert len(numbers) <= 13, "only the step that was under way may have run twice"
+    assert 4 <= before < 12
+    store = SqliteStore(letters / ".remit" / "remit.db")
+    assert store.live() == []
+    store.close()
+
+
+def _lines(path: Path) -> int:
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+# ---- the reference
+
+
+def test_every_setting_is_documented_with_its_default_and_no_other() -> None:
+    documented = {row[0]: row[1] for row in table(ROOT / "docs/reference/settings.md")}
+    known: dict[str, str] = {"slots_per_agent.NAME": "none"}
+    for key, value, _ in describe(Settings()):
+        name, _, rest = key.partition(".")
+        match name:
+            case "timeouts":
+                known[f"timeouts.NAME.{rest.rpartition('.')[2]}"] = "see below"
+            case "routing":
+                known["routing.COMMAND"] = "see below"
+            case _:
+                known[key] = _shown(value)
+    assert documented == known
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def test_every_default_timeout_is_documented() -> None:
+    rows = table(ROOT / "docs/reference/settings.md", "## Timeouts")
+    assert {name: (float(default), float(most)) for name, default, most in rows} == {
+        name: (limits.default_seconds, limits.maximum_seconds) for name, limits in DEFAULT_TIMEOUTS.items()
+    }
+
+
+def test_every_command_and_option_is_documented_and_no_other() -> None:
+    text = (ROOT / "docs/reference/cli.md").read_text()
+    sections = re.split(r"^## `remit (\w+)[^`]*`\n", text, flags=re.MULTILINE)[1:]
+    documented = {
+        name: set(re.findall(r"^\| `(--[\w-]+)`", body, flags=re.MULTILINE))
+        for name, body in zip(sections[::2], sections[1::2], strict=True)
+    }
+    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    shared = {"--root", "--json", "--help"}
+    known = {name: {option for p in command.params for option in p.opts if option.startswith("--")} for name, command in commands.items()}
+    assert all({"--root", "--json"} <= options for options in known.values())
+    assert documented == {name: options - shared for name, options in known.items()}
+
+
+def test_the_readme_names_every_command() -> None:
+    rows = table(ROOT / "README.md", "## The command line at a glance")
+    assert {row[0].split()[1] for row in rows} == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_every_exit_code_is_documented() -> None:
+    rows = table(ROOT / "docs/reference/cli.md", "## Exit codes")
+    assert {int(code): meaning for code, meaning in rows} == {code.value: meaning for code, meaning in MEANINGS.items()}
+    readme = (ROOT / "README.md").read_text().partition("Exit codes:")[2].partition("More in")[0]
+    assert {int(code) for code in re.findall(r"(?:^|· ?|\n)\s*(\d+) [a-z]", readme)} == {code.value for code in MEANINGS}
+
+
+def test_every_error_code_stop_reason_event_and_step_is_documented() -> None:
+    reference = ROOT / "docs/reference"
+    assert {row[0] for row in table(reference / "errors.md")} == CODES
+    assert {row[0] for row in table(reference / "return.md", "## Stop reasons and the registry's state")} == set(StopReason)
+    assert {row[0] for row in table(reference / "events.md")} == set(EventKind)
+    assert [row[0] for row in table(reference / "events.md", "## Steps")] == list(STEPS)
+
+
+def test_every_option_of_a_call_is_documented() -> None:
+    rows = table(ROOT / "docs/reference/api.md", "## What can be asked")
+    assert {row[0] for row in rows} == set(Request.__dataclass_fields__) - {"agent"}
+
+
+def test_every_method_of_remit_and_of_the_context_is_documented() -> None:
+    from remit import BlockingContext, Context
+
+    text = (ROOT / "docs/reference/api.md").read_text()
+    for kind in (Remit, Context):
+        missing = [name for name in vars(kind) if not name.startswith("_") and f"`{name}" not in text and f"`{name}(" not in text]
+        assert [name for name in missing if name != "open"] == []
+    assert {n for n in vars(Context) if n[0] != "_"} == {n for n in vars(BlockingContext) if n[0] != "_"} - {"is_remit_context"}
+
+
+@in_document
+def test_every_link_leads_to_a_file(document: Path) -> None:
+    broken = [link for link in LINK.findall(document.read_text()) if not (document.parent / link).exists()]
+    assert broken == []
+
+
+def test_every_document_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        document = waiting.pop()
+        if document not in reached:
+            reached.add(document)
+            linked = [(document.parent / link).resolve() for link in LINK.findall(document.read_text())]
+            waiting += [path for path in linked if path.suffix == ".md"]
+    assert set(DOCUMENTS) <= reached
