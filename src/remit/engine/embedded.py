@@ -23,7 +23,7 @@ from remit.engine.desk import EngineDesk
 from remit.engine.elsewhere import ElsewhereHandle, wait_elsewhere
 from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
-from remit.engine.replay import replayed
+from remit.engine.replay import reclaimed, replayed
 from remit.engine.running import Running
 from remit.engine.slots import Slots
 from remit.engine.watchdog import Watchdog
@@ -129,25 +129,33 @@ class EmbeddedEngine:
     # ---- from agents
 
     async def delegate_child(self, running: Running, request: Request) -> Return:
+        self.lend_slot(running)
+        try:
+            recorded = None if running.replay is None else await replayed(self, running, request)
+            if recorded is not None:
+                return recorded
+            return await halves.delegate(request, running, self.house, self)
+        finally:
+            self.take_slot_back(running)
+
+    def lend_slot(self, running: Running) -> None:
         """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children."""
-        recorded = None if running.replay is None else await replayed(self, running, request)
-        if recorded is not None:
-            return recorded
         running.waiting_for += 1
         if running.waiting_for == 1 and running.has_slot:
             self.slots.give(running.delegation.agent)
             self._fill()
-        try:
-            return await halves.delegate(request, running, self.house, self)
-        finally:
-            running.waiting_for -= 1
-            if running.waiting_for == 0 and running.has_slot:
-                self.slots.take(running.delegation.agent)
+
+    def take_slot_back(self, running: Running) -> None:
+        running.waiting_for -= 1
+        if running.waiting_for == 0 and running.has_slot:
+            self.slots.take(running.delegation.agent)
 
     async def start_child(self, running: Running, request: Request) -> Handle:
-        recorded = None if running.replay is None else await replayed(self, running, request)
-        if recorded is not None:
-            return SettledHandle(recorded)
+        child = None if running.replay is None else await reclaimed(self, running, request)
+        if isinstance(child, Running):
+            return LocalHandle(child, self)
+        if child is not None:
+            return SettledHandle(child)
         return await halves.start(request, running, self.house, self)
 
     async def write_checkpoint(self, running: Running, value: Any) -> None:
@@ -264,6 +272,8 @@ class EmbeddedEngine:
         running.started_wall = self.clock.wall()
         running.step_times[7] = running.started_wall
         running.ctx = Context(EngineDesk(running))
+        if running.delegation.idle_seconds is not None:
+            running.be_looked_at(running.next_look())  # silence is counted from here
         running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
         self.watchdog.started()
 

@@ -1,7 +1,8 @@
 """Handles: a delegation that was started and is not waited for, run here or settled already. See `elsewhere` for the rest."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from remit.core.events import BEFORE_RUN, Event, EventKind
@@ -36,7 +37,24 @@ class LocalHandle:
 
     async def result(self) -> Return:
         """The return; waiting for it here does not tie its life to the waiter's."""
-        return await asyncio.shield(self._running.done)
+        done = self._running.done
+        if done.done():
+            return done.result()
+        with self._waiting():
+            return await asyncio.shield(done)
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """A caller that waits for its child lends its slot, in whichever way it waits."""
+        caller = self._running.parent
+        if caller is None:
+            yield
+            return
+        self._engine.lend_slot(caller)
+        try:
+            yield
+        finally:
+            self._engine.take_slot_back(caller)
 
     async def stream(self) -> AsyncIterator[Event]:
         running, position = self._running, 0
@@ -52,7 +70,8 @@ class LocalHandle:
                 running.wake = asyncio.Event()
                 if running.is_settled:
                     running.done.add_done_callback(lambda _: running.rouse())
-            await running.wake.wait()
+            with self._waiting():
+                await running.wake.wait()
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))

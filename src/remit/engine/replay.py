@@ -44,6 +44,12 @@ class Replay:
 
 async def replayed(engine: "EmbeddedEngine", running: Running, request: Request) -> Return | None:
     """The outcome of this call in the run before the crash: recorded, or of the child that goes on; None: it is a new call."""
+    child = await reclaimed(engine, running, request)
+    return await child.done if isinstance(child, Running) else child
+
+
+async def reclaimed(engine: "EmbeddedEngine", running: Running, request: Request) -> "Running | Return | None":
+    """What became of this call in the run before the crash: its recorded return, or the child itself, which goes on."""
     record = running.replay.take(request) if running.replay is not None else None
     if record is None:
         return None
@@ -51,8 +57,7 @@ async def replayed(engine: "EmbeddedEngine", running: Running, request: Request)
         running.notice(f"{record.agent} had finished before the crash ({record.session_id}): its recorded result is used.")
         running.add_failure(record.result)
         return record.result
-    child = await restored(engine, record, running)
-    return await child.done
+    return await restored(engine, record, running)
 
 
 async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | None) -> Running:
