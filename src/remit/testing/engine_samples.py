@@ -1,0 +1,48 @@
+"""What the checks of the engine suite share: how a Remit is opened, and waiting for something to come true."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from remit.app import Remit
+from remit.core.result import Return
+
+
+class OpenRemit(Protocol):
+    """Opens the runtime under test on `root`; every call opens the same project. `settings` as in `remit.toml`."""
+
+    def __call__(self, root: Path, agents: list[Any], **settings: Any) -> AbstractAsyncContextManager[Remit]: ...
+
+
+Check = Callable[[OpenRemit, Path], Awaitable[None]]
+
+SOON_SECONDS = 5.0
+"""How long a check waits for what must happen; never waited out when it does."""
+
+
+async def until(holds: Callable[[], bool], seconds: float = SOON_SECONDS) -> None:
+    """Until `holds()`, looked at often."""
+    end = asyncio.get_running_loop().time() + seconds
+    while not holds():
+        assert asyncio.get_running_loop().time() < end, "it did not happen in time"
+        await asyncio.sleep(0.005)
+
+
+def code_of(result: Return) -> str:
+    """The code of the first error; a return without one is a broken promise here."""
+    assert result.errors, f"no error in {result}"
+    return result.errors[0].code
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+async def raised(kind: type[E], waiting: Awaitable[object]) -> E:
+    """The error that `waiting` must end with."""
+    try:
+        await waiting
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")

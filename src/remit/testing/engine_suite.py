@@ -1,0 +1,257 @@
+"""What every `Engine` must do, as checks that the author of one can run over it. Needs no test framework.
+
+    from remit.testing.engine_suite import ENGINE_CHECKS
+
+    @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+    async def test_engine(check, tmp_path):
+        await check(open_remit, tmp_path)
+
+`open_remit(root, agents, **settings)` opens a `Remit` on the engine under test (see `engine_samples.OpenRemit`). A check closes what
+it opens and raises `AssertionError` when a promise is broken. Here: recording, streaming, keys, checkpoints, cancelling; the others
+stand in `engine_time_suite`, `engine_slot_suite`, `engine_tree_suite` and `engine_return_suite`.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from remit.agents.function import agent
+from remit.core.errors import Misused
+from remit.core.events import EventKind
+from remit.core.result import Status, StopReason
+from remit.core.states import State
+from remit.flow.context import Context
+from remit.testing.engine_return_suite import RETURN_CHECKS
+from remit.testing.engine_samples import Check, OpenRemit, code_of, raised, until
+from remit.testing.engine_slot_suite import SLOT_CHECKS
+from remit.testing.engine_time_suite import TIME_CHECKS
+from remit.testing.engine_tree_suite import TREE_CHECKS
+from remit.testing.scripted import Scripted, answer, fail, hang, say, wait
+
+__all__ = ["ENGINE_CHECKS", "Check", "OpenRemit"]
+
+ENGINE_CHECKS: list[Check] = [*TIME_CHECKS, *SLOT_CHECKS, *TREE_CHECKS, *RETURN_CHECKS]
+
+
+def _promise(check: Check) -> Check:
+    ENGINE_CHECKS.append(check)
+    return check
+
+
+# ---- recorded and settled
+
+
+@_promise
+async def a_delegation_is_recorded_before_it_runs(open_remit: OpenRemit, root: Path) -> None:
+    seen: list[Any] = []
+
+    @agent("looks-itself-up")
+    async def looks_itself_up(ctx: Context) -> str:
+        seen.append(await remit.describe(ctx.session_id))
+        return "done"
+
+    async with open_remit(root, [looks_itself_up]) as remit:
+        result = await remit.delegate("looks-itself-up")
+        assert result.ok
+    assert seen[0].session_id == result.session_id
+    assert seen[0].state is State.RUNNING
+    assert seen[0].result is None
+
+
+@_promise
+async def an_outcome_is_settled_before_its_caller_hears(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("worker", answer({"n": 1}), fail("no"))]) as remit:
+        for expected in (State.COMPLETED, State.FAILED):
+            result = await remit.delegate("worker")
+            record = await remit.describe(result.session_id)
+            assert record.state is expected
+            assert record.result == result
+            assert record.settled_at is not None
+
+
+@_promise
+async def the_thirteen_steps_are_recorded_in_their_order(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("worker", say("a", "b"))]) as remit:
+        result = await remit.delegate("worker")
+        events = await remit.events(result.session_id)
+    assert [event.number for event in events] == list(range(1, 16))
+    assert [event.body["chunk"] for event in events if event.kind is EventKind.DATA] == ["a", "b"]
+    steps = [event for event in events if event.kind is EventKind.STEP]
+    assert len(steps) == 13
+    assert [event.at for event in steps] == sorted(event.at for event in steps)
+
+
+@_promise
+async def what_was_done_is_found_when_the_project_is_opened_again(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker", answer([1, 2]))
+    async with open_remit(root, [worker]) as remit:
+        result = await remit.delegate("worker", path="ä")
+    async with open_remit(root, [worker]) as remit:
+        record = await remit.describe(result.session_id)
+        assert record.result == result
+        assert record.parameters == {"path": "ä"}
+        assert [r.session_id for r in await remit.history(agent="worker", status="completed")] == [result.session_id]
+
+
+@_promise
+async def closing_stops_and_settles_what_still_runs(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker", hang())
+    async with open_remit(root, [worker]) as remit:
+        handle = await remit.start("worker")
+    async with open_remit(root, [worker]) as remit:
+        record = await remit.describe(handle.session_id)
+        assert record.state is State.CANCELLED
+        assert remit.export_state()["active"] == 0
+
+
+# ---- streaming
+
+
+@_promise
+async def chunks_arrive_in_order_while_it_runs_and_the_last_is_the_return(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", say(1, {"two": 2}, then=wait(go, answer("done"))))
+    async with open_remit(root, [worker]) as remit:
+        handle = await remit.start("worker")
+        events = []
+        async for event in handle.stream():
+            events.append(event)
+            if len(events) == 2:
+                go.set()  # before this the agent cannot have ended: the first two came while it ran
+        assert [event.body["chunk"] for event in events[:2]] == [1, {"two": 2}]
+        assert events[-1].kind is EventKind.COMPLETE
+        assert events[-1].body["result"] == (await handle.result()).to_dict()
+        assert [event.number for event in events] == sorted({event.number for event in events})
+
+
+@_promise
+async def everybody_who_streams_hears_everything(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    async with open_remit(root, [Scripted("worker", wait(go, say(*range(50), then=fail("at last"))))]) as remit:
+        handle = await remit.start("worker")
+
+        async def heard() -> list[tuple[int, str]]:
+            return [(event.number, event.kind) async for event in handle.stream()]
+
+        listeners = [asyncio.create_task(heard()) for _ in range(3)]
+        await asyncio.sleep(0)
+        go.set()
+        first, second, third = await asyncio.gather(*listeners)
+        assert first == second == third == await heard()
+        assert first[-1][1] == EventKind.ERROR
+        assert len(first) == 51
+
+
+# ---- idempotency keys
+
+
+@_promise
+async def a_live_key_returns_the_running_delegation(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer("once")))
+    async with open_remit(root, [worker]) as remit:
+        first = await remit.start("worker", n=1, key="k")
+        second = asyncio.create_task(remit.delegate("worker", n=1, key="k"))
+        await asyncio.sleep(0.05)
+        go.set()
+        assert (await second).session_id == (await first.result()).session_id == first.session_id
+    assert len(worker.calls) == 1
+
+
+@_promise
+async def a_finished_key_returns_its_result(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker", answer("once"))
+    async with open_remit(root, [worker]) as remit:
+        first = await remit.delegate("worker", n=1, key="k")
+    async with open_remit(root, [worker]) as remit:
+        assert await remit.delegate("worker", n=1, key="k") == first
+        assert remit.export_state()["total"] == 1
+    assert len(worker.calls) == 1
+
+
+@_promise
+async def a_key_belongs_to_one_call(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker")
+    async with open_remit(root, [worker]) as remit:
+        await remit.delegate("worker", n=1, key="k")
+        error = await raised(Misused, remit.delegate("worker", n=2, key="k"))
+        assert "another call" in error.message
+        assert error.advice
+    assert len(worker.calls) == 1
+
+
+# ---- checkpoints
+
+
+@_promise
+async def a_checkpoint_is_kept_and_handed_back_at_the_end(open_remit: OpenRemit, root: Path) -> None:
+    @agent("saver", timeout=0.3)
+    async def saver(ctx: Context) -> None:
+        ctx.emit(ctx.saved)
+        await ctx.checkpoint({"page": 1})
+        await ctx.checkpoint({"page": 2})
+        ctx.emit(ctx.saved)
+        await asyncio.sleep(60)
+
+    async with open_remit(root, [saver]) as remit:
+        result = await remit.delegate("saver")
+        assert result.stop_reason is StopReason.DEADLINE
+        assert result.data == {"chunks": [None, {"page": 2}], "checkpoint": {"page": 2}}
+
+
+# ---- cancelling
+
+
+@_promise
+async def cancelling_a_tree_acknowledges_every_node(open_remit: OpenRemit, root: Path) -> None:
+    leaf = Scripted("leaf", hang())
+
+    @agent("middle")
+    async def middle(ctx: Context) -> None:
+        await asyncio.gather(*(ctx.delegate("leaf", n=n) for n in range(3)))
+
+    @agent("top")
+    async def top(ctx: Context) -> None:
+        await ctx.delegate("middle")
+
+    async with open_remit(root, [top, middle, leaf]) as remit:
+        handle = await remit.start("top")
+        await until(lambda: len(leaf.calls) == 3)
+        acknowledged = await remit.cancel(handle.session_id, "not wanted")
+        assert sorted(node["agent"] for node in acknowledged) == ["leaf", "leaf", "leaf", "middle", "top"]
+        assert {node["state"] for node in acknowledged} == {"stopped"}
+        result = await handle.result()
+        assert (result.status, result.stop_reason, code_of(result)) == (Status.PARTIAL, StopReason.CANCELLED, "CANCELLED")
+        assert "not wanted" in result.errors[0].message
+        tree = await remit.tree(handle.session_id)
+        assert {record.state for record in tree} == {State.CANCELLED}
+        assert remit.export_state()["active"] == 0
+        again = await remit.cancel(handle.session_id)
+        assert again[0]["state"] == "already cancelled"
+
+
+@_promise
+async def cancelling_what_waits_for_a_slot_runs_nothing(open_remit: OpenRemit, root: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go))
+    async with open_remit(root, [worker], slots_total=1) as remit:
+        first = await remit.start("worker")
+        queued = await remit.start("worker")
+        await remit.cancel(queued.session_id, "no")
+        assert (await queued.result()).stop_reason is StopReason.CANCELLED
+        go.set()
+        assert (await first.result()).ok
+        assert (await remit.delegate("worker")).ok
+    assert len(worker.calls) == 2
+
+
+@_promise
+async def a_caller_that_stops_waiting_ends_its_delegation(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker", hang())
+    async with open_remit(root, [worker]) as remit:
+        waiting = asyncio.create_task(remit.delegate("worker"))
+        await worker.called.wait()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        await until(lambda: remit.export_state()["active"] == 0)
+        assert [r.state for r in await remit.history()] == [State.CANCELLED]

@@ -1,0 +1,179 @@
+"""The promises of every `Engine` about time (S2): told at the soft deadline, stopped at the hard one, and what is handed back then."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from remit.agents.function import agent
+from remit.core.errors import Stopped
+from remit.core.result import Status, StopReason
+from remit.core.states import State
+from remit.flow.context import Context
+from remit.testing.engine_samples import Check, OpenRemit, code_of
+from remit.testing.scripted import Scripted, hang
+
+TIME_CHECKS: list[Check] = []
+
+OVERRUN_SECONDS = 1.0
+"""By how much a return may come after the hard deadline (S2.5)."""
+
+
+def _promise(check: Check) -> Check:
+    TIME_CHECKS.append(check)
+    return check
+
+
+@_promise
+async def the_return_comes_by_the_hard_deadline(open_remit: OpenRemit, root: Path) -> None:
+    async with open_remit(root, [Scripted("sleeper", hang())]) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("sleeper", timeout=0.3)
+        assert 0.3 <= time.monotonic() - began < 0.3 + OVERRUN_SECONDS
+        assert (result.status, result.stop_reason, code_of(result)) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT")
+        assert result.errors[0].recoverable
+        assert "0.3 s" in result.summary
+        assert (await remit.describe(result.session_id)).state is State.TIMEOUT
+
+
+@_promise
+async def at_the_soft_deadline_it_is_told_and_may_hand_in(open_remit: OpenRemit, root: Path) -> None:
+    @agent("willing")
+    async def willing(ctx: Context) -> str:
+        before = ctx.hand_in
+        await ctx.wait_hand_in()
+        return f"{before} {ctx.hand_in} {ctx.remaining > 0}"
+
+    async with open_remit(root, [willing]) as remit:
+        result = await remit.delegate("willing", timeout=1.0)
+        assert result.ok
+        assert result.data == "False True True"
+        assert 0.8 < result.metadata.duration_seconds < 1.0
+
+
+@_promise
+async def what_was_done_before_the_deadline_is_handed_back(open_remit: OpenRemit, root: Path) -> None:
+    @agent("half", timeout=0.4)
+    async def half(ctx: Context) -> None:
+        (ctx.root / "declared.md").write_text("half a report")
+        ctx.artifact("declared.md", summary="begun")
+        (ctx.root / "found.txt").write_text("not declared")
+        (ctx.scratch / "notes.txt").write_text("in the scratch folder")
+        ctx.emit("a chunk")
+        await ctx.checkpoint([1])
+        await asyncio.sleep(60)
+
+    async with open_remit(root, [half]) as remit:
+        result = await remit.delegate("half")
+        assert result.status is Status.PARTIAL
+        assert result.data == {"chunks": ["a chunk"], "checkpoint": [1]}
+        names = {Path(artifact.path).name for artifact in result.artifacts}
+        assert {"declared.md", "found.txt", "notes.txt"} <= names
+        assert all(artifact.sha256 for artifact in result.artifacts)
+
+
+@_promise
+async def an_answer_that_comes_while_it_is_stopped_is_not_lost(open_remit: OpenRemit, root: Path) -> None:
+    @agent("late", timeout=0.2)
+    async def late() -> str:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return "just in time"
+        return "never"
+
+    async with open_remit(root, [late]) as remit:
+        result = await remit.delegate("late")
+        assert result.stop_reason is StopReason.DEADLINE
+        assert result.data == {"late_answer": "just in time"}
+
+
+@_promise
+async def silence_beyond_the_idle_limit_ends_it(open_remit: OpenRemit, root: Path) -> None:
+    @agent("talker")
+    async def talker(ctx: Context, times: int) -> str:
+        for _ in range(times):
+            ctx.progress("still here")
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(0 if times > 3 else 60)
+        return "done"
+
+    async with open_remit(root, [talker]) as remit:
+        assert (await remit.delegate("talker", times=5, idle=0.3)).ok
+        began = time.monotonic()
+        result = await remit.delegate("talker", times=1, idle=0.3)
+        assert time.monotonic() - began < 0.3 + OVERRUN_SECONDS
+        assert (result.stop_reason, code_of(result)) == (StopReason.IDLE, "TIMEOUT")
+
+
+@_promise
+async def a_child_is_never_given_more_time_than_its_caller_has(open_remit: OpenRemit, root: Path) -> None:
+    @agent("child")
+    async def child(ctx: Context) -> list[float]:
+        return [ctx.remaining, ctx.as_dict()["timeout"]]
+
+    @agent("caller")
+    async def caller(ctx: Context) -> list[float]:
+        await asyncio.sleep(0.05)
+        result = await ctx.delegate("child", timeout=60)
+        return [ctx.remaining, *result.data]
+
+    async with open_remit(root, [child, caller]) as remit:
+        of_caller, of_child, timeout = (await remit.delegate("caller", timeout=5)).data
+        assert of_child <= 5
+        assert timeout < 5
+        assert of_caller <= of_child
+
+
+@_promise
+async def waiting_for_a_slot_counts_against_the_deadline(open_remit: OpenRemit, root: Path) -> None:
+    worker = Scripted("worker", hang())
+    async with open_remit(root, [worker], slots_total=1) as remit:
+        first = await remit.start("worker", timeout=5)
+        result = await remit.delegate("worker", timeout=0.2)
+        assert result.stop_reason is StopReason.DEADLINE
+        await remit.cancel(first.session_id)
+    assert len(worker.calls) == 1
+
+
+@_promise
+async def one_that_swallows_its_cancellation_is_abandoned_and_reported(open_remit: OpenRemit, root: Path) -> None:
+    end = asyncio.Event()
+    heard: list[str] = []
+
+    @agent("stubborn", timeout=0.2)
+    async def stubborn(ctx: Context) -> str:
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+        try:
+            ctx.emit("too late")
+        except Stopped as error:
+            heard.append(type(error).__name__)
+        return "too late"
+
+    async with open_remit(root, [stubborn]) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("stubborn")
+        assert time.monotonic() - began < 0.2 + OVERRUN_SECONDS
+        assert result.stop_reason is StopReason.DEADLINE
+        assert "stubborn" in remit.export_state()["abandoned"][result.session_id]
+        end.set()
+        await asyncio.sleep(0.05)
+        assert heard == ["Stopped"], "an abandoned agent must not be able to do anything more"
+        assert (await remit.describe(result.session_id)).result == result
+
+
+@_promise
+async def an_exception_while_it_is_stopped_changes_nothing(open_remit: OpenRemit, root: Path) -> None:
+    @agent("sore", timeout=0.2)
+    async def sore() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            raise ValueError("while being cancelled")
+
+    async with open_remit(root, [sore]) as remit:
+        result = await remit.delegate("sore")
+        assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)

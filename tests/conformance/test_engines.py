@@ -1,0 +1,29 @@
+"""The engine keeps every promise of `remit.testing.engine_suite`, over the database and over its twin in memory."""
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.store import MemoryStore
+from remit.testing.engine_suite import ENGINE_CHECKS, Check, OpenRemit
+
+
+@pytest.fixture(params=["sqlite", "sqlite-power", "memory"])
+def open_remit(request: pytest.FixtureRequest) -> OpenRemit:
+    store = MemoryStore()
+
+    def open_one(root: Path, agents: list[Any], **settings: Any) -> AbstractAsyncContextManager[Remit]:
+        if request.param == "memory":
+            return Remit.open(root, agents=agents, settings=settings, store=store)
+        durability = "power" if request.param == "sqlite-power" else "process"
+        return Remit.open(root, agents=agents, settings=settings, durability=durability)
+
+    return open_one
+
+
+@pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
+async def test_the_engine_keeps_its_promise(check: Check, open_remit: OpenRemit, tmp_path: Path) -> None:
+    await check(open_remit, tmp_path)
