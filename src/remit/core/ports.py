@@ -16,7 +16,10 @@ class Store(Protocol):
     """
 
     def apply(self, writes: Sequence[Write]) -> Applied:
-        """All of `writes`, or none. Durable when it returns."""
+        """All of `writes`, or none. Durable when it returns.
+
+        The session, agent, depth and path in the metadata of a return are those of its delegation: they are not kept twice.
+        """
         ...
 
     def try_apply(self, writes: Sequence[Write]) -> Applied | None:

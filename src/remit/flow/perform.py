@@ -61,7 +61,7 @@ class Work(Protocol):
         ...
 
 
-_RECEIVE, _VALIDATE, _PROCESS = 8, 9, 10
+_MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), str, bool})
 MAX_ERROR_CHARACTERS = 2000
 LONG_TEXT = 32 * 1024
@@ -71,12 +71,11 @@ async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     try:
         answer = await _run(work)
-    except RemitError as error:
-        work.stamp(_RECEIVE)
-        return await _raised(work, error)
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
+        work.stamp(_MONITOR)
         work.stamp(_RECEIVE)
         return await _raised(work, error)
+    work.stamp(_MONITOR)
     work.stamp(_RECEIVE)
     spec = work.agent.spec
     if answer.__class__ in _SCALARS and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():

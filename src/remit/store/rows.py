@@ -16,7 +16,7 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
-from remit.core.result import Return
+from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.states import LIVE, Priority, State
 
 NAN = float("nan")
@@ -101,33 +101,66 @@ def unpacked(blob: bytes) -> StepTimes:
 
 
 def result_text(result: Return) -> str:
-    known = result.to_dict()
-    # Plain strings: the serialiser takes three times as long over enumerations.
-    known["status"] = result.status._value_
-    known["stop_reason"] = result.stop_reason._value_
-    known["evidence"] = result.evidence._value_
+    """The return without what its row says already and without what is usual: a short row is a cheap row."""
+    known: dict[str, Any] = {"summary": result.summary, "seconds": result.metadata.duration_seconds}
+    if result.data is not None:
+        known["data"] = result.data
+    if result.status is not Status.COMPLETED:
+        known["status"] = result.status._value_
+    if result.stop_reason is not StopReason.FINISHED:
+        known["stop_reason"] = result.stop_reason._value_
+    if result.evidence is not Evidence.CLAIMED:
+        known["evidence"] = result.evidence._value_
+    if result.artifacts:
+        known["artifacts"] = [artifact.to_dict() for artifact in result.artifacts]
+    if result.errors:
+        known["errors"] = [error.to_dict() for error in result.errors]
+    for name in ("next_steps", "warnings", "extra"):
+        if value := getattr(result, name):
+            known[name] = value
+    if result.metadata.extra:
+        known["metadata"] = result.metadata.extra
     return encoded(known)
 
 
-def result_of(text: str | None) -> Return | None:
-    return None if text is None else Return.from_dict(decoded(text))
+def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
+    if row.result is None:
+        return None
+    known = decoded(row.result)
+    metadata = {
+        **known.get("metadata", {}),
+        "session_id": row.session_id,
+        "agent_type": row.agent,
+        "delegation_depth": context["depth"],
+        "delegation_path": context["path"],
+        "duration_seconds": known.pop("seconds"),
+    }
+    return Return.from_dict({"status": "completed", "artifacts": (), **known.pop("extra", {}), **known, "metadata": metadata})
 
 
 def _context_text(record: Record) -> str:
-    context = {
-        "depth": record.depth,
-        "path": record.path,
-        "parameters": record.parameters,
-        "caller": record.caller,
-        "priority": int(record.priority),
-        "timeout_seconds": record.timeout_seconds,
-        "deadline_at": record.deadline_at,
-    }
-    return encoded(_with_options(context, record))
+    return encoded(
+        _context(record, record.depth, record.path, record.timeout_seconds, None if _is_usual_deadline(record) else record.deadline_at)
+    )
 
 
-def _with_options(context: dict[str, Any], of: Record | Delegation) -> dict[str, Any]:
-    """What most delegations do not have stands in the row only where one has it."""
+def _is_usual_deadline(record: Record) -> bool:
+    return record.deadline_at == record.created_at + record.timeout_seconds
+
+
+def _context(
+    of: Record | Delegation, depth: int, path: tuple[str, ...], timeout_seconds: float, deadline_at: float | None
+) -> dict[str, Any]:
+    """What is never searched for; what is usual is left out."""
+    context: dict[str, Any] = {"depth": depth, "path": path, "timeout_seconds": timeout_seconds}
+    if of.parameters:
+        context["parameters"] = of.parameters
+    if len(path) < 2 or of.caller != path[-2]:
+        context["caller"] = of.caller
+    if of.priority is not Priority.NORMAL:
+        context["priority"] = int(of.priority)
+    if deadline_at is not None:
+        context["deadline_at"] = deadline_at
     if of.command is not None:
         context["command"] = of.command
     if of.task is not None:
@@ -205,24 +238,9 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         0.0,
         0,
         packed(begun.step_times),
-        _context_of_new(delegation),
+        encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None)),
         None,
     )
-
-
-def _context_of_new(delegation: Delegation) -> str:
-    lineage = delegation.lineage
-    timeout_seconds = delegation.deadline.timeout_seconds
-    context: dict[str, Any] = {
-        "depth": lineage.depth,
-        "path": lineage.path,
-        "parameters": delegation.parameters,
-        "caller": delegation.caller,
-        "priority": int(delegation.priority),
-        "timeout_seconds": timeout_seconds,
-        "deadline_at": delegation.created_at + timeout_seconds,
-    }
-    return encoded(_with_options(context, delegation))
 
 
 def settlement_of(settled: Settled) -> tuple[Any, ...]:
@@ -250,13 +268,13 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         depth=context["depth"],
         path=tuple(context["path"]),
         agent=row.agent,
-        parameters=context["parameters"],
-        caller=context["caller"],
-        priority=Priority(context["priority"]),
+        parameters=context.get("parameters", {}),
+        caller=context["caller"] if "caller" in context else context["path"][-2],
+        priority=Priority(context.get("priority", Priority.NORMAL)),
         state=State(row.status),
         created_at=row.created_at,
         timeout_seconds=context["timeout_seconds"],
-        deadline_at=context["deadline_at"],
+        deadline_at=context["deadline_at"] if "deadline_at" in context else row.created_at + context["timeout_seconds"],
         owner=row.owner,
         started_at=row.started_at,
         settled_at=row.settled_at,
@@ -267,7 +285,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
         step_times=unpacked(row.step_times),
-        result=result_of(row.result),
+        result=result_of(row, context),
         tokens=row.tokens,
         cost=row.cost,
         attempt=row.attempt,
