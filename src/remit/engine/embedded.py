@@ -270,7 +270,6 @@ class EmbeddedEngine:
         running.state = State.RUNNING
         running.started_at = running.last_heard = self.loop.time()
         running.started_wall = self.clock.wall()
-        running.step_times[7] = running.started_wall
         running.ctx = Context(EngineDesk(running))
         if running.delegation.idle_seconds is not None:
             running.be_looked_at(running.next_look())  # silence is counted from here

@@ -131,6 +131,7 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
 async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | None) -> None:
     """Gather what was left and settle. Whatever goes wrong here, the caller gets its answer."""
     running.concluding = True
+    running.stamp(7)
     why = running.stop
     assert why is not None
     left = reply.NOTHING_LEFT

@@ -78,9 +78,7 @@ class ErrorLedger:
         ]
         return sorted(fitting, key=lambda entry: entry.last_seen, reverse=True)
 
-    def set_fix(
-        self, entry_id: str, *, status: str | None = None, plan_ref: str | None = None, task_ref: str | int | None = None
-    ) -> Entry:
+    def set_fix(self, entry_id: str, *, status: str | None = None, plan_ref: str | None = None, task_ref: str | int | None = None) -> Entry:
         """Say what is being done about an entry; what is not given stays."""
         if status is not None and status not in FIX_STATUSES:
             raise Misused(f"Unknown fix status {status!r}.", advice=f"Use one of {', '.join(FIX_STATUSES)}.")

@@ -17,9 +17,7 @@ ROOTS_LIMIT = 8
 """Trees remembered for one kind of error between two visits to the file: enough to relate what failed together."""
 
 _NOTHING = re.compile(r"nothing (?:added )?to commit", re.IGNORECASE)
-_ONLY_NOTHING = re.compile(
-    r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE
-)
+_ONLY_NOTHING = re.compile(r"\s*(?:git(?: commit)?(?: failed)?:?\s*)?(?:on branch \S+\s+)?nothing (?:added )?to commit", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -131,9 +131,7 @@ class LedgerWriter:
             self.trouble = ""
         except Exception as error:  # noqa: BLE001 - the thread must outlive whatever a disk or a file does; errors are kept and told
             self._keep(tallies, error)
-        self._pause_seconds = (
-            max(self._gather_seconds, REST_SHARE * (time.monotonic() - began)) if not self.trouble else RETRY_SECONDS
-        )
+        self._pause_seconds = max(self._gather_seconds, REST_SHARE * (time.monotonic() - began)) if not self.trouble else RETRY_SECONDS
         for mark in marks:
             mark.written = not self.trouble
             mark.answered.set()

@@ -15,9 +15,7 @@ from remit.settings.model import SettingsTable
 from remit.settings.values import Settings
 
 
-def load_settings(
-    root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ
-) -> Settings:
+def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
     layer = laid_over([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
     try:

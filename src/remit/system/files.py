@@ -92,9 +92,7 @@ def set_aside(path: Path, *, at: float | None = None) -> Path:
             target.unlink()
             raise _cannot("set aside", path, error) from error
         return target
-    raise Unavailable(
-        f"{path} cannot be set aside: too many damaged copies of this second stand beside it.", code="STORE_UNAVAILABLE"
-    )
+    raise Unavailable(f"{path} cannot be set aside: too many damaged copies of this second stand beside it.", code="STORE_UNAVAILABLE")
 
 
 def _acquire(path: Path, give_up_at: float) -> int | None:
