@@ -127,6 +127,7 @@ class EngineDesk:
         running = self._alive()
         artifact = Artifact(type=_known_type(type_), path=_inside(running.root, path), summary=clean(str(summary))[:500])
         running.artifacts = [*(a for a in running.artifacts or () if a.path != artifact.path), artifact]
+        running.engine.declared.setdefault(running.delegation.session_id, set()).add(artifact.path)
         running.say(EventKind.ARTIFACT, artifact.to_dict())
 
     def spend(self, tokens: int, cost: float) -> None:

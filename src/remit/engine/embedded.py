@@ -76,6 +76,8 @@ class EmbeddedEngine:
         self.running: dict[str, Running] = {}
         self.abandoned: dict[str, str] = {}
         """Agents that could not be stopped, by session: what is left of them no longer counts."""
+        self.declared: dict[str, set[str]] = {}
+        """The paths of artifacts that living delegations declared as theirs, by session."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 
@@ -262,6 +264,8 @@ class EmbeddedEngine:
         session_id = running.delegation.session_id
         running.budget.leave()
         self.running.pop(session_id, None)
+        if running.artifacts:
+            self.declared.pop(session_id, None)
         parent = running.parent
         if parent is not None and parent.live_children is not None:
             parent.live_children.pop(session_id, None)

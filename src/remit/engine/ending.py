@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 PROCESS_GRACE_SECONDS = 0.75
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything."""
 CHILDREN_SECONDS = 0.9
-HARVEST_SECONDS = 0.6
 INLINE_DATA_BYTES = 64 * 1024
 
 
@@ -176,8 +175,7 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
             scan_root=running.may_write,
             foreign=_foreign(engine, running),
         )
-        async with asyncio.timeout(HARVEST_SECONDS):
-            found = await harvest(hunt)
+        found = await harvest(hunt)  # bounded by itself
         artifacts = found.artifacts
         warnings.extend(found.warnings)
     if late is not None:
@@ -193,9 +191,10 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
 
 def _foreign(engine: "EmbeddedEngine", running: Running) -> frozenset[str]:
     """Files that other living delegations have declared as theirs."""
-    return frozenset(
-        artifact.path for other in engine.running.values() if other is not running and other.artifacts for artifact in other.artifacts
-    )
+    if not engine.declared:
+        return frozenset()
+    others = (paths for session_id, paths in engine.declared.items() if session_id != running.delegation.session_id)
+    return frozenset().union(*others)
 
 
 async def _said_and_saved(running: Running, late: Return | None) -> tuple[Any, tuple[Artifact, ...]]:

@@ -79,6 +79,8 @@ class _Ticket:
     answer: asyncio.Future[Harvest]
 
 
+_MAIL_SECONDS = 0.005
+
 _lock = threading.Lock()
 _waiting: dict[Path, list[_Ticket]] = {}
 """By root: whom the next search will serve. An entry, even an empty one, means that a thread is at work on that root."""
@@ -95,10 +97,12 @@ async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
         _waiting.setdefault(what.root, []).append(ticket)
     if is_first:
         _start(what.root)
-    await asyncio.wait({ticket.answer}, timeout=seconds + _MARGIN_SECONDS)
-    if ticket.answer.done():
-        return ticket.answer.result()
-    return Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
+    late = Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
+    timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [(ticket.answer, late)])
+    try:
+        return await ticket.answer
+    finally:
+        timer.cancel()
 
 
 def guess_type(path: str) -> str:
@@ -131,18 +135,40 @@ def _serve(root: Path) -> None:
         if is_wanted_again:
             _start(root)
     seen: dict[str, Seen | Unseen] = {}
+    mail = _Mail()
     for ticket in tickets:
         try:
             result = _Gathering(ticket, seen).gather(changed)
         except OSError as error:
             result = Harvest(artifacts=ticket.hunt.declared, warnings=(f"harvest: {error.strerror or error}",))
-        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
-            ticket.loop.call_soon_threadsafe(_deliver, ticket.answer, result)
+        mail.put(ticket, result)
+    mail.send()
 
 
-def _deliver(answer: asyncio.Future[Harvest], result: Harvest) -> None:
-    if not answer.done():
-        answer.set_result(result)
+class _Mail:
+    """Results on their way to their loops, several at a time: waking a loop five hundred times costs more than the search."""
+
+    def __init__(self) -> None:
+        self._by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Harvest], Harvest]]] = {}
+        self._sent_at = time.monotonic()
+
+    def put(self, ticket: _Ticket, result: Harvest) -> None:
+        self._by_loop.setdefault(ticket.loop, []).append((ticket.answer, result))
+        if time.monotonic() - self._sent_at > _MAIL_SECONDS:
+            self.send()
+
+    def send(self) -> None:
+        for loop, results in self._by_loop.items():
+            with contextlib.suppress(RuntimeError):  # its loop was closed: nobody waits any more
+                loop.call_soon_threadsafe(_deliver, results)
+        self._by_loop = {}
+        self._sent_at = time.monotonic()
+
+
+def _deliver(results: list[tuple[asyncio.Future[Harvest], Harvest]]) -> None:
+    for answer, result in results:
+        if not answer.done():
+            answer.set_result(result)
 
 
 def _search_root(root: Path, tickets: list[_Ticket]) -> Search:
