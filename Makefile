@@ -11,21 +11,29 @@ READY_DEV := $(VENV)/.ready-dev
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
 INSTALL = $(PIP) install -qq --disable-pip-version-check
 
-.PHONY: demo test lint format bench clean python
+.PHONY: demo test lint ruff format-check mypy imports format bench clean python
 
 demo: $(READY)
 	@$(BIN)/remit demo
 
 # The tests run even when a check before them fails; the exit code tells of both.
 test: $(READY_DEV)
-	@lint=0; $(MAKE) --no-print-directory lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
+	@lint=0; $(MAKE) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
 	echo "== pytest"; $(BIN)/python -m pytest; tests=$$?; \
 	test $$lint -eq 0 && exit $$tests; exit 1
 
-lint: $(READY_DEV)
+lint: ruff format-check mypy imports
+
+ruff: $(READY_DEV)
 	@echo "== ruff check"; $(BIN)/ruff check .
+
+format-check: $(READY_DEV)
 	@echo "== ruff format --check"; $(BIN)/ruff format --check .
+
+mypy: $(READY_DEV)
 	@echo "== mypy"; $(BIN)/mypy
+
+imports: $(READY_DEV)
 	@echo "== lint-imports"; $(BIN)/lint-imports
 
 format: $(READY_DEV)

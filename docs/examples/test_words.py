@@ -14,7 +14,7 @@ async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path)
     count = Scripted("words.count", answer(7), fail("no such page"))
     async with Remit.open(tmp_path, agents=[folder, count]) as remit:
         done = await remit.delegate("words.folder")
-    assert done.summary == "Counted 2 files, 7 words in all."
+    assert done.summary == "Counted 2 files. They hold 7 words in all."
     assert "no such page" in (tmp_path / "words.md").read_text()
     assert sorted(call["path"] for call in count.calls) == ["a.txt", "b.txt"]
 

@@ -142,7 +142,7 @@ async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:
         assert remit.directory.problems == []
         assert (await remit.delegate("words.count", path="one.txt")).data == 5
         folder = await remit.delegate("words.folder")
-        assert folder.summary == "Counted 2 files, 9 words in all."
+        assert folder.summary == "Counted 2 files. They hold 9 words in all."
         assert [(a.path, a.evidence) for a in folder.artifacts] == [("words.md", "checked")]
         slow: Return = await remit.delegate("slow")
         assert (slow.status, slow.errors[0].code, slow.artifacts[0].path) == ("partial", "TIMEOUT", "slow.txt")

@@ -17,4 +17,4 @@ async def folder(ctx: Context, pattern: str = "*.txt") -> str:
     lines = [f"- {path}: {done.data if done.ok else done.summary}" for path, done in zip(paths, returns, strict=True)]
     (ctx.root / "words.md").write_text("# Words\n\n" + "\n".join(lines) + "\n")
     ctx.artifact("words.md", summary="Words per file.")
-    return f"Counted {len(paths)} files, {sum(done.data for done in returns if done.ok)} words in all."
+    return f"Counted {len(paths)} files. They hold {sum(done.data for done in returns if done.ok)} words in all."
