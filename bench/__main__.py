@@ -5,9 +5,11 @@
 
 import argparse
 import asyncio
+import faulthandler
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from bench import endings, growth, overrun, recovery, speed, waiting
@@ -34,12 +36,15 @@ def main() -> int:
     asked = _arguments()
     sizes = QUICK if asked.quick else FULL
     began = time.monotonic()
+    faulthandler.dump_traceback_later(sizes.seconds_all + 30, exit=True)  # should anything hold even the event loop
     figures: list[Figure] = []
     for names, measure in SECTIONS.items():
         wanted = asked.only & frozenset(names)
         if wanted:
             print(f"measuring {', '.join(name for name in names if name in wanted)} …", file=sys.stderr, flush=True)
-            figures += _measured(measure, sizes, wanted)
+            left = began + sizes.seconds_all - time.monotonic()
+            figures += _measured(measure, replace(sizes, seconds_each=min(sizes.seconds_each, left)), wanted)
+    faulthandler.cancel_dump_traceback_later()
     print(table(figures))
     out = asked.out or (None if asked.quick or len(asked.only) < len(NAMES) else RESULTS)
     if out is not None:

@@ -1,6 +1,7 @@
 """Growth: whether a delegation costs more when much has been kept. The same workloads beside histories of different lengths.
 
-The history is written by SQL into the real schema, as if earlier runs had left it: several agents, trees, tasks and keys, all settled.
+The history is written by SQL into the real schema, as if earlier runs had left it: copies of a real delegation, spread over
+several agents, trees, tasks and keys, all settled.
 """
 
 import contextlib
@@ -16,7 +17,6 @@ from bench.figures import Figure, median, microseconds, milliseconds, per_second
 from bench.sizes import Sizes
 from bench.speed import flood_rate, timed_sequence
 from remit import Remit
-from remit.core.events import STEPS
 from remit.store.rows import COLUMNS
 
 TARGET = 1.20
@@ -38,13 +38,8 @@ SELECT session_id, root_id, CASE WHEN n % 5 THEN root_id END,
        'earlier', at, at, at + 0.1,
        CASE WHEN n % 100 = 0 THEN 'key-' || n END,
        CASE WHEN n % 10 = 0 THEN n % 1000 END,
-       1, 0, 0.0, 0, zeroblob({8 * len(STEPS)}),
-       '{{"depth":1,"path":["orchestrator","noop"],"parameters":{{"number":' || n || '}},"caller":"orchestrator","priority":2,'
-       || '"timeout_seconds":3600.0,"deadline_at":' || (at + 3600.0) || '}}',
-       '{{"status":"completed","summary":"noop completed.","artifacts":[],"metadata":{{"session_id":"' || session_id || '",'
-       || '"agent_type":"noop","delegation_depth":1,"delegation_path":["orchestrator","noop"],"duration_seconds":0.1}},'
-       || '"errors":[],"next_steps":"","data":null,"stop_reason":"finished","evidence":"claimed"}}'
-FROM ids
+       1, 0, 0.0, 0, step_times, context, replace(result, :template, session_id)
+FROM ids, (SELECT step_times, context, result FROM delegations WHERE session_id = :template)
 """
 
 
@@ -71,19 +66,23 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 async def _opened(stack: contextlib.AsyncExitStack, folder: Path, rows: int) -> _Shown:
     root = folder / str(rows)
     root.mkdir()
-    async with Remit.open(root):
-        pass  # makes the database
-    _fill(root / ".remit" / "remit.db", rows)
+    async with Remit.open(root, agents=[noop]) as remit:
+        template = (await remit.delegate("noop")).session_id
+    _fill(root / ".remit" / "remit.db", rows, template)
     began = time.perf_counter()
     remit = await stack.enter_async_context(Remit.open(root, agents=[noop]))
     return _Shown(rows, remit, time.perf_counter() - began)
 
 
-def _fill(database: Path, rows: int) -> None:
+def _fill(database: Path, rows: int, template: str) -> None:
+    """`rows` more like the delegation `template`."""
+    since, step = time.time() - _PAST_SECONDS, (_PAST_SECONDS - 7200) / rows
     connection = sqlite3.connect(database, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=OFF")
-        connection.execute(_FILL, {"count": rows, "since": time.time() - _PAST_SECONDS, "step": (_PAST_SECONDS - 7200) / rows})
+        connection.execute(_FILL, {"count": rows, "since": since, "step": step, "template": template})
+        (filled,) = connection.execute("SELECT changes()").fetchone()
+        assert filled == rows, f"{filled} rows of history instead of {rows}"
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # on the disk before anything is measured
     finally:

@@ -34,8 +34,9 @@ class Sizes:
     aborts_at_once: int = 8
     recoveries: int = 8
     """Runs of each writer that are stopped in the middle."""
-    seconds_each: float = 150.0
+    seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
+    seconds_all: float = 560.0
 
 
 FULL = Sizes()

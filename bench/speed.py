@@ -103,7 +103,7 @@ async def _one_round(remit: Remit, folder: Path, number: int, sizes: Sizes, want
     contenders: dict[str, One] = {OURS: lambda: remit.delegate("noop")}
     contenders |= {name: floor.delegate for name, floor in floors.items()}
     try:
-        for name, one in contenders.items():
+        for name, one in _rotated(list(contenders.items()), number):
             await timed_sequence(one, min(50, sizes.sequential))
             if "W1" in wanted:
                 rounds.note_sequence(name, await timed_sequence(one, sizes.sequential))
@@ -114,6 +114,12 @@ async def _one_round(remit: Remit, folder: Path, number: int, sizes: Sizes, want
     finally:
         for floor in floors.values():
             floor.close()
+
+
+def _rotated(items: list[tuple[str, One]], by: int) -> list[tuple[str, One]]:
+    """Each comes first once in a while: whatever one leaves behind for the next is shared out."""
+    by %= len(items)
+    return items[by:] + items[:by]
 
 
 def _w1(rounds: _Rounds) -> list[Figure]:
