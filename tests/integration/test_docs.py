@@ -1,5 +1,6 @@
 """The documents say what is so: examples run, code is that of the files, tables are those of the program, links lead somewhere."""
 
+import importlib.util
 import os
 import re
 import signal
@@ -283,3 +284,9 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
             linked = [(document.parent / link).resolve() for link in LINK.findall(document.read_text())]
             waiting += [path for path in linked if path.suffix == ".md"]
     assert set(DOCUMENTS) <= reached
+
+
+@in_document
+def test_every_module_that_is_named_exists(document: Path) -> None:
+    for name in set(re.findall(r"`(remit\.(?:core|flow|store|testing|settings|ledger)\.[a-z_]+)", document.read_text())):
+        assert importlib.util.find_spec(name) is not None, f"{document.name}: {name}"
