@@ -45,6 +45,8 @@ _IGNORED = """\
 !agents/**
 !commands/
 !commands/**
+!context/
+!context/**
 !policy.*
 """
 
@@ -61,6 +63,7 @@ class Remit:
         self.folder = root / ".remit"
         self._given = tuple(agents)
         self._store_given = store
+        self._bell: Bell | None = None
         self._is_open = False
 
     @classmethod
@@ -93,7 +96,6 @@ class Remit:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
         await asyncio.to_thread(self._make_folder)
         self.owner = this_owner(self.clock)
-        self.store = self._store_given if self._store_given is not None else await asyncio.to_thread(self._open_store)
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
@@ -104,18 +106,26 @@ class Remit:
             self.directory.register(given)
         self.directory.load_folder(self.folder / "agents")
         self.directory.load_entry_points()
-        house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
-        self._house = house
-        self.engine = EmbeddedEngine(house, self.store, self.owner, self.folder, self._options())
+        self.store = self._store_given if self._store_given is not None else await asyncio.to_thread(self._open_store)
+        self._house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
+        self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, self._options())
         for spec in self.directory.specs():
             self._limit_slots(spec)
+        self._is_open = True
+        try:
+            await self._move_in()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _move_in(self) -> None:
+        """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self._bell = Bell(self.engine.run_folder, self.owner.owner_id, self._answer_bell)
-        self._is_open = True
         self.recovered = await self.recover()
         self._carriers.warm_up()
         self.engine.spawn(self._keep_house())
-        return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -125,7 +135,8 @@ class Remit:
         if not self._is_open:
             return
         self._is_open = False
-        self._bell.close()
+        if self._bell is not None:
+            self._bell.close()
         await self.engine.close()
         await self._carriers.close()
         with contextlib.suppress(Unavailable):
@@ -257,8 +268,9 @@ class Remit:
         self.engine.spawn(self._carry_out_cancels())
 
     async def _carry_out_cancels(self) -> None:
-        for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
-            self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
+        with contextlib.suppress(Unavailable):  # asked again at the next ring, or by the sweep
+            for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
+                self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
 
     async def _keep_house(self) -> None:
         """The write-ahead log into the database, old scratch folders away, requests nobody rang for (a backstop: S2.7)."""

@@ -12,6 +12,7 @@ from remit.core.errors import Stopped
 from remit.core.events import Event
 from remit.core.result import Return
 from remit.flow.context import Context, Handle, Repair
+from remit.flow.context_files import ContextFiles
 from remit.flow.request import Request
 
 T = TypeVar("T")
@@ -141,6 +142,9 @@ class BlockingContext:
 
     def checkpoint(self, value: Any) -> None:
         self._wait(self._context.checkpoint(value))
+
+    def background(self) -> ContextFiles:
+        return self._context.background()
 
     def as_dict(self) -> dict[str, Any]:
         fields: dict[str, Any] = self._do("as_dict")

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from remit.core.errors import Unavailable
 from remit.core.ports import Store
-from remit.core.record import Applied, Begun, Recorded, Settled, Write
+from remit.core.record import Applied, Begun, Recorded, Said, Settled, Write
 
 RETRY_SECONDS = 0.25
 PATIENCE_SECONDS = 0.6
@@ -57,7 +57,7 @@ class Journal:
         self._thread_busy = False
         self._calls: list[tuple[Callable[[Store], Any], asyncio.Future[Any]]] = []
         self._owed: list[tuple[Write, Then | None, float]] = []
-        """Outcomes that could not be written yet, and since when; in front of everything else at the next try."""
+        """Outcomes and what was said, not written yet, and since when."""
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None) -> None:
@@ -170,7 +170,7 @@ class Journal:
         now = self._loop.time()
         lost_starts = {w.session_id for w in writes if isinstance(w, Begun)}
         for write, then in zip(writes, thens, strict=True):
-            if isinstance(write, Settled) and write.session_id not in lost_starts:
+            if isinstance(write, Said) or (isinstance(write, Settled) and write.session_id not in lost_starts):
                 self._owed.append((write, then, now))
             elif then is not None:
                 then(error)

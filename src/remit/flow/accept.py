@@ -23,6 +23,7 @@ from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.core.states import Priority, priority_of
 from remit.flow import reply
+from remit.flow.context_files import level_of
 from remit.flow.guard import Case, first_refusal
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
 from remit.flow.plain import weigh
@@ -79,6 +80,7 @@ def _read_route(request: Request, terms: _Terms, house: House, steps: list[float
     try:
         if request.task is not None:
             terms.task = task_of(request.task)
+            level_of(terms.task.complexity)
         steps[1] = wall()
         language, warning = language_of(terms.task) if terms.task is not None else ("general", None)
         if warning:

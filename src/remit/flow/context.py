@@ -13,7 +13,9 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
 from remit.core.events import Event
 from remit.core.result import Return
+from remit.flow.context_files import ContextFiles, context_files, level_of
 from remit.flow.request import Request, call
+from remit.flow.route import language_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,12 @@ class Context:
     async def checkpoint(self, value: Any) -> None:
         """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
         await self._desk.checkpoint(value)
+
+    def background(self) -> ContextFiles:
+        """The context files of the project (`.remit/context`) that the complexity and language of its task call for (S4.1)."""
+        task = self.task or TaskContext()
+        language, _ = language_of(self.task)
+        return context_files(self.root / ".remit" / "context", level_of(task.complexity), language)
 
     def as_dict(self) -> dict[str, Any]:
         """The context as data (S1.6)."""
