@@ -14,13 +14,12 @@ from typing import Any
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.ports import Store
-from remit.core.record import Begun, Checkpointed, Owner, Record, Recorded, Settled, Started
+from remit.core.record import Begun, Checkpointed, Owner, Settled, Started
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.engine import ending
+from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
-from remit.engine.elsewhere import ElsewhereHandle, wait_elsewhere
 from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.replay import reclaimed, replayed
@@ -100,26 +99,10 @@ class EmbeddedEngine:
         if running.done.done() and running.done.exception() is not None:
             running.done.result()
         holder = running.recorded.result() if running.recorded.done() else None
-        return LocalHandle(running, self) if holder is None else await self._handle_for_key(running, holder)
-
-    async def _handle_for_key(self, asked: Running, session_id: str) -> Handle:
-        """The delegation that holds the key: here, settled, or in another process."""
-        record = await self._holder_of_key(asked, session_id)
-        if record.result is not None:
-            return SettledHandle(record.result)
-        ours = self.running.get(session_id)
-        return LocalHandle(ours, self) if ours is not None else ElsewhereHandle(self, session_id, asked.delegation)
+        return LocalHandle(running, self) if holder is None else await keys.handle_of_holder(self, running, holder)
 
     async def refuse(self, order: Order) -> Return:
-        """Recorded as refused, unless it was answered from memory: then it is on record already."""
-        refusal = order.refusal
-        assert refusal is not None
-        if refusal.metadata.session_id == order.delegation.session_id:
-            refusal = await self._record_refusal(order, refusal)
-            self.house.note_errors(order.delegation, refusal.errors)
-        if isinstance(order.caller, Running):
-            order.caller.add_failure(refusal)
-        return refusal
+        return await refusals.refuse(self, order)
 
     async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         running = self.running.get(session_id)
@@ -186,7 +169,7 @@ class EmbeddedEngine:
             self.slots.take(agent)
             running.has_slot = True
         elif self.slots.is_full:
-            self._refuse_full(running)
+            refusals.refuse_for_lack_of_room(self, running)
             return running
         self._register(running)
         self._record(running)
@@ -243,7 +226,7 @@ class EmbeddedEngine:
             if running.recorded is not None:
                 running.recorded.set_result(problem.session_id)
             else:
-                self.spawn(self._answer_for_key(running, problem.session_id))
+                self.spawn(keys.answer_from_holder(self, running, problem.session_id))
         elif not running.done.done():
             assert isinstance(problem, Unavailable)
             running.done.set_exception(problem)
@@ -379,74 +362,6 @@ class EmbeddedEngine:
             ending.tell_hand_in(running)
         running.be_looked_at(max(running.next_look(), now))
 
-    # ---- refusals, keys, errors
-
-    def _refuse_full(self, running: Running) -> None:
-        error = ErrorInfo(
-            type="queue_full",
-            message=f"The queue is full: {self.slots.waiting} delegations wait for {self.slots.total} slots.",
-            code="QUEUE_FULL",
-            recoverable=True,
-            recommendation="Try again when some have ended, delegate less at once (ctx.gather has limit=), or raise queue_limit or slots.",
-        )
-        running.is_settled = True
-        order = running.order
-        order.refusal = reply.refused(order.delegation, error)
-
-        async def answer() -> None:
-            result = await self.refuse(order)
-            if not running.done.done():
-                running.done.set_result(result)
-
-        self.spawn(answer())
-
-    async def _record_refusal(self, order: Order, refusal: Return) -> Return:
-        now = self.clock.wall()
-        order.step_times[12] = now
-        written: asyncio.Future[Problem] = self.loop.create_future()
-        record = record_of(order, State.REFUSED, self.owner.owner_id, started_at=None)
-        record = replace(record, settled_at=now, result=refusal, key=None)
-        self.journal.write(Recorded(record), lambda problem: None if written.done() else written.set_result(problem))
-        problem = await written
-        if isinstance(problem, Clash):
-            redrawn(order)
-            metadata = refusal.metadata._replace(session_id=order.delegation.session_id)
-            return await self._record_refusal(order, replace(refusal, metadata=metadata))
-        if isinstance(problem, Unavailable):
-            return replace(refusal, warnings=(*refusal.warnings, f"Not recorded: {problem}"))
-        return refusal
-
-    async def _answer_for_key(self, running: Running, session_id: str) -> None:
-        """A live key returns the running delegation, a finished one its result (S8)."""
-        try:
-            result = await self._result_for_key(running, session_id)
-        except (Unavailable, Misused) as error:
-            running.done.set_exception(error)
-            return
-        if not running.done.done():
-            running.done.set_result(result)
-
-    async def _result_for_key(self, running: Running, session_id: str) -> Return:
-        record = await self._holder_of_key(running, session_id)
-        ours = self.running.get(session_id)
-        if record.result is not None:
-            return record.result
-        if ours is not None:
-            return await asyncio.shield(ours.done)
-        return await wait_elsewhere(self.store, session_id, running.delegation)
-
-    async def _holder_of_key(self, asked: Running, session_id: str) -> Record:
-        record = await asyncio.to_thread(self.store.get, session_id)
-        delegation = asked.delegation
-        if record is None:
-            raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")
-        if (record.agent, dict(record.parameters)) != (delegation.agent, dict(delegation.parameters)):
-            raise Misused(
-                f"The key {delegation.key!r} belongs to another call ({record.agent}, {session_id}).",
-                advice="Use one key for one call.",
-            )
-        return record
-
     def _note(self, running: Running, errors: tuple[ErrorInfo, ...]) -> None:
         inherited = set(running.failures or ())
         own = [error for error in errors if error not in inherited]
@@ -477,33 +392,3 @@ class EmbeddedEngine:
 
 def _is_waiting(running: Running) -> bool:
     return not running.is_settled and running.stop is None
-
-
-def record_of(order: Order, state: State, owner_id: str, *, started_at: float | None) -> Record:
-    delegation = order.delegation
-    lineage = delegation.lineage
-    timeout_seconds = delegation.deadline.timeout_seconds
-    return Record(
-        session_id=lineage.session_id,
-        root_id=lineage.root_id,
-        parent_id=lineage.parent_id,
-        depth=lineage.depth,
-        path=lineage.path,
-        agent=delegation.agent,
-        parameters=delegation.parameters,
-        caller=delegation.caller,
-        priority=delegation.priority,
-        state=state,
-        created_at=delegation.created_at,
-        timeout_seconds=timeout_seconds,
-        deadline_at=delegation.created_at + timeout_seconds,
-        owner=owner_id,
-        started_at=started_at,
-        key=delegation.key,
-        command=delegation.command,
-        task=delegation.task,
-        accept=delegation.accept,
-        limits=delegation.limits,
-        idle_seconds=delegation.idle_seconds,
-        step_times=tuple(order.step_times),
-    )

@@ -18,7 +18,7 @@ from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
 from remit.flow.artifacts import Seen, inspect_artifact
 from remit.flow.context import Context, Repair
-from remit.flow.plain import clean, plain, shown
+from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
@@ -62,7 +62,7 @@ class Work(Protocol):
 
 
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
-_SCALARS = frozenset({type(None), str, bool})
+_SCALARS = frozenset({type(None), bool})
 MAX_ERROR_CHARACTERS = 2000
 LONG_TEXT = 32 * 1024
 
@@ -78,7 +78,8 @@ async def perform(work: Work) -> Return:
     work.stamp(_MONITOR)
     work.stamp(_RECEIVE)
     spec = work.agent.spec
-    if answer.__class__ in _SCALARS and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
+    is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
+    if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean(answer) if answer.__class__ is str else answer
         result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
@@ -143,9 +144,11 @@ async def _from_value(work: Work, answer: Any) -> Return:
         return reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
     candidate = reply.from_value(work.delegation, value, work.elapsed(), artifacts=declared).to_dict()
     try:
-        return await _judged(work, candidate)
+        result = await _judged(work, candidate)
     except InvalidReturn as invalid:
         return await _unreadable(work, invalid.faults, "")
+    # The summary is ours or the value itself: advice on its style would reach nobody.
+    return replace(result, warnings=tuple(w for w in result.warnings if not w.startswith("summary:")))
 
 
 async def _judged(work: Work, answer: Any) -> Return:
