@@ -150,9 +150,7 @@ def test_a_link_out_of_the_folder_is_not_followed(standards: Path, tmp_path_fact
 def test_a_language_cannot_lead_out_of_the_folder(standards: Path) -> None:
     assert context_files(standards / "lean", 2, "../python").paths == ()
     assert context_files(standards / "lean", 2, "..").paths == ()
-    assert context_files(standards, 2, "rust").warnings == (
-        "There is no context folder for language 'rust': only common/ was loaded.",
-    )
+    assert context_files(standards, 2, "rust").warnings == ("There is no context folder for language 'rust': only common/ was loaded.",)
 
 
 def test_bytes_that_are_no_text_are_named_and_left_out(standards: Path) -> None:
