@@ -8,6 +8,8 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from remit.core.agents import AgentSpec
     from remit.core.deadline import TimeLimits
     from remit.settings import Settings
@@ -46,7 +48,7 @@ def agents(
     if name is not None:
         _print_one(specs[0], settings)
     elif specs:
-        _print_table(specs, settings)
+        _print_table(specs, settings, folder)
     elif not directory.problems:
         say(HOW_TO_START)
     for problem in directory.problems:
@@ -72,15 +74,21 @@ def _timeouts(spec: "AgentSpec", settings: "Settings") -> tuple[float, float]:
     return min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds), limits.maximum_seconds
 
 
-def _print_table(specs: "list[AgentSpec]", settings: "Settings") -> None:
+def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path") -> None:
     from remit.cli.output import console
-    from remit.cli.tables import table
+    from remit.cli.tables import cut, table
     from remit.cli.words import duration, one_line
 
-    shown = table("agent", "does", "isolation", "timeout", "from")
+    shown = table("agent", "does", "isolation", "timeout", "from", shrinking=("does", "from"))
     for spec in specs:
-        shown.add_row(spec.name, one_line(spec.description, 120), spec.isolation, duration(_timeouts(spec, settings)[0]), spec.source)
+        timeout = duration(_timeouts(spec, settings)[0])
+        shown.add_row(spec.name, cut(one_line(spec.description, 120)), spec.isolation, timeout, cut(_place(spec.source, root)))
     console().print(shown)
+
+
+def _place(source: str, root: "Path") -> str:
+    """Where it was declared, files by their path inside the project."""
+    return source.removeprefix(f"{root}/")
 
 
 def _print_one(spec: "AgentSpec", settings: "Settings") -> None:

@@ -10,7 +10,7 @@ def config(root: Root = None, as_json: Json = False) -> Exit:
 
     from remit.cli.output import console, json_text, say, say_json
     from remit.cli.project import find_root
-    from remit.cli.tables import table
+    from remit.cli.tables import cut, table
     from remit.settings import describe, load_settings
 
     folder = find_root(root)
@@ -19,10 +19,10 @@ def config(root: Root = None, as_json: Json = False) -> Exit:
         settings = [{"key": key, "value": value, "source": source} for key, value, source in told]
         say_json({"root": str(folder), "settings": settings})
         return Exit.OK
-    shown = table("key", "value", "from")
+    shown = table("key", "value", "from", shrinking=("value",))
     for key, value, source in told:
         text = value if isinstance(value, str) else json_text(value)
-        shown.add_row(key, text, Text(source, style="dim" if source == "default" else "green"))
+        shown.add_row(key, cut(text), Text(source, style="dim" if source == "default" else "green"))
     console().print(shown)
     say(f"\nProject: {folder}. Change a setting in remit.toml, [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment.")
     return Exit.OK

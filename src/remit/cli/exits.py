@@ -20,15 +20,15 @@ class Exit(IntEnum):
 
 
 MEANINGS: dict[Exit, str] = {
-    Exit.OK: "completed, or nothing to complain about",
-    Exit.FAILED: "failed, or found invalid",
-    Exit.USAGE: "wrongly called: an unknown option, session or value",
-    Exit.PARTIAL: "partial: stopped at a deadline, by a crash or by an unmet acceptance command; what was done is kept",
-    Exit.BLOCKED: "blocked: somebody must act first",
+    Exit.OK: "completed, or nothing wrong",
+    Exit.FAILED: "failed or invalid",
+    Exit.USAGE: "wrongly called",
+    Exit.PARTIAL: "partial (deadline, crash, unmet acceptance): what was done is kept",
+    Exit.BLOCKED: "blocked: somebody must act",
     Exit.REFUSED: "refused: nothing ran",
     Exit.CANCELLED: "cancelled",
-    Exit.UNAVAILABLE: "unavailable: database, disk or agent could not be reached; trying again is safe",
-    Exit.INTERRUPTED: "interrupted (Ctrl-C); what was running was cancelled first",
+    Exit.UNAVAILABLE: "unavailable (database, disk, agent): try again",
+    Exit.INTERRUPTED: "interrupted",
 }
 
 _OF_STATE = {
@@ -72,4 +72,4 @@ def exit_of_error(error: RemitError) -> Exit:
 
 def legend() -> str:
     """The table as help shows it."""
-    return "Exit codes\n\n" + "\n\n".join(f"{code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
+    return "Exit codes: " + " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())

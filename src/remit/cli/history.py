@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from remit.core.record import Record
     from remit.core.states import State
 
+ROOMY_COLUMNS = 100
+"""From that width on session ids are shown whole; else by their end, which is enough to name them."""
+
 
 def history(
     agent: Annotated[str | None, typer.Option(help="Only this agent's.", show_default=False)] = None,
@@ -66,16 +69,18 @@ def _print(records: "list[Record]", now: float, limit: int) -> None:
     from rich.text import Text
 
     from remit.cli.output import console, say_aside
-    from remit.cli.tables import table
-    from remit.cli.words import MARKS, duration, moment, one_line
+    from remit.cli.tables import cut, table
+    from remit.cli.words import MARKS, duration, one_line, short, when
 
-    shown = table("session", "agent", "status", "when", "took", "summary")
+    shown = table("session", "agent", "status", "when", "took", "summary", shrinking=("summary",))
     for record in records:
         mark, style = MARKS[record.state]
         took = duration((record.settled_at or now) - (record.started_at or record.created_at)) if record.started_at else "-"
         words = "" if record.result is None else one_line(record.result.summary, 120)
         name = "  " * (record.depth - 1) + record.agent
-        shown.add_row(record.session_id, name, Text(f"{mark} {record.state}", style=style), moment(record.created_at), took, words)
+        session = record.session_id if console().width >= ROOMY_COLUMNS else short(record.session_id)
+        state = Text(f"{mark} {record.state}", style=style)
+        shown.add_row(session, name, state, when(record.created_at, now), took, cut(words))
     console().print(shown)
     if len(records) == limit:
         say_aside(f"The newest {limit}; --limit shows more.")

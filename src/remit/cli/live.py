@@ -18,7 +18,7 @@ from rich.live import Live
 
 from remit.app import Remit
 from remit.cli.output import error_console, say_aside
-from remit.cli.tree import draw, forest, view_now
+from remit.cli.tree import View, draw, forest
 from remit.cli.watch import Watch, below, told
 from remit.cli.words import duration, one_line, short
 from remit.core.errors import RemitError
@@ -100,7 +100,7 @@ class LiveTree:
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         roots = forest(records)
         rows = max(6, error_console().height - 2) // max(1, len(roots))
-        trees: list[RenderableType] = [draw(root, view_now(watch.words, rows)) for root in roots]
+        trees: list[RenderableType] = [draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots]
         self._live.update(Group(*trees), refresh=True)
 
 

@@ -44,7 +44,7 @@ class RollCall:
         records = self._store.live()
         self._watch.look(records)
         heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
-        gone = {owner.owner_id for owner in self._store.owners() if is_dead(owner, self._run_folder)} if records else set()
+        living = {owner.owner_id for owner in self._store.owners() if not is_dead(owner, self._run_folder)} if records else set()
         return [
             Line(
                 record=node.record,
@@ -53,7 +53,7 @@ class RollCall:
                 age_seconds=max(0.0, now - node.record.created_at),
                 left_seconds=max(0.0, node.record.deadline_at - now),
                 heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
-                stuck=_stuck(node.record, now, heard[node.record.session_id], gone),
+                stuck=_stuck(node.record, now, heard[node.record.session_id], living),
             )
             for node, indent in _walked(forest(records), 0)
         ]
@@ -73,8 +73,8 @@ def _walked(nodes: list[Node], indent: int) -> Iterator[tuple[Node, int]]:
         yield from _walked(node.children, indent + 1)
 
 
-def _stuck(record: Record, now: float, heard_at: float, gone: set[str]) -> str:
-    if record.owner in gone:
+def _stuck(record: Record, now: float, heard_at: float, living: set[str]) -> str:
+    if record.owner not in living:
         return "its process is gone: remit recover"
     if now > record.deadline_at + LATE_SECONDS:
         return "past its deadline"

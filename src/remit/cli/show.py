@@ -1,5 +1,6 @@
 """`remit show`: one delegation with everything below it: the tree, its steps and times, what it said, its return. Reads only."""
 
+import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,12 +43,12 @@ def show(
 def _print(record: "Record", records: "list[Record]", said: "list[Event]", *, every_event: bool) -> None:
     from remit.cli.answer import print_return
     from remit.cli.output import console, say
-    from remit.cli.tree import draw, forest, view_now
+    from remit.cli.tree import View, draw, forest
 
     _print_head(record)
     say()
     for root in forest(records):
-        console().print(draw(root, view_now()))
+        console().print(draw(root, View(now=time.time())))
     say()
     _print_steps(record)
     _print_events(said, every_event=every_event)

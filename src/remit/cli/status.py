@@ -103,21 +103,21 @@ def _watch(store: "Store", folder: "Path") -> None:
 def _table(lines: "list[Line]", rows: int | None) -> "Table":
     from rich.text import Text
 
-    from remit.cli.tables import table
+    from remit.cli.tables import cut, table
     from remit.cli.tree import state_mark
     from remit.cli.words import count, duration, one_line, short
 
     now = time.time()
-    shown = table("", "agent", "session", "doing", "age", "left", "heard", "tokens", "")
+    shown = table("", "agent", "session", "doing", "age", "left", "heard", "tokens", "", shrinking=("doing",))
     kept = lines if rows is None else lines[: max(1, rows)]
     for line in kept:
         record = line.record
         name = Text("  " * line.indent + record.agent, style="bold")
         shown.add_row(
-            state_mark(record.state, now),
+            state_mark(record.state, now if rows is not None else None),
             name,
             record.session_id if line.indent == 0 else Text(short(record.session_id), style="dim"),
-            one_line(line.doing, 60),
+            cut(one_line(line.doing, 60)),
             duration(line.age_seconds),
             Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
             f"{duration(line.heard_seconds_ago)} ago",

@@ -1,15 +1,20 @@
 """Tables as this command line draws them: no frames, so that lines can be read, copied and searched."""
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 
-def table(*columns: str, folding: str | None = None) -> Table:
-    """Columns with headings; all keep to one line but `folding`, which takes the room that is left."""
+def table(*columns: str, folding: str | None = None, shrinking: Sequence[str] = ()) -> Table:
+    """Where room is short, `folding` takes more lines and `shrinking` columns are cut visibly; the others stay whole."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
     for name in columns:
-        if name == folding:
-            made.add_column(name, overflow="fold", ratio=1)
-        else:
-            made.add_column(name, overflow="ellipsis", no_wrap=True)
+        made.add_column(name, overflow="fold" if name == folding else "ellipsis", no_wrap=name != folding and name not in shrinking)
     return made
+
+
+def cut(text: str, style: str = "") -> Text:
+    """A cell of a shrinking column: one line, whatever room there is."""
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")

@@ -3,7 +3,6 @@
 Takes records as they are known; asks nobody. Used while something runs (`live`) and afterwards (`show`, `demo`).
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,7 +42,8 @@ class View:
     words: Mapping[str, Word] = field(default_factory=dict)
     rows: int | None = None
     """So many lines are there; None: as many as it takes."""
-    summaries: bool = True
+    is_moving: bool = False
+    """Redrawn again and again."""
     ids: bool = True
 
 
@@ -106,7 +106,7 @@ def _tally(nodes: Sequence[Node]) -> str:
 
 def _line(node: Node, view: View, folded: int) -> Text:
     record = node.record
-    line = state_mark(record.state, view.now)
+    line = state_mark(record.state, view.now if view.is_moving else None)
     line.append(f" {record.agent}", style="bold")
     if hint := parameters_hint(record.parameters):
         line.append(f" {hint}", style="cyan")
@@ -121,10 +121,11 @@ def _line(node: Node, view: View, folded: int) -> Text:
     return line
 
 
-def state_mark(state: State, now: float) -> Text:
+def state_mark(state: State, spinning_at: float | None) -> Text:
+    """`spinning_at`: the moment, where the picture is redrawn again and again."""
     mark, style = MARKS[state]
-    if state is State.RUNNING:
-        mark = SPINNER[int(now * 10) % len(SPINNER)]
+    if state is State.RUNNING and spinning_at is not None:
+        mark = SPINNER[int(spinning_at * 10) % len(SPINNER)]
     return Text(mark, style=style)
 
 
@@ -157,9 +158,8 @@ def _settled_part(record: Record, view: View) -> Text:
             line.append(f"{' ' if line else ''}{duration(result.metadata.duration_seconds)}")
         if result.artifacts:
             line.append(f"  {count(len(result.artifacts), 'artifact')} ({_level(result.artifacts)})", style="green")
-        if view.summaries:
-            first = result.errors[0].message if result.errors else result.summary
-            line.append(f"  {one_line(first)}", style="dim")
+        first = result.errors[0].message if result.errors else result.summary
+        line.append(f"  {one_line(first)}", style="dim")
     return line
 
 
@@ -188,7 +188,3 @@ def parameters_hint(parameters: Mapping[str, Any]) -> str:
         if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
             return one_line(value, 28)
     return ""
-
-
-def view_now(words: Mapping[str, Word] | None = None, rows: int | None = None) -> View:
-    return View(now=time.time(), words=words or {}, rows=rows)

@@ -58,6 +58,14 @@ def moment(wall_seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_seconds))
 
 
+def when(wall_seconds: float, now: float) -> str:
+    """As short as it can be told from now: the time of today, the day of this year, or the date."""
+    then, today = time.localtime(wall_seconds), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M:%S", then)
+    return time.strftime("%m-%d %H:%M" if then[0] == today[0] else "%Y-%m-%d", then)
+
+
 def short(session_id: str) -> str:
     """The end of a session id: enough to name it at a prompt."""
     return session_id.rpartition("_")[2]

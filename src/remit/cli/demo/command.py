@@ -107,6 +107,7 @@ def _say(result: "Return", parts: "list[Part]", records: "list[Record]", seconds
 
 
 def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> None:
+    from rich.padding import Padding
     from rich.text import Text
 
     from remit.cli.output import console, say
@@ -117,5 +118,6 @@ def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> No
     say("\nWhat you saw")
     for part in parts:
         line = Text("  ✓ " if part.is_kept else "  ✗ ", style="green" if part.is_kept else "bold red")
-        console().print(line.append(f"{part.title}: ", style="bold").append(part.detail, style="default"), soft_wrap=True)
+        console().print(line.append(part.title, style="bold"))
+        console().print(Padding(Text(part.detail), (0, 0, 0, 4)))
     say(f"\nSession {result.session_id}. The report: {(result.data or {}).get('report', '-') if result.ok else '-'}\n")

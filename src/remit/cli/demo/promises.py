@@ -4,6 +4,7 @@ Function agents like any other. `demo.stuck` is carried out in a process of its 
 """
 
 import json
+from typing import Any
 
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import agent
@@ -47,9 +48,13 @@ async def prose(ctx: Context, files: int) -> str:
 
 
 @agent("demo.circle", workspace="none", timeout=20, description="Asks the agent that called it to do its work.")
-async def circle(ctx: Context) -> dict[str, str]:
+async def circle(ctx: Context) -> dict[str, Any]:
     """The target stands in its own path: the guard refuses, and nothing runs (S1.4, S1.5)."""
     ctx.progress("delegating back to demo.survey")
     refused = await ctx.delegate("demo.survey", folder=".")
     error = refused.errors[0]
-    return {"stop_reason": str(refused.stop_reason), "code": error.code, "message": error.message}
+    return {
+        "status": "completed",
+        "summary": f"Asked demo.survey, its own caller. The answer was {error.code}.",
+        "data": {"stop_reason": str(refused.stop_reason), "code": error.code, "message": error.message},
+    }

@@ -1,0 +1,83 @@
+"""Used by the tests of the command line: a project with agents, and `remit` run in it as a real process."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+AGENTS = '''
+import asyncio, time
+from remit import BlockingContext, Context, agent
+
+@agent("echo", timeout=20)
+async def echo(ctx: Context, text: str, times: int = 1) -> str:
+    """Say it again."""
+    return " ".join([text] * times)
+
+@agent("slow", timeout=60)
+async def slow(ctx: Context, seconds: float = 30.0) -> str:
+    """Takes its time, with a child."""
+    ctx.progress("begun", 0.25)
+    (ctx.root / "half.txt").write_text("half")
+    ctx.artifact("half.txt", "data", "half of it")
+    await ctx.delegate("sleeper", seconds=seconds)
+    return "Slept well."
+
+@agent("sleeper")
+async def sleeper(ctx: Context, seconds: float) -> str:
+    ctx.progress("asleep")
+    await asyncio.sleep(seconds)
+    return "Awake."
+
+@agent("broken")
+async def broken() -> str:
+    raise ValueError("it [bold]broke[/bold]")
+
+@agent("blocked")
+async def blocked() -> dict:
+    error = {"type": "permission", "message": "No key.", "code": "NO_KEY", "recoverable": True, "recommendation": "Get one."}
+    return {"status": "blocked", "summary": "A key is missing. Somebody must get one.", "artifacts": [], "errors": [error]}
+
+@agent("again", resumable=True, timeout=60)
+async def again(ctx: Context) -> str:
+    run = (ctx.saved or 0) + 1
+    await ctx.checkpoint(run)
+    ctx.progress(f"run {run}")
+    if run == 1:
+        await asyncio.sleep(50)
+    return f"Done in run {run}."
+'''
+
+
+def remit(project: Path, *arguments: str, stdin: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "remit.cli.main", *arguments]
+    return subprocess.run(command, cwd=project, input=stdin, capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+def remit_json(project: Path, *arguments: str, code: int = 0, stdin: str | None = None) -> Any:
+    """The one document on stdout."""
+    done = remit(project, *arguments, "--json", stdin=stdin)
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def started(project: Path, *arguments: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-m", "remit.cli.main", *arguments]
+    return subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def make_project(folder: Path) -> Path:
+    (folder / ".remit" / "agents").mkdir(parents=True)
+    (folder / ".remit" / "agents" / "mine.py").write_text(AGENTS)
+    return folder
+
+
+def wait_for_line(process: "subprocess.Popen[str]", text: str) -> float:
+    """When a line of stderr with `text` came."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if text in line:
+            return time.monotonic()
+    raise AssertionError(f"{text!r} never came")

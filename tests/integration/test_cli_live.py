@@ -1,0 +1,118 @@
+"""Two terminals on one project: what a first process runs is seen, followed and cancelled from a second (issue 2, item 8)."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cli_project import make_project, remit, remit_json, started, wait_for_line
+
+REACTION_SECONDS = 0.2
+"""What is promised; the tests allow the slack that a busy machine needs."""
+SLACK_SECONDS = 0.8
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+def test_status_shows_what_another_process_runs(project: Path) -> None:
+    first = started(project, "delegate", "slow", "--json")
+    try:
+        second = started(project, "delegate", "sleeper", "seconds=30")
+        wait_for_line(second, "asleep")
+        document = remit_json(project, "status")
+        names = {one["agent"]: one for one in document["delegations"]}
+        assert {"slow", "sleeper"} <= set(names)
+        assert names["slow"]["doing"].startswith(("25% begun", "data: half.txt"))
+        assert 0 < names["slow"]["left"] <= 60
+        assert names["slow"]["stuck"] is None
+        assert "sleeper" in remit(project, "status").stdout
+    finally:
+        for process in (first, second):
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=20)
+
+
+def test_follow_hears_of_the_end_at_once_and_exits_by_the_outcome(project: Path) -> None:
+    worker = started(project, "delegate", "slow", "seconds=3")
+    wait_for_line(worker, "begun")
+    follower = started(project, "follow", "last")
+    out, _ = follower.communicate(timeout=30)
+    heard_at = time.time()
+    worker.communicate(timeout=30)
+    assert follower.returncode == 0
+    for word in ("begun", "asleep", "half.txt", "completed", "Slept well."):
+        assert word in out
+    settled_at = remit_json(project, "show", "last")["delegation"]["settled_at"]
+    assert heard_at - settled_at < REACTION_SECONDS + SLACK_SECONDS
+
+
+def test_follow_as_json_is_one_document_with_every_event(project: Path) -> None:
+    assert remit(project, "delegate", "slow", "--timeout", "0.5").returncode == 3
+    done = remit(project, "follow", "last", "--only", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert document["status"] == "timeout"
+    assert document["return"]["status"] == "partial"
+    assert [event["number"] for event in document["events"]] == sorted(event["number"] for event in document["events"])
+
+
+def test_cancel_from_a_second_process_ends_the_first_with_what_was_done(project: Path) -> None:
+    worker = started(project, "delegate", "slow", "--json")
+    while not (project / "half.txt").exists():
+        time.sleep(0.02)
+    nodes = remit_json(project, "cancel", "last", "--reason", "not needed")["nodes"]
+    out, _ = worker.communicate(timeout=20)
+    assert worker.returncode == 6
+    result = json.loads(out)
+    assert (result["status"], result["stop_reason"]) == ("partial", "cancelled")
+    assert "not needed" in result["summary"]
+    assert [artifact["path"] for artifact in result["artifacts"]] == ["half.txt"]
+    assert {node["agent"] for node in nodes} == {"slow", "sleeper"}
+    again = remit_json(project, "cancel", "last")["nodes"]
+    assert again[0]["state"] == "already cancelled"
+
+
+def test_cancelling_takes_effect_within_the_promised_time_of_the_request(project: Path) -> None:
+    worker = started(project, "delegate", "slow", "--json")
+    while not (project / "half.txt").exists():
+        time.sleep(0.02)
+    remit(project, "cancel", "last")
+    worker.communicate(timeout=20)
+    shown = remit_json(project, "show", "last")
+    asked_at = next(e["at"] for e in shown["events"] if e["kind"] == "cancel" and e["body"]["state"] == "requested")
+    assert shown["delegation"]["settled_at"] - asked_at < REACTION_SECONDS + SLACK_SECONDS
+
+
+def test_ctrl_c_cancels_the_delegation_prints_what_was_done_and_exits_130(project: Path) -> None:
+    worker = started(project, "delegate", "slow")
+    wait_for_line(worker, "asleep")
+    worker.send_signal(signal.SIGINT)
+    out, err = worker.communicate(timeout=20)
+    assert worker.returncode == 130
+    assert "cancelled" in out
+    assert "half.txt" in out
+    assert "Traceback" not in err
+    assert remit_json(project, "show", "last")["delegation"]["status"] == "cancelled"
+
+
+def test_what_a_killed_process_ran_is_marked_and_recovered(project: Path) -> None:
+    """S8: what declared itself resumable goes on and is waited for, the rest is settled with what was left."""
+    runs = [started(project, "delegate", "again"), started(project, "delegate", "slow")]
+    wait_for_line(runs[0], "run 1")
+    wait_for_line(runs[1], "asleep")
+    for process in runs:
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate(timeout=10)
+    assert {one["stuck"] for one in remit_json(project, "status")["delegations"]} == {"its process is gone: remit recover"}
+    found = remit_json(project, "recover")
+    assert len(found["dead_processes"]) == 2
+    assert [(one["agent"], one["status"]) for one in found["resumed"]] == [("again", "completed")]
+    assert found["resumed"][0]["return"]["data"] == "Done in run 2."
+    assert {one["agent"]: one["status"] for one in found["settled"]} == {"slow": "partial", "sleeper": "partial"}
+    assert remit_json(project, "status")["active"] == 0
+    assert "Nothing to recover" in remit(project, "recover").stdout

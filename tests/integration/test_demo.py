@@ -1,0 +1,66 @@
+"""`remit demo`: real work on a real folder, and the promises to be seen (issue 2, item 9)."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from cli_project import remit, remit_json
+
+
+def fill(folder: Path) -> None:
+    for name in ("src/a.py", "src/deep/b.py", "docs/guide.md", "tool.sh"):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("one\n# TODO: two\nthree\n")
+
+
+def test_the_demo_keeps_its_four_promises_and_writes_a_report(tmp_path: Path) -> None:
+    fill(tmp_path)
+    told = remit_json(tmp_path, "demo")
+    assert told["ok"] is True
+    assert [part["ok"] for part in told["parts"]] == [True] * 4
+    assert told["seconds"] < 40
+    assert max(record["depth"] for record in told["tree"] if record["status"] == "completed") == 3
+    states = {record["agent"]: record["status"] for record in told["tree"] if record["depth"] == 2}
+    assert states["demo.stuck"] == "timeout"
+    assert states["demo.prose"] == "completed"
+    assert [record["status"] for record in told["tree"] if record["agent"] == "demo.survey"] == ["completed", "refused"]
+    report = (tmp_path / told["report"]).read_text()
+    for word in ("4 files", "src/", "docs/", "TODO", "Python"):
+        assert word in report
+
+
+def test_the_demo_tells_what_was_seen_and_what_to_try_next(tmp_path: Path) -> None:
+    fill(tmp_path)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    done = remit(tmp_path, "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for word in ("What you saw", "A child hung", "CYCLE_DETECTED", "Try next", "remit show last", ".remit/agents/hello.py"):
+        assert word in done.stdout
+    assert "asking once more" in done.stderr
+    status = subprocess.run(["git", "status", "--short", ".remit"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "demo" not in status.stdout
+    assert "demo.stuck" in remit(tmp_path, "show", "last").stdout
+
+
+def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
+    """It surveys its own source then, and works where it was started, not at the project's root."""
+    (tmp_path / ".git").mkdir()
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    done = remit(empty, "demo", "--json")
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["return"]["data"]["measured"] > 20
+    assert (empty / ".remit" / "demo" / "report.md").exists()
+    assert not (tmp_path / ".remit").exists()
+
+
+def test_what_the_demo_suggests_works(tmp_path: Path) -> None:
+    """The agent it tells people to write is taken from its own output."""
+    fill(tmp_path)
+    lines = remit(tmp_path, "demo").stdout.splitlines()
+    first = next(n for n, line in enumerate(lines) if ".remit/agents/hello.py" in line) + 1
+    last = next(n for n, line in enumerate(lines) if line.startswith("and call it"))
+    (tmp_path / ".remit" / "agents").mkdir()
+    (tmp_path / ".remit" / "agents" / "hello.py").write_text("\n".join(line.removeprefix("  ") for line in lines[first:last]))
+    assert remit_json(tmp_path, "delegate", "hello", "name=Ada")["data"] == "Hello, Ada, from depth 1."

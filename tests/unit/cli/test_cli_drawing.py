@@ -1,0 +1,118 @@
+"""Trees and words as people see them."""
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from remit.cli.tree import View, draw, forest
+from remit.cli.watch import Word, below, signs_with_children
+from remit.cli.words import count, duration, one_line, size
+from remit.core.record import Record
+from remit.core.states import Priority, State
+
+NOW = 1_700_000_100.0
+
+
+def record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker", depth: int = 1) -> Record:
+    name = f"sess_1700000000_{number:06}"
+    return Record(
+        session_id=name,
+        root_id="sess_1700000000_000000",
+        parent_id=None if parent is None else f"sess_1700000000_{parent:06}",
+        depth=depth,
+        path=("orchestrator", agent),
+        agent=agent,
+        parameters={},
+        caller="orchestrator",
+        priority=Priority.NORMAL,
+        state=state,
+        created_at=NOW - 10,
+        started_at=NOW - 10,
+        timeout_seconds=60,
+        deadline_at=NOW + 50,
+        owner="1-abc",
+    )
+
+
+def drawn(records: list[Record], **view: object) -> list[str]:
+    out = io.StringIO()
+    console = Console(file=out, width=100, markup=False)
+    for root in forest(records):
+        console.print(draw(root, View(now=NOW, **view)))  # type: ignore[arg-type]
+    return out.getvalue().splitlines()
+
+
+def test_a_line_tells_state_agent_progress_and_time_left() -> None:
+    running = record(0, state=State.RUNNING)
+    lines = drawn([running], words={running.session_id: Word(text="half done", fraction=0.5)})
+    assert len(lines) == 1
+    for part in ("worker", "000000", "10 s", "(50 s left)", "━━━", "half done"):
+        assert part in lines[0]
+
+
+def test_children_hang_below_their_caller() -> None:
+    lines = drawn([record(0), record(1, 0, agent="middle"), record(2, 1, agent="leaf")])
+    assert [line.find(name) > 0 for line, name in zip(lines, ("worker", "middle", "leaf"), strict=True)] == [True] * 3
+    assert lines[1].index("middle") < lines[2].index("leaf")
+
+
+def test_a_tree_of_thousands_fits_and_keeps_what_did_not_go_well_in_sight() -> None:
+    many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 5_000)), record(5_000, 0, State.FAILED, agent="bad")]
+    lines = drawn(many, rows=20)
+    assert len(lines) <= 20
+    assert any("bad" in line for line in lines)
+    assert "more (" in lines[-1]
+    assert "completed" in lines[-1]
+
+
+def test_what_completed_is_folded_up_first() -> None:
+    records = [record(0, state=State.RUNNING)]
+    for group in range(1, 6):
+        records.append(record(group, 0, agent="group"))
+        records += [record(group * 100 + n, group, agent="leaf") for n in range(10)]
+    lines = drawn(records, rows=20)
+    assert not any("leaf" in line for line in lines)
+    assert sum("(+ 10 delegations below)" in line for line in lines) == 5
+
+
+def test_words_of_agents_cannot_drive_the_terminal() -> None:
+    assert "\x1b" not in one_line("\x1b[2Jgone\x07 \n two")
+    running = replace(record(0, state=State.RUNNING))
+    shown = "\n".join(drawn([running], words={running.session_id: Word(text="\x1b]0;title\x07[bold]x")}))
+    assert "\x1b]" not in shown
+    assert "[bold]x" in shown
+
+
+def test_long_words_are_shortened_visibly() -> None:
+    assert one_line("a" * 200, 10) == "a" * 9 + "…"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.004, "0.00 s"), (0.42, "0.42 s"), (3.21, "3.2 s"), (42, "42 s"), (245, "4 m 05 s"), (7380, "2 h 03 m"), (273_600, "3 d 4 h")],
+)
+def test_durations_are_told_as_people_do(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_sizes_and_counts_are_told_as_people_do() -> None:
+    assert [size(n) for n in (0, 999, 1_500, 250_000, 3_000_000, 5e9)] == ["0 B", "999 B", "1.5 kB", "250 kB", "3.0 MB", "5.0 GB"]
+    assert [count(1, "file"), count(2, "process"), count(3, "entry"), count(1200, "line")] == [
+        "1 file",
+        "2 processes",
+        "3 entries",
+        "1,200 lines",
+    ]
+
+
+def test_below_gives_a_delegation_and_all_under_it_alone() -> None:
+    tree = [record(0), record(1, 0), record(2, 0), record(3, 1)]
+    assert [r.session_id[-1] for r in below(tree, tree[1].session_id)] == ["1", "3"]
+
+
+def test_a_sign_of_a_child_counts_for_its_callers() -> None:
+    tree = [record(0), record(1, 0, depth=2), record(2, 1, depth=3)]
+    heard = signs_with_children(tree, {tree[0].session_id: 1.0, tree[1].session_id: 2.0, tree[2].session_id: 9.0})
+    assert list(heard.values()) == [9.0, 9.0, 9.0]

@@ -1,0 +1,83 @@
+"""Values as they are typed at a prompt."""
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.cli.values import moment, pairs
+from remit.core.errors import Misused
+
+NOW = 1_700_000_000.0
+
+
+def test_values_are_json_where_they_are_json_and_text_elsewhere() -> None:
+    assert pairs(["n=3", "on=true", "none=null", 'l=["a", 1]', "word=hello", "path=a=b", "empty="]) == {
+        "n": 3,
+        "on": True,
+        "none": None,
+        "l": ["a", 1],
+        "word": "hello",
+        "path": "a=b",
+        "empty": "",
+    }
+
+
+def test_what_json_does_not_know_stays_text() -> None:
+    assert pairs(["a=NaN", "b=Infinity", "c={x}", "d=01"]) == {"a": "NaN", "b": "Infinity", "c": "{x}", "d": "01"}
+
+
+def test_a_parameter_that_the_schema_calls_a_string_is_not_read_as_a_number() -> None:
+    schema = {"properties": {"year": {"type": "string"}, "count": {"type": "integer"}}}
+    assert pairs(["year=2024", "count=2024"], schema) == {"year": "2024", "count": 2024}
+    assert pairs(['year="2024"'], schema) == {"year": "2024"}
+
+
+def test_an_at_sign_reads_a_file(tmp_path: Path) -> None:
+    (tmp_path / "text.md").write_text("two\nlines")
+    assert pairs([f"text=@{tmp_path}/text.md"]) == {"text": "two\nlines"}
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(Misused, match="No such file"):
+        pairs([f"text=@{tmp_path}/missing"])
+    with pytest.raises(Misused, match="not UTF-8"):
+        pairs([f"text=@{tmp_path}/binary"])
+
+
+@pytest.mark.parametrize("bad", ["name", "=value", ""])
+def test_what_is_no_pair_is_refused_with_an_example(bad: str) -> None:
+    with pytest.raises(Misused, match="name=value"):
+        pairs([bad])
+
+
+def test_a_name_given_twice_is_refused() -> None:
+    with pytest.raises(Misused, match="twice"):
+        pairs(["a=1", "a=2"])
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_any_text_after_the_equals_sign_gives_a_value(text: str) -> None:
+    if not text.startswith("@"):
+        assert set(pairs([f"name={text}"])) == {"name"}
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("30m", 1800), ("1.5h", 5400), ("2d", 172_800), ("1w", 604_800)])
+def test_a_span_counts_back_from_now(text: str, seconds: float) -> None:
+    assert moment(text, "--since", NOW) == NOW - seconds
+
+
+def test_an_iso_time_and_unix_seconds_are_moments() -> None:
+    assert moment("2026-01-31T12:00:00+00:00", "--since", NOW) == 1_769_860_800.0
+    assert moment("2026-01-31", "--since", NOW) == datetime(2026, 1, 31).timestamp()
+    assert moment("1700000000", "--since", NOW) == 1_700_000_000.0
+    assert moment(None, "--since", NOW) is None
+
+
+@pytest.mark.parametrize("bad", ["yesterday", "1x", "", "2026-13-01", "h"])
+def test_what_is_no_time_is_refused_with_examples(bad: str) -> None:
+    with pytest.raises(Misused, match="--since"):
+        moment(bad, "--since", NOW)
