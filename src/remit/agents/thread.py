@@ -16,7 +16,7 @@ from typing import Any
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
-from remit.core.errors import Stopped
+from remit.core.errors import AgentCrashed, Stopped
 from remit.flow.context import Context
 
 IDLE_SECONDS = 10.0
@@ -116,7 +116,7 @@ class ThreadAgent:
             except _StopThread:
                 _tell(loop, answer, None, Stopped("The thread was stopped."))
             except BaseException as error:  # noqa: BLE001 - whatever the agent raises goes to `perform`; SystemExit ends no thread of ours
-                _tell(loop, answer, None, error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}"))
+                _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
                 _tell(loop, answer, value, None)
 
@@ -135,6 +135,10 @@ class ThreadAgent:
         if not answer.done():
             gone = ctx._desk.abandoned(f"The thread of {self.spec.name}")
             answer.add_done_callback(lambda _: gone())
+
+
+def _ended(name: str, error: BaseException) -> AgentCrashed:
+    return AgentCrashed(f"{name} ended the program: {type(error).__name__}({error}).", advice="Let it return instead of leaving.")
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:

@@ -12,6 +12,11 @@ from typing import Any, Protocol
 
 
 class Timed(Protocol):
+    @property
+    def ends_at(self) -> float:
+        """Its hard deadline."""
+        ...
+
     def look(self, now: float) -> None:
         """Do what is due, and push the next moment to be looked at."""
         ...
@@ -48,9 +53,9 @@ class Deadlines:
             heapq.heapify(self._heap)
             self._settled = 0
 
-    def earliest(self) -> float | None:
-        """The first moment that is still of interest; read by the watchdog from its own thread."""
-        return self._heap[0][0] if self._heap else None
+    def earliest_end(self) -> float | None:
+        """The first hard deadline that must be kept; asked by the watchdog, from its own thread, while the loop stands still."""
+        return min((entry[2].ends_at for entry in list(self._heap) if entry[2] is not None), default=None)
 
     def close(self) -> None:
         if self._timer is not None:

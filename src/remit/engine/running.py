@@ -154,6 +154,10 @@ class Running:
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(self.engine.loop.time())
 
+    @property
+    def ends_at(self) -> float:
+        return self.delegation.deadline.hard_at
+
     def look(self, now: float) -> None:
         """Called by the deadline heap."""
         self.entry = None

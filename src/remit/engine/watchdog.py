@@ -10,11 +10,14 @@ import contextvars
 import logging
 import signal
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
+
+import pydantic
 
 from remit.engine.deadlines import Deadlines
 
@@ -25,6 +28,11 @@ LOOK_SECONDS = 0.05
 REPORT_SECONDS = 0.25
 _OURS = str(Path(__file__).parent.parent)
 _AGENT_CODE = (str(Path(_OURS) / "testing"), str(Path(_OURS) / "agents" / "builtin"))
+_HANDED_TO_AGENTS = ("agents/function.py", "flow/plain.py", "flow/perform.py", "flow/receive.py", "flow/validate.py")
+"""Where remit calls agents' code or reads agents' values, and changes nothing of its own meanwhile: may be interrupted."""
+_ASYNCIO = str(Path(asyncio.__file__).parent)
+_LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(pydantic.__file__).parent), "<")
+"""Code that does what its caller asks: whose it is depends on who called it. `<`: what is frozen or made at run time."""
 _SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 
 log = logging.getLogger("remit.watchdog")
@@ -107,7 +115,7 @@ class Watchdog:
             blocked = time.monotonic() - beat_at - LOOK_SECONDS
             if blocked < REPORT_SECONDS or not self._beating or self._closed:
                 continue
-            earliest = self._deadlines.earliest()
+            earliest = self._deadlines.earliest_end()
             overdue = earliest is not None and time.monotonic() > earliest + 0.1
             must_stop = blocked > self._limit or overdue
             if self._reported_beat != beat_at or must_stop:
@@ -127,9 +135,10 @@ class Watchdog:
     def _on_signal(self, _signal: int, frame: FrameType | None) -> None:
         """On the loop's thread, inside whatever blocks it."""
         running = self._current.get()
-        if running is None or frame is None or _is_ours(frame):
+        standing = _frame_of_agent(frame)
+        if running is None or standing is None:
             return
-        agent, place = running.delegation.agent, _place(frame)
+        agent, place = running.delegation.agent, _place(standing)
         advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
         if self._stopping is None:
             log.warning("%s (%s) blocks the event loop at %s. %s", agent, running.delegation.session_id, place, advice)
@@ -144,9 +153,17 @@ def _place(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
-def _is_ours(frame: FrameType) -> bool:
-    """Whether the innermost code is remit's own or the loop's: then nothing may be raised in it."""
-    name = frame.f_code.co_filename
-    if name.startswith(_AGENT_CODE):
-        return False
-    return name.startswith(_OURS) or f"{Path(asyncio.__file__).parent}" in name
+def _frame_of_agent(frame: FrameType | None) -> FrameType | None:
+    """Where the agent stands, if it is its code that blocks; None in remit's own code or the loop's: nothing may be raised in those."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_AGENT_CODE):
+            return frame
+        if name.startswith(_OURS):
+            return frame if name.endswith(_HANDED_TO_AGENTS) else None
+        if name.startswith(_ASYNCIO):
+            return None
+        if not name.startswith(_LIBRARIES) or "site-packages" in name.removeprefix(_LIBRARIES[1]):
+            return frame
+        frame = frame.f_back
+    return None

@@ -82,9 +82,9 @@ async def _run_async(channel: Channel, function: Callable[..., Any], desk: Remot
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     try:
         value = await task
-    except SystemExit:
-        raise
     except BaseException as error:  # noqa: BLE001 - as above
+        if task.done() and not task.cancelled() and isinstance(leaving := task.exception(), SystemExit):
+            raise leaving from None  # it ended the loop, which cancelled us: `error` says only that
         _end(channel, {"k": "raised", "error": error_to_wire(error, with_traceback=True)})
     # Answered from here: tasks the function left behind must not be able to hold the answer back while the loop closes.
     _end(channel, {"k": "answer", "value": plain(value)})

@@ -1,0 +1,132 @@
+"""On the event loop and on threads: what cannot be stopped is named, abandoned and reported, and nobody waits for it (issue 2, item 5)."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, Status, StopReason, agent
+from remit.core.agents import Isolation
+from remit.core.events import EventKind
+from remit.testing.hostile import HOSTILE, hostile_agents
+
+OVERRUN_SECONDS = 1.0
+IN_HERE = [
+    f"{name}.{isolation}"
+    for name, (_, possible) in HOSTILE.items()
+    for isolation in possible
+    if isolation is not Isolation.PROCESS and (name, isolation) != ("busy-loop", Isolation.THREAD)
+]
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path, agents=hostile_agents(Isolation.INLINE, Isolation.THREAD)) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", IN_HERE)
+async def test_it_returns_by_its_hard_deadline(remit: Remit, name: str) -> None:
+    began = time.monotonic()
+    result = await remit.delegate(name, timeout=0.6)
+    assert time.monotonic() - began < 0.6 + OVERRUN_SECONDS
+    assert (await remit.describe(result.session_id)).result == result
+    assert (await remit.delegate("pong.inline")).ok
+
+
+@pytest.mark.parametrize("name", ["busy-loop-async.inline", "sleep-on-the-loop.inline"])
+async def test_the_watchdog_names_agent_and_line_and_stops_it(remit: Remit, name: str) -> None:
+    result = await remit.delegate(name, timeout=0.6)
+    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
+    message = result.errors[0].message
+    assert name in message
+    assert any(f"hostile.py:{line} in" in message for line in _lines_of(name))
+    assert 'isolation="process"' in message
+    assert remit.export_state()["abandoned"] == {}
+    notices = [e.body["message"] for e in await remit.events(result.session_id) if e.kind is EventKind.NOTICE]
+    assert any("blocks the event loop at hostile.py" in notice for notice in notices)
+
+
+def _lines_of(name: str) -> set[int]:
+    function = HOSTILE[name.partition(".")[0]][0]
+    first = function.__code__.co_firstlineno
+    return {line for _, _, line in function.__code__.co_lines() if line and line > first}
+
+
+async def test_one_that_blocks_beyond_the_limit_is_stopped_long_before_its_deadline(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=hostile_agents(Isolation.INLINE), settings={"block_limit_seconds": 0.5}) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("sleep-on-the-loop.inline", timeout=60)
+        assert time.monotonic() - began < 1.5
+        assert "blocked the event loop" in result.errors[0].message
+
+
+async def test_a_short_block_is_reported_and_nothing_more(tmp_path: Path) -> None:
+    """Also beside delegations that have ended, whose deadlines no longer count."""
+
+    @agent("hasty")
+    async def hasty() -> None: ...
+
+    @agent("slow")
+    async def slow() -> str:
+        time.sleep(0.6)  # noqa: ASYNC251 - what is tested
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[slow, hasty]) as remit:
+        await asyncio.gather(*(remit.delegate("hasty", timeout=0.1) for _ in range(20)))
+        result = await remit.delegate("slow")
+        assert result.data == "done"
+        notices = [e.body["message"] for e in await remit.events(result.session_id) if e.kind is EventKind.NOTICE]
+        assert any("blocks the event loop at test_hostile_inline.py" in notice for notice in notices)
+
+
+async def test_one_that_swallows_cancellation_is_abandoned_and_reported(remit: Remit) -> None:
+    result = await remit.delegate("swallow-cancellation.inline", timeout=0.3)
+    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.DEADLINE)
+    assert remit.export_state()["abandoned"] == {result.session_id: "The inline agent swallow-cancellation.inline"}
+
+
+@pytest.mark.parametrize("name", ["sleep.thread", "swallow.thread"])
+async def test_a_thread_that_cannot_be_stopped_is_abandoned_and_nobody_waits(remit: Remit, name: str) -> None:
+    result = await remit.delegate(name, timeout=0.3)
+    assert result.stop_reason is StopReason.DEADLINE
+    assert remit.export_state()["abandoned"] == {result.session_id: f"The thread of {name}"}
+
+
+async def test_a_thread_that_spins_is_stopped_and_used_again(remit: Remit) -> None:
+    result = await remit.delegate("busy-loop.thread", timeout=0.3)
+    assert result.stop_reason is StopReason.DEADLINE
+    assert remit.export_state()["abandoned"] == {}
+    before = _agent_threads()
+    for _ in range(5):
+        await remit.delegate("busy-loop.thread", timeout=0.1)
+    assert _agent_threads() <= before
+
+
+def _agent_threads() -> int:
+    return sum(thread.name == "remit-agent" for thread in threading.enumerate())
+
+
+PROGRAM = """
+import asyncio, sys
+from remit import Remit
+from remit.testing.hostile import hostile_agents
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=hostile_agents()) as remit:
+        names = ["swallow-cancellation.inline", "sleep.thread", "swallow.thread"]
+        await asyncio.gather(*(remit.delegate(name, timeout=0.2) for name in names))
+        print(len(remit.export_state()["abandoned"]))
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_ends_although_agents_of_it_do_not(tmp_path: Path) -> None:
+    ended = subprocess.run([sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=20, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "3", "")

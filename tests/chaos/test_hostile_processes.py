@@ -1,0 +1,108 @@
+"""In a process of its own no agent can do anything to its caller: the return comes in time and no process is left (S2.5)."""
+
+import asyncio
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, Status, StopReason
+from remit.core.agents import Isolation
+from remit.testing.chaos import census, processes_left
+from remit.testing.hostile import HOSTILE, hostile_agents
+
+NAMES = [f"{name}.process" for name, (_, possible) in HOSTILE.items() if Isolation.PROCESS in possible]
+TIMEOUT_SECONDS = 0.5
+OVERRUN_SECONDS = 1.0
+ANSWERS = {
+    "leave-threads.process": "answered",
+    "daemonise-and-answer.process": "answered",
+    "shout.process": "answered",
+    "flood.process": "answered",
+    "ping.process": "CYCLE_DETECTED",
+    "call-itself.process": ["CYCLE_DETECTED"] * 50,
+}
+CRASHES = {
+    "exit-in-the-middle.process": "exit code 3",
+    "exit-politely.process": "exit code 3",
+    "exit-politely-async.process": "exit code 3",
+    "kill-itself.process": "signal 9",
+    "kill-supervisor.process": "supervisor",
+    "garbage-on-the-pipe.process": "no message",
+}
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as opened:
+        assert (await opened.delegate("pong.process", timeout=20)).ok  # the first start of a process is not what is timed here
+        yield opened
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_it_returns_by_its_hard_deadline_and_leaves_no_process(remit: Remit, name: str) -> None:
+    timeout = 5.0 if name in ANSWERS else TIMEOUT_SECONDS
+    began = time.monotonic()
+    result = await remit.delegate(name, timeout=timeout)
+    assert time.monotonic() - began < timeout + OVERRUN_SECONDS
+    assert processes_left(remit) == []
+    assert remit.export_state()["abandoned"] == {}
+    if name in ANSWERS:
+        assert result.data == ANSWERS[name]
+    elif name in CRASHES:
+        assert (result.stop_reason, result.errors[0].code) == (StopReason.CRASHED, "AGENT_CRASHED")
+        assert CRASHES[name] in result.errors[0].message
+    elif result.stop_reason is StopReason.DEADLINE:
+        assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+    assert (await remit.describe(result.session_id)).result == result
+
+
+async def test_cancelling_is_as_sure_as_the_deadline(remit: Remit) -> None:
+    for name in ("busy-loop.process", "ignore-sigterm.process", "daemonise-with-exec.process", "stop-itself.process"):
+        handle = await remit.start(name, timeout=60)
+        await asyncio.sleep(0.15)
+        began = time.monotonic()
+        acknowledged = await remit.cancel(handle.session_id, "enough")
+        assert time.monotonic() - began < OVERRUN_SECONDS
+        assert [node["state"] for node in acknowledged] == ["killed"]
+        assert (await handle.result()).stop_reason is StopReason.CANCELLED
+        assert processes_left(remit) == []
+
+
+async def test_after_two_hundred_of_them_nothing_is_left_and_it_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    project = tmp_path / "project"
+    project.mkdir()
+    late: list[tuple[str, float]] = []
+    names = (NAMES * 7)[:200]
+    random.Random(7).shuffle(names)
+    async with Remit.open(project, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as remit:
+        for _ in range(3):
+            await asyncio.gather(*(remit.delegate("pong.process", timeout=20) for _ in range(6)))
+        before = census(temporary)
+        room = asyncio.Semaphore(6)
+
+        async def let_loose(name: str) -> None:
+            async with room:
+                began = time.monotonic()
+                await remit.delegate(name, timeout=TIMEOUT_SECONDS)
+                over = time.monotonic() - began - TIMEOUT_SECONDS
+                if over > OVERRUN_SECONDS:
+                    late.append((name, over))
+
+        await asyncio.gather(*(let_loose(name) for name in names))
+        assert late == []
+        assert processes_left(remit) == []
+        assert (await remit.delegate("ping.process", timeout=5)).data == "CYCLE_DETECTED"
+        after = census(temporary)
+        assert after.threads <= before.threads + 2
+        assert after.descriptors <= before.descriptors + 4
+        assert after.temporary_files == before.temporary_files
+        assert remit.export_state()["active"] == 0
+    assert processes_left(remit) == []
