@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    rounds: int = 7
+    rounds: int = 9
     """Repetitions of ours and of each floor, taken in turns: the machine's mood then meets all of them alike."""
     sequential: int = 1000
     """W1: delegations one after another, in each round."""
@@ -22,9 +22,10 @@ class Sizes:
     overruns: int = 5
     """W5: how often that is done."""
     history: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
-    growth_rounds: int = 9
-    growth_sequential: int = 300
-    growth_flood: int = 1500
+    growth_rounds: int = 41
+    """Many short ones: what disturbs the machine for a moment then disturbs few of them, and the short histories stay short."""
+    growth_sequential: int = 80
+    growth_flood: int = 300
     hostile_repeats: int = 6
     hostile_at_once: int = 1
     tree: int = 50
