@@ -119,5 +119,5 @@ def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> No
     for part in parts:
         line = Text("  ✓ " if part.is_kept else "  ✗ ", style="green" if part.is_kept else "bold red")
         console().print(line.append(part.title, style="bold"))
-        console().print(Padding(Text(part.detail), (0, 0, 0, 4)))
+        console().print(Padding(Text(part.detail), (0, 0, 0, 4), expand=False))
     say(f"\nSession {result.session_id}. The report: {(result.data or {}).get('report', '-') if result.ok else '-'}\n")
