@@ -14,6 +14,7 @@ from remit.core.events import BEFORE_RUN
 from remit.core.lineage import Lineage
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
+from remit.core.states import State
 from remit.engine.running import Running
 from remit.flow.accept import normalised_call
 from remit.flow.house import Order, Tree
@@ -45,7 +46,7 @@ class Replay:
 async def replayed(engine: "EmbeddedEngine", running: Running, request: Request) -> Return | None:
     """The outcome of this call in the run before the crash: recorded, or of the child that goes on; None: it is a new call."""
     child = await reclaimed(engine, running, request)
-    return await child.done if isinstance(child, Running) else child
+    return await asyncio.shield(child.done) if isinstance(child, Running) else child
 
 
 async def reclaimed(engine: "EmbeddedEngine", running: Running, request: Request) -> "Running | Return | None":
@@ -65,9 +66,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     agent = engine.house.agents.find(record.agent)
     assert agent is not None
     tree = await asyncio.to_thread(engine.store.tree, record.root_id)
-    budget = parent.budget if parent is not None else _spent_budget(engine, tree)
-    if record.limits is not None:
-        budget = budget.narrowed(record.limits, engine.loop.time())
+    budget = _spent_budget(engine, record, tree, parent)
     order = Order(
         delegation=delegation_of(record, engine),
         agent=agent,
@@ -89,13 +88,36 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     return running
 
 
-def _spent_budget(engine: "EmbeddedEngine", tree: list[Record]) -> Budget:
-    """Nothing is refilled: what the tree drew before the crash stays drawn."""
-    budget = Budget(engine.house.rules.budget, opened_at=engine.loop.time())
-    budget.delegations = max(0, len(tree) - 1)
-    budget.tokens = sum(record.tokens for record in tree)
-    budget.cost = sum(record.cost for record in tree)
+def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], parent: Running | None) -> Budget:
+    """The scope it draws from. Nothing is refilled: what was drawn before the crash stays drawn."""
+    opened_at = engine.loop.time() - max(0.0, engine.clock.wall() - record.created_at)
+    if parent is None:
+        budget = Budget(engine.house.rules.budget, opened_at=opened_at)
+        _draw(budget, tree)
+    else:
+        budget = parent.budget
+        for scope in budget.scopes():
+            scope.delegations -= 1  # it was counted with its tree, and enters once more now
+    if record.limits is not None:
+        budget = budget.narrowed(record.limits, opened_at)
+        _draw(budget, _below(record, tree))
     return budget
+
+
+def _draw(budget: Budget, records: list[Record]) -> None:
+    """What these drew; the first of them enters again by itself, and what was refused has drawn nothing."""
+    budget.delegations = sum(record.state is not State.REFUSED for record in records) - 1
+    budget.tokens = sum(record.tokens for record in records)
+    budget.cost = sum(record.cost for record in records)
+
+
+def _below(record: Record, tree: list[Record]) -> list[Record]:
+    """Itself and everything it handed on; callers stand before their children in a tree."""
+    found = {record.session_id: record}
+    for one in tree:
+        if one.parent_id in found:
+            found[one.session_id] = one
+    return list(found.values())
 
 
 def _said(engine: "EmbeddedEngine", session_id: str) -> int:

@@ -1,0 +1,169 @@
+"""Nothing is lost by kill -9 at any moment, nothing is done twice, and nobody takes over what a living process runs (S8, issue 2)."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, Status, StopReason, agent
+from remit.core.record import Owner, Record, Recorded
+from remit.core.states import Priority, State
+from remit.store import SqliteStore
+from remit.system.processes import pid_space, process_start
+
+WORKLOAD = Path(__file__).with_name("crash_workload.py")
+
+
+def rounds_of(kind: str, folder: Path, rounds: int, *, at_once: int = 1) -> list[dict[str, Any]]:
+    """So many rounds of the workload, shared by `at_once` launchers."""
+    each = rounds // at_once
+    launchers = [
+        subprocess.Popen(
+            [sys.executable, str(WORKLOAD), kind, str(folder), str(number * each), str(each)], stdout=subprocess.PIPE, text=True
+        )
+        for number in range(at_once)
+    ]
+    try:
+        said = [launcher.communicate(timeout=110)[0] for launcher in launchers]
+    finally:
+        for launcher in launchers:
+            launcher.kill()
+    found = [json.loads(line) for text in said for line in text.splitlines()]
+    assert len(found) == rounds
+    return found
+
+
+def test_a_hundred_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+    assert [r for r in rounds_of("killed", tmp_path, 100, at_once=2) if r["faults"]] == []
+
+
+def test_a_recovery_by_several_processes_at_once_settles_once(tmp_path: Path) -> None:
+    assert [r for r in rounds_of("raced", tmp_path, 10) if r["faults"]] == []
+
+
+def test_nobody_takes_over_what_a_living_process_runs(tmp_path: Path) -> None:
+    assert [r for r in rounds_of("crowded", tmp_path, 6) if r["faults"]] == []
+
+
+# ---- owners, one at a time
+
+
+def left_behind(folder: Path, owner: Owner, **fields: Any) -> str:
+    """A project in which `owner` was running a delegation of `worker`."""
+    session_id = "sess_1766700000_abc123"
+    now = time.time()
+    record = Record(
+        session_id=session_id,
+        root_id=session_id,
+        parent_id=None,
+        depth=1,
+        path=("orchestrator", "worker"),
+        agent="worker",
+        parameters={},
+        caller="orchestrator",
+        priority=Priority.NORMAL,
+        state=State.RUNNING,
+        created_at=now,
+        started_at=now,
+        timeout_seconds=60.0,
+        deadline_at=now + 60.0,
+        owner=owner.owner_id,
+    )
+    (folder / ".remit").mkdir()
+    store = SqliteStore(folder / ".remit" / "remit.db")
+    store.enrol(owner)
+    store.apply([Recorded(record)])
+    store.close()
+    return session_id
+
+
+def owner_of(pid: int, started: str | None) -> Owner:
+    return Owner(owner_id=f"{pid}-cafe", pid=pid, pid_started=started or "", pid_space=pid_space(), host=os.uname().nodename, opened_at=1.0)
+
+
+@asynccontextmanager
+async def opened(folder: Path, **settings: Any) -> AsyncIterator[Remit]:
+    @agent("worker")
+    async def worker() -> str:
+        return "ran"
+
+    async with Remit.open(folder, agents=[worker], settings=settings) as remit:
+        yield remit
+
+
+async def test_a_pid_used_again_is_not_taken_for_its_former_owner(tmp_path: Path) -> None:
+    """Our own pid lives, but it began at another time than the owner on record."""
+    session_id = left_behind(tmp_path, owner_of(os.getpid(), "another-boot:12345"))
+    async with opened(tmp_path) as remit:
+        assert remit.recovered.settled == [session_id]
+        record = await remit.describe(session_id)
+        assert record.result is not None
+        assert (record.result.status, record.result.stop_reason) == (Status.PARTIAL, StopReason.CRASHED)
+        assert record.result.errors[0].code == "AGENT_CRASHED"
+        assert record.result.errors[0].recoverable
+
+
+@pytest.fixture
+def living() -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(["sleep", "30"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+async def test_a_living_owner_keeps_its_delegations(tmp_path: Path, living: "subprocess.Popen[bytes]") -> None:
+    session_id = left_behind(tmp_path, owner_of(living.pid, process_start(living.pid)))
+    async with opened(tmp_path) as remit:
+        assert remit.recovered.is_empty
+        assert (await remit.describe(session_id)).state is State.RUNNING
+        living.kill()
+        living.wait()
+        assert (await remit.recover()).settled == [session_id]
+        assert (await remit.recover()).is_empty
+
+
+# ---- what a resumed tree may still spend
+
+RESUMED = """
+import asyncio, os, sys
+from remit import Context, Remit, agent
+
+@agent("worker", resumable=True, timeout=30)
+async def worker(ctx: Context) -> list:
+    ctx.spend(tokens=3)
+    results = [await ctx.delegate("child", n=n) for n in range(3)]
+    if ctx.saved is None:
+        await ctx.checkpoint(1)
+        os.kill(os.getpid(), 9)
+    results += [await ctx.delegate("child", n=n) for n in range(3, 6)]
+    return [result.ok for result in results]
+
+@agent("child")
+async def child(n: int) -> int:
+    return n
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=[worker, child], slots=1) as remit:
+        if len(sys.argv) > 2:
+            result = await remit.result(remit.recovered.resumed[0], wait_seconds=10)
+            print(result.data, len(await remit.children(result.session_id)))
+        else:
+            await remit.delegate("worker", budget={"delegations": 5})
+
+asyncio.run(main())
+"""
+
+
+def test_a_resumed_tree_gets_no_new_budget_and_no_deadlock_with_one_slot(tmp_path: Path) -> None:
+    """S8: children draw on the budget and cannot refill it; a crash does not either."""
+    first = subprocess.run([sys.executable, "-c", RESUMED, str(tmp_path)], check=False, timeout=20)
+    assert first.returncode == -9
+    second = subprocess.run([sys.executable, "-c", RESUMED, str(tmp_path), "again"], capture_output=True, text=True, timeout=20, check=True)
+    assert second.stdout.strip() == "[True, True, True, True, False, False] 6"
