@@ -24,7 +24,7 @@ from remit.core.result import Return
 from remit.core.states import LIVE, State
 from remit.engine import elsewhere
 from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
-from remit.engine.owners import Bell, sweep_bells, this_owner
+from remit.engine.owners import Bell, note_closed, sweep_bells, this_owner
 from remit.engine.recovery import Recovered, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
@@ -145,6 +145,7 @@ class Remit:
         await asyncio.to_thread(self._ledger_writer.close)
         if self._store_given is None:
             await asyncio.to_thread(self.store.close)
+        note_closed(self.owner.owner_id)
 
     # ---- delegating
 

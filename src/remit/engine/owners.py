@@ -31,8 +31,19 @@ def this_owner(clock: Clock) -> Owner:
     )
 
 
+_closed: set[str] = set()
+"""Owners of this process that closed and still stand in the store, because they could not write everything."""
+
+
+def note_closed(owner_id: str) -> None:
+    """This one runs nothing any more, although its process lives."""
+    _closed.add(owner_id)
+
+
 def is_dead(owner: Owner, run_folder: Path) -> bool:
     """Whether nobody can be running its delegations any more. In doubt it lives: nobody takes over what a living one runs."""
+    if owner.owner_id in _closed:
+        return True
     if owner.pid_space == pid_space():
         return not is_alive(owner.pid, owner.pid_started)
     return owner.host == socket.gethostname() and not _has_reader(bell_path(run_folder, owner.owner_id))

@@ -1,0 +1,181 @@
+"""A full disk, a damaged database, a clock that jumps, a wrong call: a clear error with advice, and nothing is lost (issue 2)."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Misused, Remit, RemitError, StopReason, Unavailable, agent
+from remit.core.states import State
+from remit.store import SqliteStore
+from remit.testing import JumpingClock, Scripted, answer, hang, wait
+from remit.testing.engine_samples import until
+
+HOUR = 3600.0
+BULK = "x" * 200_000
+"""More than the pages that happen to be free in a database that is full."""
+
+
+def fill_disk(store: Any) -> None:
+    """What SQLite meets on a full disk: no page more can be had."""
+    (pages,) = store._writer.execute("PRAGMA page_count").fetchone()
+    store._writer.execute(f"PRAGMA max_page_count={pages}")
+
+
+def free_disk(store: Any) -> None:
+    store._writer.execute("PRAGMA max_page_count=1000000")
+
+
+async def test_on_a_full_disk_nothing_starts_unrecorded_and_finished_work_is_written_later(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer({"long": BULK})), answer("later"))
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        handle = await remit.start("worker")
+        await worker.called.wait()
+        fill_disk(remit.store)
+        with pytest.raises(Unavailable) as caught:
+            await remit.delegate("worker", text=BULK)
+        assert caught.value.code == "STORE_UNAVAILABLE"
+        assert "Free some space" in caught.value.advice
+        assert len(worker.calls) == 1, "what could not be recorded must not run"
+        go.set()
+        began = time.monotonic()
+        result = await handle.result()
+        assert time.monotonic() - began < 2
+        assert result.ok
+        assert "Not recorded yet" in " ".join(result.warnings)
+        assert (await remit.describe(handle.session_id)).state is State.RUNNING
+        free_disk(remit.store)
+        await until(lambda: _state_of(remit, handle.session_id) is State.COMPLETED)
+        assert (await remit.delegate("worker", text=BULK)).data == "later"
+        record = await remit.describe(handle.session_id)
+        assert record.result is not None
+        assert record.result.data == {"long": BULK}
+
+
+def _state_of(remit: Remit, session_id: str) -> State | None:
+    record = remit.store.get(session_id)
+    return None if record is None else record.state
+
+
+async def test_an_outcome_that_cannot_be_written_before_the_end_is_settled_by_the_next(tmp_path: Path) -> None:
+    worker = Scripted("worker", answer({"long": BULK}))
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        await remit.delegate("worker", n=1)
+        go = asyncio.Event()
+        worker.turns = (wait(go, answer({"long": BULK})),)
+        handle = await remit.start("worker", n=2)
+        fill_disk(remit.store)
+        go.set()
+        assert (await handle.result()).warnings
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        record = await remit.describe(handle.session_id)
+        assert record.state.is_settled, "its process is alive, so nobody else will ever settle it"
+
+
+@pytest.mark.parametrize("content", [b"not a database at all " * 400, b"SQLite format 3\0" + b"\x7f" * 9000], ids=["text", "torn"])
+async def test_a_damaged_database_is_left_as_it_is_and_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / ".remit" / "remit.db"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(Unavailable) as caught:
+        async with Remit.open(tmp_path):
+            pass
+    assert (caught.value.code, path.read_bytes()) == ("STORE_UNAVAILABLE", content)
+    assert str(path) in caught.value.advice
+
+
+async def test_a_database_damaged_while_it_is_open_is_named(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[Scripted("worker")]) as remit:
+        await remit.delegate("worker")
+        assert isinstance(remit.store, SqliteStore)
+        path = tmp_path / ".remit" / "remit.db"
+        path.rename(path.with_suffix(".gone"))
+        await asyncio.sleep(1.1)  # a look now and then is enough: see `SqliteStore`
+        with pytest.raises(Unavailable, match="deleted or replaced"):
+            await asyncio.wait_for(_until_it_fails(remit), 5)
+        path.with_suffix(".gone").rename(path)
+        assert (await remit.delegate("worker")).ok
+
+
+async def _until_it_fails(remit: Remit) -> None:
+    while True:
+        await remit.delegate("worker")
+        await asyncio.sleep(0.01)
+
+
+# ---- the clock
+
+
+async def test_a_clock_that_jumps_changes_what_is_dated_and_not_how_long_things_take(tmp_path: Path) -> None:
+    clock = JumpingClock()
+    sleeper, worker = Scripted("sleeper", hang()), Scripted("worker", answer(1))
+    async with Remit.open(tmp_path, agents=[sleeper, worker], clock=clock.as_clock()) as remit:
+        for jump in (-6 * HOUR, 12 * HOUR, -0.5, 30 * 24 * HOUR, -60 * 24 * HOUR):
+            began = time.monotonic()
+            waiting = asyncio.create_task(remit.delegate("sleeper", timeout=0.3))
+            await asyncio.sleep(0.1)
+            clock.jump(jump)
+            result = await waiting
+            assert 0.3 <= time.monotonic() - began < 1.3
+            assert result.stop_reason is StopReason.DEADLINE
+            assert 0.2 < result.metadata.duration_seconds < 1.3
+            assert (await remit.delegate("worker")).ok
+        records = await remit.history()
+        assert len(records) == 10
+        assert all(record.state.is_settled for record in records)
+        assert remit.export_state()["active"] == 0
+
+
+async def test_work_that_is_found_with_a_clock_set_back_still_ends_in_time(tmp_path: Path) -> None:
+    """Recovered with the wall clock a day early: the deadline it is given is never longer than what it asked for."""
+    clock = JumpingClock()
+    worker = Scripted("worker", hang(), resumable=True)
+    async with Remit.open(tmp_path, agents=[worker]) as first:
+        handle = await first.start("worker", timeout=1)
+        await worker.called.wait()
+        clock.jump(-24 * HOUR)
+        async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as second:
+            assert second.recovered.is_empty, "the first is alive, whatever the clock says"
+        assert (await handle.result()).stop_reason is StopReason.DEADLINE
+
+
+# ---- the caller's mistakes
+
+
+async def test_mistakes_of_the_caller_are_named_with_advice(tmp_path: Path) -> None:
+    remit = Remit.open(tmp_path, agents=[Scripted("worker")])
+    mistakes: list[tuple[RemitError, str]] = []
+    with pytest.raises(Misused) as caught:
+        await remit.delegate("worker")
+    mistakes.append((caught.value, "not open"))
+    with pytest.raises(Misused) as caught:
+        Remit.open(tmp_path / "nowhere")
+    mistakes.append((caught.value, "no folder"))
+    with pytest.raises(RemitError) as wrong:
+        Remit.open(tmp_path, settings={"slots_totl": 3})
+    mistakes.append((wrong.value, "slots_totl"))
+    async with remit:
+        with pytest.raises(Misused) as caught:
+            await remit.__aenter__()
+        mistakes.append((caught.value, "open already"))
+        with pytest.raises(Misused) as caught:
+            await remit.delegate("")
+        mistakes.append((caught.value, "named by a string"))
+        with pytest.raises(Misused) as caught:
+            await remit.describe("sess_1766700000_zzzzzz")
+        mistakes.append((caught.value, "no delegation"))
+        with pytest.raises(Misused) as caught:
+            await remit.history(status="nonsense")
+        mistakes.append((caught.value, "nonsense"))
+        with pytest.raises(Misused) as caught:
+            remit.register(agent("worker")(_another))
+        mistakes.append((caught.value, "Two agents"))
+    for error, word in mistakes:
+        assert word in error.message
+        assert error.advice, error.message
+
+
+async def _another() -> None: ...
