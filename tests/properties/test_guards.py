@@ -1,0 +1,197 @@
+"""Guards are total, their order is the ladder's, and a child's limits never exceed its caller's (S1.3-S1.5, S2.3, S8)."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.core.budget import Budget, Limits
+from remit.core.deadline import TimeLimits, effective_deadline
+from remit.core.delegation import Delegation
+from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
+from remit.core.ports import AgentPort
+from remit.flow.accept import accept
+from remit.flow.guard import LADDER, Case, first_refusal
+from remit.flow.house import House, Order, Rules, Tree
+from remit.flow.request import Request
+from remit.flow.route import DEFAULT_TABLE
+from remit.testing import ManualClock, Scripted
+
+amounts = st.none() | st.integers(0, 50)
+moments = st.floats(0, 1e6)
+names = st.sampled_from(["a", "b", "c", "orchestrator"]) | st.text(max_size=8)
+limits = st.builds(Limits, delegations=amounts, alive=amounts, tokens=amounts, cost=st.none() | st.floats(0, 50), seconds=amounts)
+
+
+@st.composite
+def budgets(draw: st.DrawFn) -> Budget:
+    budget = Budget(draw(limits), opened_at=draw(moments))
+    for narrower in draw(st.lists(limits, max_size=3)):
+        budget = budget.narrowed(narrower, draw(moments))
+    for _ in range(draw(st.integers(0, 4))):
+        budget.enter()
+    budget.charge(tokens=draw(st.integers(0, 60)), cost=draw(st.floats(0, 60)))
+    return budget
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    return Case(
+        target=draw(names),
+        now=draw(moments),
+        caller_path=tuple(draw(st.lists(names, max_size=5))),
+        caller_depth=draw(st.integers(0, 6)),
+        caller_hard_at=draw(st.none() | moments),
+        max_depth=draw(st.integers(1, 5)),
+        budget=draw(budgets()),
+        closing=draw(st.none() | st.text(max_size=8)),
+        ancestor_tasks=draw(st.none() | st.lists(st.tuples(names, st.sampled_from(["", "t"])), max_size=4)),
+        task=draw(st.sampled_from(["", "t"])),
+        known=draw(st.booleans()),
+        directory=lambda: ["a", "b", "worker"],
+        fault=draw(st.none() | st.builds(Misused, st.text(min_size=1, max_size=20))),
+    )
+
+
+@given(cases())
+def test_guards_are_total_and_a_refusal_is_final_with_a_code_and_advice(case: Case) -> None:
+    error = first_refusal(case)
+    assert error is None or isinstance(error, ErrorInfo)
+    if error is not None:
+        assert not error.recoverable
+        assert error.code in CODES
+        assert error.message
+        assert error.recommendation
+
+
+@given(cases())
+def test_the_first_rung_that_objects_is_the_one_that_answers(case: Case) -> None:
+    objections = [error for error in (rung(case) for rung in LADDER) if error is not None]
+    assert first_refusal(case) == (objections[0] if objections else None)
+
+
+def test_the_order_of_the_ladder() -> None:
+    assert [rung.__name__ for rung in LADDER] == ["expired", "too_deep", "cycle", "budget", "unknown_agent", "bad_parameters"]
+
+
+@given(cases())
+def test_what_passes_is_within_every_limit(case: Case) -> None:
+    if first_refusal(case) is not None:
+        return
+    assert case.caller_depth + 1 <= case.max_depth
+    assert case.caller_hard_at is None or case.now < case.caller_hard_at
+    assert case.ancestor_tasks is not None or case.target not in case.caller_path
+    left = case.budget.left(case.now)
+    assert all(amount is None or amount > 0 for amount in (left.delegations, left.alive, left.tokens, left.cost, left.seconds))
+
+
+# ---- what a child is given
+
+
+@given(st.floats(0.001, 1e5), moments, st.none() | moments)
+def test_a_deadline_only_shrinks_on_the_way_down(timeout: float, now: float, caller_hard_at: float | None) -> None:
+    deadline = effective_deadline(timeout, now, caller_hard_at)
+    assert deadline.soft_at <= deadline.hard_at
+    assert deadline.timeout_seconds <= timeout
+    assert caller_hard_at is None or deadline.hard_at <= caller_hard_at or math.isclose(deadline.hard_at, caller_hard_at)
+
+
+class _Directory:
+    def find(self, name: str) -> AgentPort | None:
+        return Scripted(name) if name in ("a", "b", "c", "d", "e") else None
+
+    def names(self) -> list[str]:
+        return ["a", "b", "c", "d", "e"]
+
+
+class _Calling:
+    """An order that was accepted and now delegates."""
+
+    def __init__(self, order: Order, above: "_Calling | None") -> None:
+        self.delegation: Delegation = order.delegation
+        self.tree: Tree = order.tree
+        self.budget: Budget = order.budget
+        self.closing: str | None = None
+        self.above = above
+
+    def ancestors(self) -> list[Delegation]:
+        return [self.delegation, *(self.above.ancestors() if self.above else [])]
+
+
+anything = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
+requests = st.builds(
+    Request,
+    agent=st.sampled_from(["a", "b", "c", "d", "e", "nobody", "/research", "/nonsense"]),
+    parameters=st.dictionaries(st.text(max_size=4), anything, max_size=2),
+    timeout=st.none() | st.floats(0.01, 100) | anything,
+    priority=st.sampled_from([None, "low", "critical", 3, "utmost"]) | anything,
+    key=st.none() | st.text(max_size=3),
+    idle=st.none() | st.floats(0.1, 10) | anything,
+    budget=st.none() | limits | st.dictionaries(st.sampled_from(["tokens", "alive", "sweets"]), st.integers(-1, 9), max_size=2),
+    task=st.none() | st.just({"language": "lean", "task_number": 3}) | anything,
+)
+
+
+def _house(clock: ManualClock, max_depth: int) -> House:
+    rules = Rules(limits_for=lambda _: TimeLimits(default_seconds=50, maximum_seconds=90), routing=DEFAULT_TABLE, max_depth=max_depth)
+    return House(root=Path(), agents=_Directory(), rules=rules, clock=clock.as_clock())
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(requests, min_size=1, max_size=5), st.lists(st.floats(0, 20), min_size=5, max_size=5), st.integers(1, 4))
+def test_down_any_chain_of_requests_a_childs_limits_never_exceed_its_callers(chain: list[Any], pauses: list[float], max_depth: int) -> None:
+    clock = ManualClock()
+    house = _house(clock, max_depth)
+    caller: _Calling | None = None
+    for request, pause in zip(chain, pauses, strict=False):
+        order = accept(request, caller, house)
+        delegation = order.delegation
+        if caller is not None:
+            _assert_within(order, caller, clock.monotonic_seconds)
+        if order.refusal is not None:
+            assert order.refusal.errors[0].code in CODES
+            continue
+        assert delegation.lineage.depth <= max_depth
+        assert delegation.deadline.timeout_seconds <= 90
+        order.budget.enter()
+        caller = _Calling(order, caller)
+        clock.advance(pause)
+
+
+def _assert_within(order: Order, caller: _Calling, now: float) -> None:
+    child, above = order.delegation, caller.delegation
+    assert child.lineage.depth == above.lineage.depth + 1
+    assert child.lineage.path[:-1] == above.lineage.path
+    assert (child.lineage.root_id, child.lineage.parent_id) == (above.lineage.root_id, above.lineage.session_id)
+    assert child.deadline.hard_at <= above.deadline.hard_at + 1e-6
+    if order.refusal is None:
+        theirs, ours = caller.budget.left(now), order.budget.left(now)
+        for kind in ("delegations", "alive", "tokens", "cost", "seconds"):
+            limit, given_to_child = getattr(theirs, kind), getattr(ours, kind)
+            assert limit is None or (given_to_child is not None and given_to_child <= limit), kind
+
+
+@given(budgets(), limits, st.integers(0, 100), st.floats(0, 100), moments)
+def test_a_narrower_scope_never_gives_back_what_was_drawn(budget: Budget, narrower: Limits, tokens: int, cost: float, now: float) -> None:
+    before = budget.left(now)
+    scope = budget.narrowed(narrower, now)
+    scope.enter()
+    scope.charge(tokens=tokens, cost=cost)
+    scope.leave()
+    after = budget.left(now)
+    for kind in ("delegations", "alive", "tokens", "cost", "seconds"):
+        had, has = getattr(before, kind), getattr(after, kind)
+        assert (had is None) == (has is None)
+        assert had is None or has <= had
+
+
+def test_spending_cannot_be_negative() -> None:
+    budget = Budget(Limits(tokens=1), opened_at=0.0)
+    for wrong in ({"tokens": -1}, {"cost": -0.1}, {"cost": float("nan")}):
+        try:
+            budget.charge(**wrong)  # type: ignore[arg-type]
+        except RemitError:
+            continue
+        raise AssertionError(f"{wrong} was taken")
