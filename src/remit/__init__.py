@@ -1,14 +1,23 @@
-"""remit: hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done."""
+"""remit: hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.
 
-from remit.agents.blocking import BlockingContext
-from remit.agents.function import agent
-from remit.app import Remit, run
-from remit.core.budget import Limits
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
-from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.flow.context import Context
-from remit.flow.request import call
-from remit.flow.validate import check_return
+The names below are loaded when they are first used, so that a command that needs few of them starts quickly.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from remit.agents.blocking import BlockingContext
+    from remit.agents.function import agent
+    from remit.app import Remit, run
+    from remit.core.budget import Limits
+    from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Refused, RemitError, Stopped, Unavailable
+    from remit.core.events import Event
+    from remit.core.record import Record
+    from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
+    from remit.flow.context import Context
+    from remit.flow.request import call
+    from remit.flow.validate import check_return
 
 __all__ = [
     "AgentCrashed",
@@ -16,12 +25,14 @@ __all__ = [
     "BlockingContext",
     "Context",
     "ErrorInfo",
+    "Event",
     "Evidence",
     "Failed",
     "InvalidReturn",
     "Limits",
     "Metadata",
     "Misused",
+    "Record",
     "Refused",
     "Remit",
     "RemitError",
@@ -35,3 +46,33 @@ __all__ = [
     "check_return",
     "run",
 ]
+
+_HOMES = {
+    "remit.agents.blocking": ("BlockingContext",),
+    "remit.agents.function": ("agent",),
+    "remit.app": ("Remit", "run"),
+    "remit.core.budget": ("Limits",),
+    "remit.core.errors": (
+        "AgentCrashed", "ErrorInfo", "Failed", "InvalidReturn", "Misused", "Refused", "RemitError", "Stopped", "Unavailable",
+    ),
+    "remit.core.events": ("Event",),
+    "remit.core.record": ("Record",),
+    "remit.core.result": ("Artifact", "Evidence", "Metadata", "Return", "Status", "StopReason"),
+    "remit.flow.context": ("Context",),
+    "remit.flow.request": ("call",),
+    "remit.flow.validate": ("check_return",),
+}  # fmt: skip
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'remit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

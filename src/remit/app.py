@@ -64,6 +64,7 @@ class Remit:
         self._given = tuple(agents)
         self._store_given = store
         self._bell: Bell | None = None
+        self._recovers = True
         self._is_open = False
 
     @classmethod
@@ -77,8 +78,12 @@ class Remit:
         settings: Settings | Mapping[str, Any] | None = None,
         clock: Clock = SYSTEM_CLOCK,
         store: Store | None = None,
+        recover: bool = True,
     ) -> "Remit":
-        """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points."""
+        """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
+
+        Without `recover` it leaves what dead processes were running to the next who opens the project.
+        """
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
@@ -89,7 +94,9 @@ class Remit:
             if slots is not None:
                 arguments["slots_total"] = slots
             settings = load_settings(folder, arguments)
-        return cls(folder, agents, settings, clock, store)
+        remit = cls(folder, agents, settings, clock, store)
+        remit._recovers = recover
+        return remit
 
     async def __aenter__(self) -> "Remit":
         if self._is_open:
@@ -123,7 +130,7 @@ class Remit:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self._bell = Bell(self.engine.run_folder, self.owner.owner_id, self._answer_bell)
-        self.recovered = await self.recover()
+        self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
         self.engine.spawn(self._keep_house())
 

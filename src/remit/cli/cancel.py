@@ -35,7 +35,7 @@ async def _cancel(folder: "Path", session_id: str, reason: str, as_json: bool) -
     from remit.app import Remit
     from remit.cli.live import wait_for_resumed
 
-    async with Remit.open(folder) as remit:
+    async with Remit.open(folder, recover=False) as remit:
         nodes = await remit.cancel(session_id, reason)
         code = _said(nodes, session_id, as_json)
         await wait_for_resumed(remit, as_json=as_json)

@@ -27,6 +27,8 @@ class Line:
     age_seconds: float
     left_seconds: float
     heard_seconds_ago: float
+    tokens: int
+    """Spent so far."""
     stuck: str
     """Why it looks stuck; empty when it does not."""
 
@@ -53,6 +55,7 @@ class RollCall:
                 age_seconds=max(0.0, now - node.record.created_at),
                 left_seconds=max(0.0, node.record.deadline_at - now),
                 heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
+                tokens=self._watch.tokens.get(node.record.session_id, node.record.tokens),
                 stuck=_stuck(node.record, now, heard[node.record.session_id], living),
             )
             for node, indent in _walked(forest(records), 0)

@@ -59,6 +59,7 @@ def _document(store: "Store", folder: "Path") -> dict[str, Any]:
                 "age": line.age_seconds,
                 "left": line.left_seconds,
                 "heard": line.heard_seconds_ago,
+                "tokens": line.tokens,
                 "stuck": line.stuck or None,
             }
             for line in lines
@@ -121,7 +122,7 @@ def _table(lines: "list[Line]", rows: int | None) -> "Table":
             duration(line.age_seconds),
             Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
             f"{duration(line.heard_seconds_ago)} ago",
-            f"{record.tokens:,}" if record.tokens else "",
+            f"{line.tokens:,}" if line.tokens else "",
             Text(line.stuck, style="bold red"),
         )
     more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""

@@ -28,6 +28,8 @@ class Watch:
         self._heard: dict[str, int] = {}
         self._finished: set[str] = set()
         self.words: dict[str, Word] = {}
+        self.tokens: dict[str, int] = {}
+        """What each has spent so far, as it said itself."""
 
     def look(self, records: Iterable[Record]) -> list[Event]:
         """Everything new that these delegations said or went through, by time."""
@@ -48,6 +50,8 @@ class Watch:
 
     def _listen(self, events: Iterable[Event]) -> None:
         for event in events:
+            if event.kind is EventKind.SPENT:
+                self.tokens[event.session_id] = event.body.get("tokens", 0)
             text = told(event)
             if text and event.kind is not EventKind.STEP:
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))

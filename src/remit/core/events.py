@@ -38,6 +38,8 @@ class EventKind(StrEnum):
     """`{type, path, summary?}`: declared while the agent still works"""
     NOTICE = "notice"
     """`{message}`: what remit itself has to say: soft deadline, retry, repair, a blocked loop, an abandoned agent"""
+    SPENT = "spent"
+    """`{tokens, cost}`: what it has drawn from the budget so far, in all"""
     CANCEL = "cancel"
     """`{state, reason, source}`: requested, stopping, stopped or killed"""
     COMPLETE = "complete"

@@ -135,6 +135,7 @@ class EngineDesk:
         passed = running.budget.charge(tokens=tokens, cost=cost)
         running.tokens += tokens
         running.cost += cost
+        running.say(EventKind.SPENT, {"tokens": running.tokens, "cost": running.cost})
         if passed is not None:
             running.engine.stop(running, Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
 

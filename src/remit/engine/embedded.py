@@ -84,8 +84,9 @@ class EmbeddedEngine:
 
     async def run(self, order: Order) -> Return:
         running = self.submit(order)
+        running.waiter = self.loop.create_future()
         try:
-            return await running.done
+            return await running.waiter
         except asyncio.CancelledError:
             ending.stop(self, running, reply.Stop(reason=StopReason.CANCELLED, source="its caller's task"))
             raise
@@ -96,8 +97,8 @@ class EmbeddedEngine:
         running = self.submit(order)
         running.recorded = self.loop.create_future()
         await asyncio.wait((running.recorded, running.done), return_when=asyncio.FIRST_COMPLETED)
-        if running.done.done() and running.done.exception() is not None:
-            running.done.result()
+        if running.trouble is not None:
+            raise running.trouble
         holder = running.recorded.result() if running.recorded.done() else None
         return LocalHandle(running, self) if holder is None else await keys.handle_of_holder(self, running, holder)
 
@@ -227,10 +228,9 @@ class EmbeddedEngine:
                 running.recorded.set_result(problem.session_id)
             else:
                 self.spawn(keys.answer_from_holder(self, running, problem.session_id))
-        elif not running.done.done():
+        else:
             assert isinstance(problem, Unavailable)
-            running.done.set_exception(problem)
-            running.done.exception()  # a handle that nobody asks is no leak to complain of
+            running.tell_trouble(problem)
 
     def _redraw(self, running: Running) -> None:
         """Its id was taken (S1.1): nothing has run under it, so it simply gets another."""
@@ -309,8 +309,7 @@ class EmbeddedEngine:
         if running.parent is not None:
             running.parent.add_failure(result)
         running.rouse()
-        if not running.done.done():
-            running.done.set_result(result)
+        running.tell(result)
         # Each closes a circle (task, context, desk): opened here, so that what has ended is freed at once, not by the collector.
         running.task = None
         running.ctx = None  # type: ignore[assignment]

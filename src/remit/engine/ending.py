@@ -240,7 +240,7 @@ async def cancel_tree(engine: "EmbeddedEngine", running: Running, reason: str, s
         {
             "session_id": node.delegation.session_id,
             "agent": node.delegation.agent,
-            "state": ack_state(node) if node.done.done() else "stopping",
+            "state": ack_state(node) if node.is_told else "stopping",
         }
         for node in nodes
     ]

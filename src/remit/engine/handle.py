@@ -30,9 +30,6 @@ class LocalHandle:
 
     @property
     def session_id(self) -> str:
-        done = self._running.done
-        if done.done() and not done.cancelled() and done.exception() is None:
-            return done.result().session_id  # with an idempotency key it may be another delegation's
         return self._running.delegation.session_id
 
     async def result(self) -> Return:
@@ -63,8 +60,8 @@ class LocalHandle:
             while position < len(chunks):
                 yield chunks[position]
                 position += 1
-            if running.done.done():
-                yield final_event(running.done.result(), BEFORE_RUN + running.said + 7, self._engine.clock.wall())
+            if running.told is not None:
+                yield final_event(running.told, BEFORE_RUN + running.said + 7, self._engine.clock.wall())
                 return
             if running.wake is None:
                 running.wake = asyncio.Event()

@@ -38,11 +38,9 @@ async def answer_from_holder(engine: "EmbeddedEngine", asked: Running, session_i
         else:
             result = await wait_elsewhere(engine.store, session_id, asked.delegation)
     except (Unavailable, Misused) as error:
-        if not asked.done.done():
-            asked.done.set_exception(error)
+        asked.tell_trouble(error)
         return
-    if not asked.done.done():
-        asked.done.set_result(result)
+    asked.tell(result)
 
 
 async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> Record:

@@ -44,9 +44,7 @@ def refuse_for_lack_of_room(engine: "EmbeddedEngine", running: Running) -> None:
     order.refusal = reply.refused(order.delegation, error)
 
     async def answer() -> None:
-        result = await refuse(engine, order)
-        if not running.done.done():
-            running.done.set_result(result)
+        running.tell(await refuse(engine, order))
 
     engine.spawn(answer())
 

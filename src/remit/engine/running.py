@@ -30,51 +30,12 @@ if TYPE_CHECKING:
 
 class Running:
     __slots__ = (
-        "__weakref__",
-        "agent",
-        "arguments",
-        "artifacts",
-        "attempt",
-        "budget",
-        "chunk_bytes",
-        "chunks",
-        "chunks_dropped",
-        "concluding",
-        "cost",
-        "ctx",
-        "delegation",
-        "done",
-        "engine", "entry",
-        "failures",
-        "hand_in",
-        "hand_in_event",
-        "has_slot",
-        "is_abandoned",
-        "is_settled",
-        "last_heard",
-        "live_children",
-        "order",
-        "parent",
-        "recorded",
-        "repair",
-        "replay",
-        "result",
-        "root",
-        "said",
-        "saved",
-        "scratch_path",
-        "started_at",
-        "started_wall",
-        "state",
-        "step_times",
-        "stop",
-        "task",
-        "tokens",
-        "tree",
-        "waiting_for",
-        "wake",
-        "warnings",
-    )  # fmt: skip
+        "__weakref__", "_done", "agent", "arguments", "artifacts", "attempt", "budget", "chunk_bytes", "chunks", "chunks_dropped",
+        "concluding", "cost", "ctx", "delegation", "engine", "entry", "failures", "hand_in", "hand_in_event", "has_slot",
+        "is_abandoned", "is_settled", "last_heard", "live_children", "order", "parent", "recorded", "repair", "replay", "result",
+        "root", "said", "saved", "scratch_path", "started_at", "started_wall", "state", "step_times", "stop", "task", "tokens",
+        "told", "tree", "trouble", "waiter", "waiting_for", "wake", "warnings",
+    )  # fmt: skip  # fmt: skip
 
     def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
         assert order.agent is not None
@@ -93,7 +54,11 @@ class Running:
         self.warnings = order.warnings
         self.state = State.QUEUED
         self.entry: Entry | None = None
-        self.done: asyncio.Future[Return] = engine.loop.create_future()
+        self._done: asyncio.Future[Return] | None = None
+        self.waiter: asyncio.Future[Return] | None = None
+        """Of the one caller that waits in `run`. Cancelling that caller cancels this, never what others wait for."""
+        self.told: Return | None = None
+        self.trouble: Exception | None = None
         self.ctx: Context = None  # type: ignore[assignment] # made when it starts
         self.task: asyncio.Task[None] | None = None
         self.stop: Stop | None = None
@@ -236,6 +201,42 @@ class Running:
         self.chunks.append(event)
         engine.journal.write(Said(event))
         self.rouse()
+
+    # ---- how it ends, for whoever waits
+
+    @property
+    def done(self) -> "asyncio.Future[Return]":
+        """For those who watch it: never to be awaited bare by a task that may be cancelled (`asyncio.wait` or `shield` it)."""
+        if self._done is None:
+            self._done = self.engine.loop.create_future()
+            if self.told is not None:
+                self._done.set_result(self.told)
+            elif self.trouble is not None:
+                self._done.set_exception(self.trouble)
+        return self._done
+
+    @property
+    def is_told(self) -> bool:
+        return self.told is not None or self.trouble is not None
+
+    def tell(self, result: Return) -> None:
+        """The answer, to everybody. Once."""
+        if self.is_told:
+            return
+        self.told = result
+        for future in (self.waiter, self._done):
+            if future is not None and not future.done():
+                future.set_result(result)
+
+    def tell_trouble(self, error: Exception) -> None:
+        """There is no answer: it could not be recorded, so nothing ran."""
+        if self.is_told:
+            return
+        self.trouble = error
+        for future in (self.waiter, self._done):
+            if future is not None and not future.done():
+                future.set_exception(error)
+                future.exception()  # seen: a handle that nobody asks is no leak to complain of
 
     def rouse(self) -> None:
         """Tell whoever streams that there is something new; each waits on the event of its time."""

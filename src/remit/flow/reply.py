@@ -176,7 +176,7 @@ def _advice(errors: Sequence[ErrorInfo]) -> str:
 
 
 def _error_of_stop(delegation: Delegation, stop: Stop, resumable: bool) -> ErrorInfo:
-    agent, seconds = delegation.agent, delegation.deadline.timeout_seconds
+    agent, seconds = delegation.agent, round(delegation.deadline.timeout_seconds, 2)
     again = "Delegate it again with the same parameters to go on" + (" from its last checkpoint" if resumable else "")
     match stop.reason:
         case StopReason.DEADLINE:

@@ -1,6 +1,6 @@
 """Finding files by walking folders: bounded in time and entries, following no symlink.
 
-Says what lies where; whose work it is, is decided in `harvest`, which alone uses this. Blocking.
+Says what lies where; whose work it is, is decided in `harvest`; the demo looks round with it too. Blocking.
 """
 
 import os

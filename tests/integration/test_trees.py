@@ -1,0 +1,66 @@
+"""What becomes of a tree when one of its nodes is ended: every node is settled, in the store too."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from remit import Context, Remit, agent
+from remit.core.events import EventKind
+from remit.core.states import State
+
+
+@agent("sleeps-in-a-process", isolation="process")
+def sleeps_in_a_process() -> None:
+    time.sleep(60)
+
+
+@agent("waits", timeout=1.5)
+async def waits(ctx: Context) -> str:
+    return (await ctx.delegate("sleeps-in-a-process")).summary
+
+
+@agent("spends")
+async def spends(ctx: Context) -> str:
+    ctx.spend(tokens=30, cost=0.5)
+    ctx.spend(tokens=12)
+    return "Spent."
+
+
+async def test_a_process_child_of_a_caller_that_reached_its_deadline_is_settled_before_the_caller(tmp_path: Path) -> None:
+    """S2.5, S3.11: cancelling the caller must not be taken for the end of its child."""
+    async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
+        done = await remit.delegate("waits")
+        states = {record.agent: record.state for record in await remit.tree(done.session_id)}
+    assert states == {"waits": State.TIMEOUT, "sleeps-in-a-process": State.TIMEOUT}
+    assert [error.code for error in done.errors] == ["TIMEOUT", "TIMEOUT"]
+
+
+async def test_cancelling_a_tree_with_a_process_child_acknowledges_both_at_once(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
+        handle = await remit.start("waits")
+        while len(await remit.live()) < 2:
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(2.0):
+            nodes = await remit.cancel(handle.session_id, "not needed")
+        assert {node["agent"]: node["state"] for node in nodes} == {"waits": "stopped", "sleeps-in-a-process": "killed"}
+        assert not await remit.live()
+
+
+async def test_a_caller_whose_python_task_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
+        task = asyncio.create_task(remit.delegate("waits"))
+        while len(await remit.live()) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        async with asyncio.timeout(2.0):
+            while await remit.live():
+                await asyncio.sleep(0.01)
+
+
+async def test_what_is_spent_is_seen_while_it_is_spent(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[spends]) as remit:
+        done = await remit.delegate("spends")
+        spent = [event.body for event in await remit.events(done.session_id) if event.kind is EventKind.SPENT]
+        assert spent == [{"tokens": 30, "cost": 0.5}, {"tokens": 42, "cost": 0.5}]
+        assert (await remit.describe(done.session_id)).tokens == 42
