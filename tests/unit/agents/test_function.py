@@ -1,0 +1,133 @@
+"""`@agent`: what a declaration may say, how parameters are checked against the signature, and that functions stay functions."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, Field
+
+from remit import BlockingContext, Context, Misused, agent
+from remit.core.agents import Answers, Isolation
+
+
+class Point(BaseModel):
+    x: int
+    y: int = Field(default=0, ge=0)
+
+
+@agent("reader", timeout=5, description="Reads.")
+async def reader(ctx: Context, path: Path, point: Point, limit: int = 3) -> str:
+    return f"{path} {point.x} {limit}"
+
+
+def faults_of(parameters: dict[str, Any]) -> Misused:
+    with pytest.raises(Misused) as caught:
+        reader.check(parameters)
+    assert caught.value.code == "INVALID_PARAMETERS"
+    return caught.value
+
+
+def test_parameters_become_what_the_function_takes() -> None:
+    checked = reader.check({"path": "a/b", "point": {"x": "4"}})
+    assert checked == {"path": Path("a/b"), "point": Point(x=4), "limit": 3}
+
+
+def test_each_fault_is_named_with_what_is_allowed() -> None:
+    error = faults_of({"pth": "a", "point": {"x": "no", "y": -1}, "limit": 2})
+    for word in ("path: it is required", "pth: there is no such parameter (did you mean path?)", "point.x:", "point.y:"):
+        assert word in error.message
+    assert error.advice == "reader takes path, point, limit."
+
+
+def test_the_schema_leaves_the_context_out() -> None:
+    schema = reader.spec.parameters_schema
+    assert set(schema["properties"]) == {"path", "point", "limit"}
+    assert schema["required"] == ["path", "point"]
+
+
+async def test_an_agent_is_still_a_function() -> None:
+    assert await reader(None, "p", Point(x=1)) == "p 1 3"
+
+
+def test_isolation_follows_from_the_function() -> None:
+    @agent
+    def plain_one() -> None:
+        """What it does.
+
+        And more.
+        """
+
+    @agent("named", isolation="process", answers="return")
+    async def other() -> None: ...
+
+    assert (plain_one.spec.name, plain_one.spec.isolation, plain_one.spec.description) == ("plain_one", Isolation.THREAD, "What it does.")
+    assert (other.spec.isolation, other.spec.answers) == (Isolation.PROCESS, Answers.RETURN)
+
+
+def test_extra_parameters_are_taken_where_the_function_takes_them() -> None:
+    @agent("any")
+    async def takes_any(ctx: Context, **more: Any) -> None: ...
+
+    assert takes_any.check({"a": 1}) == {"a": 1}
+    assert agent("none")(_takes_none).check({}) == {}
+
+
+async def _takes_none() -> None: ...
+
+
+def test_the_context_is_known_by_its_name_or_its_type() -> None:
+    @agent("a")
+    async def by_type(context: Context, x: int) -> None: ...
+
+    @agent("b")
+    def by_name(ctx, x: int) -> None:  # type: ignore[no-untyped-def]
+        ...
+
+    @agent("c")
+    def blocking(c: BlockingContext, x: int) -> None: ...
+
+    for declared in (by_type, by_name, blocking):
+        assert declared.takes_context
+        assert declared.check({"x": 1}) == {"x": 1}
+
+
+def _generator() -> Any:
+    yield 1
+
+
+async def _async_generator() -> Any:
+    yield 1
+
+
+def _sync() -> None: ...
+
+
+async def _positional(x: int, /) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "declared"),
+    [
+        (_generator, {}),
+        (_async_generator, {}),
+        (_sync, {"isolation": "inline"}),
+        (_takes_none, {"isolation": "thread"}),
+        (_takes_none, {"isolation": "cage"}),
+        (_takes_none, {"timeout": -1}),
+        (_takes_none, {"timeout": "soon"}),
+        (_takes_none, {"idle": 0}),
+        (_takes_none, {"answers": "maybe"}),
+        (_positional, {}),
+        (42, {}),
+    ],
+)
+def test_a_wrong_declaration_is_refused(function: Any, declared: dict[str, Any]) -> None:
+    with pytest.raises(Misused):
+        agent("name", **declared)(function)
+
+
+@pytest.mark.parametrize("name", ["a b", "", ".", "a..b", "a/b", "ü!"])
+def test_a_name_has_letters_digits_and_dots(name: str) -> None:
+    if name:
+        with pytest.raises(Misused, match="not a name"):
+            agent(name)(_takes_none)

@@ -1,0 +1,63 @@
+"""Budgets as nested scopes: every draw goes up the chain, and the limit that fired is named (S8)."""
+
+import pytest
+
+from remit.core.budget import Budget, Limits
+from remit.core.errors import Misused
+
+
+def test_each_limit_is_named_when_it_is_reached() -> None:
+    for limits, drawn, word in (
+        (Limits(delegations=1), {}, "1 delegations in all"),
+        (Limits(alive=1), {}, "alive at once"),
+        (Limits(tokens=5), {"tokens": 5}, "5 tokens"),
+        (Limits(cost=0.5), {"cost": 0.5}, "0.5 of money"),
+        (Limits(seconds=3), {}, "3 s of wall clock"),
+    ):
+        budget = Budget(limits, opened_at=0.0)
+        assert budget.lacks(1.0) is None
+        budget.enter()
+        budget.charge(**drawn)  # type: ignore[arg-type]
+        assert word in (budget.lacks(3.0) or "")
+
+
+def test_a_limit_of_a_scope_above_holds_below() -> None:
+    outer = Budget(Limits(delegations=2), opened_at=0.0)
+    inner = outer.narrowed(Limits(delegations=100), 0.0)
+    inner.enter()
+    inner.enter()
+    assert inner.lacks(0.0) == "2 delegations in all"
+    inner.leave()
+    assert inner.lacks(0.0) == "2 delegations in all", "leaving frees a place, not a delegation"
+
+
+def test_leaving_frees_a_place_among_the_living() -> None:
+    budget = Budget(Limits(alive=1), opened_at=0.0)
+    budget.enter()
+    assert budget.lacks(0.0)
+    budget.leave()
+    assert budget.lacks(0.0) is None
+
+
+def test_a_charge_tells_which_limit_it_passed() -> None:
+    outer = Budget(Limits(tokens=10), opened_at=0.0)
+    inner = outer.narrowed(Limits(cost=1.0), 0.0)
+    assert inner.charge(tokens=10, cost=1.0) is None, "to spend all is not to overspend"
+    assert inner.charge(tokens=1) == "10 tokens"
+    assert (outer.tokens, outer.cost) == (11, 1.0)
+
+
+def test_what_is_left_is_the_tightest_of_each_kind() -> None:
+    outer = Budget(Limits(delegations=10, tokens=100), opened_at=0.0)
+    inner = outer.narrowed(Limits(delegations=50, seconds=5), 2.0)
+    inner.enter()
+    inner.charge(tokens=130)
+    assert inner.left(3.0) == Limits(delegations=9, tokens=0, seconds=4.0)
+    assert inner.ends_at() == 7.0
+    assert outer.ends_at() is None
+
+
+@pytest.mark.parametrize("wrong", [{"tokens": -1}, {"alive": "many"}, {"cost": float("nan")}, {"delegations": True}])
+def test_a_limit_is_a_number_of_at_least_nothing(wrong: dict[str, object]) -> None:
+    with pytest.raises(Misused):
+        Limits(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,55 @@
+"""The deadline heap looks at each in its time, at those that were forgotten never, and does not keep them."""
+
+import asyncio
+import contextvars
+import gc
+import weakref
+
+from remit.engine.deadlines import Deadlines
+
+
+class Timed:
+    def __init__(self, looks: list[str], name: str, ends_at: float = 0.0) -> None:
+        self.looks, self.name, self.ends_at = looks, name, ends_at
+
+    def look(self, now: float) -> None:
+        self.looks.append(self.name)
+
+
+def heap() -> Deadlines:
+    return Deadlines(asyncio.get_running_loop(), contextvars.copy_context())
+
+
+async def test_each_is_looked_at_in_its_turn() -> None:
+    looks: list[str] = []
+    deadlines, now = heap(), asyncio.get_running_loop().time()
+    for delay, name in ((0.03, "c"), (0.01, "a"), (0.02, "b")):
+        deadlines.push(now + delay, Timed(looks, name))
+    await asyncio.sleep(0.06)
+    assert looks == ["a", "b", "c"]
+
+
+async def test_the_forgotten_are_neither_looked_at_nor_kept() -> None:
+    looks: list[str] = []
+    deadlines, now = heap(), asyncio.get_running_loop().time()
+    gone = Timed(looks, "gone", ends_at=now + 0.01)
+    reference = weakref.ref(gone)
+    deadlines.forget(deadlines.push(now + 0.01, gone))
+    deadlines.push(now + 0.02, Timed(looks, "stays", ends_at=now + 9))
+    del gone
+    gc.collect()
+    assert reference() is None
+    assert deadlines.earliest_end() == now + 9, "what has ended has no deadline any more"
+    await asyncio.sleep(0.04)
+    assert looks == ["stays"]
+    assert deadlines.earliest_end() is None
+
+
+async def test_thousands_that_were_forgotten_are_swept_out() -> None:
+    looks: list[str] = []
+    deadlines, later = heap(), asyncio.get_running_loop().time() + 100
+    entries = [deadlines.push(later + n, Timed(looks, str(n))) for n in range(5000)]
+    for entry in entries:
+        deadlines.forget(entry)
+    assert len(deadlines._heap) < 600
+    deadlines.close()

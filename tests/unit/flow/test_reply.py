@@ -1,0 +1,96 @@
+"""The one builder of returns: whatever became of a delegation, its return obeys the contract (S3.10)."""
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit import check_return
+from remit.core.deadline import deadline_in
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.core.lineage import Lineage
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.states import Priority, State
+from remit.flow import reply
+from remit.flow.reply import Leftovers, Stop
+
+DELEGATION = Delegation(
+    lineage=Lineage.root("sess_1766700000_abc123", "worker"),
+    agent="worker",
+    parameters={},
+    caller="orchestrator",
+    priority=Priority.NORMAL,
+    deadline=deadline_in(30, time.monotonic()),
+    created_at=1_766_700_000.0,
+    idle_seconds=5.0,
+)
+ERROR = ErrorInfo(type="execution", message="it broke", code="UNKNOWN_ERROR", recoverable=True, recommendation="Mend it.")
+FILE = Artifact(type="report", path="half.md")
+
+
+def valid(result: Return, root: Path) -> Return:
+    """As an agent's own return would be judged."""
+    return check_return(result.to_dict(), session_id=result.session_id, root=root)
+
+
+@given(st.text(max_size=700))
+def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
+    result = reply.from_value(DELEGATION, text, 0.1)
+    assert 0 < len(result.summary) <= 500
+    assert result.data == text
+
+
+def test_a_shortened_summary_says_so() -> None:
+    """S3.3: never cut silently."""
+    assert reply.shortened("word " * 200).endswith("(999 characters in all)")
+    assert reply.shortened("  a  b ") == "a b"
+
+
+@pytest.mark.parametrize("reason", [r for r in StopReason if r not in (StopReason.FINISHED, StopReason.REFUSED, StopReason.INVALID_RETURN)])
+def test_what_was_stopped_is_partial_with_an_error_and_advice(reason: StopReason, tmp_path: Path) -> None:
+    """S2.6: where nothing exists it is still not failed."""
+    stop = Stop(reason=reason, source="a person", detail="no need")
+    result = reply.interrupted(DELEGATION, stop, reply.NOTHING_LEFT, duration_seconds=1.0, resumable=True)
+    assert result.status is Status.PARTIAL
+    assert result.errors[0].recoverable
+    assert "again" in result.errors[0].recommendation
+    assert "Nothing had been written" in result.summary
+    assert valid(result, tmp_path).status is Status.PARTIAL
+
+
+def test_a_timeout_names_the_seconds_and_the_way_to_resume() -> None:
+    stop = Stop(reason=StopReason.DEADLINE, source="its deadline")
+    result = reply.interrupted(DELEGATION, stop, Leftovers(artifacts=(FILE,)), duration_seconds=30.0, resumable=True)
+    assert "30 s" in result.summary
+    assert "half.md" in result.summary
+    assert "last checkpoint" in result.next_steps
+    assert reply.state_of(result) is State.TIMEOUT
+
+
+def test_a_failure_with_something_to_show_is_partial() -> None:
+    nothing = reply.failed(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED)
+    something = reply.failed(DELEGATION, [ERROR], duration_seconds=1.0, stop_reason=StopReason.CRASHED, artifacts=(FILE,))
+    assert (nothing.status, something.status) == (Status.FAILED, Status.PARTIAL)
+    assert "half.md" in something.summary
+    assert nothing.next_steps == "Mend it."
+
+
+def test_an_error_nobody_can_recover_from_asks_for_a_person() -> None:
+    """S3.11"""
+    final = ErrorInfo(type="x", message="m", code="X", recoverable=False, recommendation="Look.")
+    result = reply.failed(DELEGATION, [ERROR, final], duration_seconds=1.0, stop_reason=StopReason.FINISHED)
+    assert result.next_steps.startswith("Manual intervention")
+
+
+def test_a_refusal_is_remembered_and_said_plainly_after_three_repeats() -> None:
+    """S1.5"""
+    first = reply.refused(DELEGATION, ERROR)
+    assert (first.status, first.stop_reason, reply.state_of(first)) == (Status.FAILED, StopReason.REFUSED, State.REFUSED)
+    assert reply.refused_again(first, 3) is first
+    fifth = reply.refused_again(first, 5)
+    assert "already refused 4 times" in fifth.summary
+    assert fifth.warnings
+    assert len(fifth.summary) <= 500
