@@ -12,10 +12,11 @@ from pydantic_core import to_json
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation
-from remit.core.errors import Misused, Stopped
+from remit.core.errors import Misused, Stopped, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.engine.running import Running
+from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
@@ -95,7 +96,10 @@ class EngineDesk:
 
         async def one(request: Request) -> Return:
             async with at_once:
-                return await self.delegate(request)
+                try:
+                    return await self.delegate(request)
+                except (Misused, Unavailable) as error:  # one that cannot even be asked for must not lose the others
+                    return reply.not_run(self.delegation, request.agent, error)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(request)) for request in requests]

@@ -338,10 +338,10 @@ class EmbeddedEngine:
     def _started(self, running: Running, problem: Problem) -> None:
         if running.is_settled or running.concluding:
             return
+        if running.stop is None and isinstance(problem, Unavailable):
+            running.stop = reply.Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem))
         if running.stop is not None:
             ending.conclude_unstarted(self, running)
-        elif isinstance(problem, Unavailable):
-            ending.stop(self, running, reply.Stop(reason=StopReason.UNAVAILABLE, source="the journal", detail=str(problem)))
         else:
             self._launch(running)
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo
+from remit.core.errors import ErrorInfo, Misused, RemitError
+from remit.core.ids import new_session_id
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import State
 
@@ -122,6 +123,28 @@ def refused(delegation: Delegation, error: ErrorInfo) -> Return:
     )
 
 
+def not_run(caller: Delegation, agent: str, error: RemitError) -> Return:
+    """A call that could not even be put on record, as one return among the others of its caller's."""
+    is_misuse = isinstance(error, Misused)
+    kind = "invalid_parameters" if is_misuse else "store"
+    info = ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=not is_misuse, recommendation=error.advice)
+    lineage = caller.lineage.child(new_session_id(), agent)
+    return Return(
+        status=Status.FAILED,
+        summary=shortened(f"{agent} was not run: {error.message}"),
+        metadata=Metadata(
+            session_id=lineage.session_id,
+            agent_type=agent,
+            delegation_depth=lineage.depth,
+            delegation_path=lineage.path,
+            duration_seconds=0.0,
+        ),
+        errors=(info,),
+        next_steps=error.advice,
+        stop_reason=StopReason.REFUSED if is_misuse else StopReason.UNAVAILABLE,
+    )
+
+
 def refused_again(earlier: Return, times: int) -> Return:
     """An identical refused call, answered from memory; after three repeats it says so plainly (S1.5)."""
     if times <= 3:
@@ -188,6 +211,8 @@ def _error_of_stop(delegation: Delegation, stop: Stop, resumable: bool) -> Error
         case StopReason.BUDGET:
             message = f"{agent} was stopped: the budget of its tree is spent ({stop.detail})."
             return _recoverable("budget", message, "BUDGET_EXCEEDED", f"{again} under a larger budget.")
+        case StopReason.UNAVAILABLE:
+            return _recoverable("store", f"{agent} was not run: {stop.detail}", "STORE_UNAVAILABLE", f"{again}.")
         case StopReason.CRASHED:
             message = stop.detail or f"{agent} was running when its orchestrator ended."
             return _recoverable("crash", message, "AGENT_CRASHED", f"{again}.")

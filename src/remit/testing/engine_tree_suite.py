@@ -175,6 +175,24 @@ async def gather_keeps_the_order_of_the_calls_and_loses_nothing_to_a_failure(ope
 
 
 @_promise
+async def gather_loses_nothing_to_a_call_that_cannot_be_made(open_remit: OpenRemit, root: Path) -> None:
+    @agent("child")
+    async def child(n: int) -> int:
+        await asyncio.sleep(0.02)
+        return n
+
+    @agent("caller")
+    async def caller(ctx: Context) -> list[Any]:
+        requests = [call("child", n=0, key="k"), call("child", n=1, key="k"), call("child", n=2)]
+        results = await ctx.gather(*requests)
+        assert "another call" in results[1].errors[0].message
+        return [[r.status, r.data] for r in results]
+
+    async with open_remit(root, [caller, child]) as remit:
+        assert (await remit.delegate("caller")).data == [["completed", 0], ["failed", None], ["completed", 2]]
+
+
+@_promise
 async def no_child_outlives_its_caller(open_remit: OpenRemit, root: Path) -> None:
     child = Scripted("child", hang())
 
