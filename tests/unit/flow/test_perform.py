@@ -1,0 +1,59 @@
+"""How exceptions and children's errors become part of a return (S3.11)."""
+
+import pytest
+
+from remit.core.agents import AgentSpec
+from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, Stopped, Unavailable
+from remit.core.result import Metadata, Return, Status
+from remit.flow.perform import error_of, looks_like_return, with_child_errors
+
+SPEC = AgentSpec(name="worker")
+METADATA = Metadata(
+    session_id="sess_1766700000_abc123", agent_type="worker", delegation_depth=1, delegation_path=("o", "worker"), duration_seconds=0.1
+)
+CHILD = ErrorInfo(type="timeout", message="the child was late", code="TIMEOUT", recoverable=True, recommendation="More time.")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [
+        (ValueError("bad\n thing"), "UNKNOWN_ERROR", "ValueError: bad thing"),
+        (KeyError(), "UNKNOWN_ERROR", "KeyError"),
+        (AgentCrashed("It fell.", exit_code=3, stderr_tail="last words"), "AGENT_CRASHED", "last words"),
+        (Unavailable("Gone."), "AGENT_UNAVAILABLE", "Gone."),
+        (InvalidReturn(["status: missing"]), "VALIDATION_FAILED", "status: missing"),
+        (Misused("Wrong.", advice="Right."), "INVALID_PARAMETERS", "Wrong."),
+        (Failed("No.", code="BUILD_ERROR"), "BUILD_ERROR", "No."),
+        (Stopped("Ended."), "CANCELLED", "Ended."),
+        (RuntimeError("x" * 10_000), "UNKNOWN_ERROR", "xxx"),
+        (RuntimeError("\ud800"), "UNKNOWN_ERROR", "?"),
+    ],
+)
+def test_every_exception_becomes_an_error_with_code_and_advice(error: Exception, code: str, word: str) -> None:
+    made = error_of(error, SPEC)
+    assert made.code == code
+    assert word in made.message
+    assert made.recommendation
+    assert len(made.message) <= 2000
+    made.message.encode()
+
+
+def test_an_exception_names_the_line_it_came_from() -> None:
+    with pytest.raises(ValueError, match="here") as caught:
+        raise ValueError("here")
+    assert "test_perform.py:" in error_of(caught.value, SPEC).message
+
+
+def test_a_childs_error_is_an_error_of_what_failed_and_a_warning_of_what_did_not() -> None:
+    done = Return(status=Status.COMPLETED, summary="Done.", metadata=METADATA)
+    assert with_child_errors(done, [CHILD]).warnings == ("A child failed: the child was late",)
+    own = ErrorInfo(type="execution", message="mine", code="UNKNOWN_ERROR", recoverable=True, recommendation="")
+    failed = Return(status=Status.FAILED, summary="No.", metadata=METADATA, errors=(own,))
+    assert with_child_errors(failed, [CHILD, CHILD]).errors[:2] == (own, CHILD)
+    assert with_child_errors(with_child_errors(failed, [CHILD]), [CHILD]).errors == (own, CHILD)
+
+
+def test_what_is_meant_as_a_return_is_told_from_data() -> None:
+    assert looks_like_return({"status": "completed", "summary": "x"})
+    assert not looks_like_return({"status": "open", "title": "an issue"})
+    assert not looks_like_return(["status"])
