@@ -145,8 +145,12 @@ class Running:
 
     # ---- as the work of flow.perform
 
-    def stamp(self, step: int) -> None:
-        self.step_times[step] = self.engine.clock.wall()
+    def stamp(self, step: int, last: int = -1) -> None:
+        now = self.engine.clock.wall()
+        self.step_times[step] = now
+        while step < last:
+            step += 1
+            self.step_times[step] = now
 
     def notice(self, message: str) -> None:
         self.say(EventKind.NOTICE, {"message": message})

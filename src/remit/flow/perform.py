@@ -40,8 +40,8 @@ class Work(Protocol):
         ...
 
     def remaining(self) -> float: ...
-    def stamp(self, step: int) -> None:
-        """Mark a step (by its position) as reached now."""
+    def stamp(self, step: int, last: int = -1) -> None:
+        """Mark a step (by its position), or those up to `last`, as reached now."""
         ...
 
     def notice(self, message: str) -> None: ...
@@ -72,20 +72,19 @@ async def perform(work: Work) -> Return:
     try:
         answer = await _run(work)
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
-        work.stamp(_MONITOR)
-        work.stamp(_RECEIVE)
+        work.stamp(_MONITOR, _RECEIVE)
         return await _raised(work, error)
-    work.stamp(_MONITOR)
-    work.stamp(_RECEIVE)
     spec = work.agent.spec
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
     if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean(answer) if answer.__class__ is str else answer
         result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
+        work.stamp(_MONITOR, _VALIDATE)
     else:
+        work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
-    work.stamp(_VALIDATE)
+        work.stamp(_VALIDATE)
     if work.child_errors() or work.delegation.accept:
         result = await _processed(work, result)
     work.stamp(_PROCESS)

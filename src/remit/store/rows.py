@@ -115,9 +115,12 @@ def result_text(result: Return) -> str:
         known["artifacts"] = [artifact.to_dict() for artifact in result.artifacts]
     if result.errors:
         known["errors"] = [error.to_dict() for error in result.errors]
-    for name in ("next_steps", "warnings", "extra"):
-        if value := getattr(result, name):
-            known[name] = value
+    if result.next_steps:
+        known["next_steps"] = result.next_steps
+    if result.warnings:
+        known["warnings"] = result.warnings
+    if result.extra:
+        known["extra"] = result.extra
     if result.metadata.extra:
         known["metadata"] = result.metadata.extra
     return encoded(known)
