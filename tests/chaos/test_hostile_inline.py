@@ -103,9 +103,9 @@ async def test_a_thread_that_spins_is_stopped_and_used_again(remit: Remit) -> No
     assert result.stop_reason is StopReason.DEADLINE
     assert remit.export_state()["abandoned"] == {}
     before = _agent_threads()
-    for _ in range(5):
-        await remit.delegate("busy-loop.thread", timeout=0.1)
-    assert _agent_threads() <= before
+    for _ in range(8):
+        await remit.delegate("busy-loop.thread", timeout=0.05)
+    assert _agent_threads() <= before + 1  # one may be on its way back when the next is asked for
 
 
 def _agent_threads() -> int:

@@ -1,5 +1,7 @@
 """The engine keeps every promise of `remit.testing.engine_suite`, over the database and over its twin in memory."""
 
+import subprocess
+import sys
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
@@ -27,3 +29,9 @@ def open_remit(request: pytest.FixtureRequest) -> OpenRemit:
 @pytest.mark.parametrize("check", ENGINE_CHECKS, ids=lambda check: check.__name__)
 async def test_the_engine_keeps_its_promise(check: Check, open_remit: OpenRemit, tmp_path: Path) -> None:
     await check(open_remit, tmp_path)
+
+
+def test_the_suites_need_no_test_framework() -> None:
+    modules = "clock, scripted, hostile, chaos, engine_suite, store_suite"
+    blocked = "import sys; sys.modules['pytest'] = sys.modules['hypothesis'] = None"
+    subprocess.run([sys.executable, "-c", f"{blocked}; from remit.testing import {modules}"], check=True, timeout=30)

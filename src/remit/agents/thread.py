@@ -26,6 +26,17 @@ class _StopThread(BaseException):
     """Raised in a thread whose delegation has ended."""
 
 
+class Job:
+    """One call of an agent's function, and how its waiter is told that it came to nothing."""
+
+    __slots__ = ("call", "is_stopped", "skipped")
+
+    def __init__(self, call: Callable[[], None], skipped: Callable[[], None]) -> None:
+        self.call = call
+        self.skipped = skipped
+        self.is_stopped = False
+
+
 class ThreadPool:
     """Daemon threads, started when needed, kept while they are."""
 
@@ -33,7 +44,7 @@ class ThreadPool:
         self._idle: list[_Worker] = []
         self._lock = threading.Lock()
 
-    def run(self, job: Callable[[], None]) -> "_Worker":
+    def run(self, job: Job) -> "_Worker":
         with self._lock:
             worker = self._idle.pop() if self._idle else _Worker(self)
         worker.jobs.put(job)
@@ -59,9 +70,13 @@ class ThreadPool:
 
 
 class _Worker:
+    """One thread. It can be interrupted during a job and at no other time: between two it must not lose its place in the pool."""
+
     def __init__(self, pool: ThreadPool) -> None:
-        self.jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._pool = pool
+        self._current: Job | None = None
+        self._lock = threading.Lock()
         self.thread = threading.Thread(target=self._work, name="remit-agent", daemon=True)
         self.thread.start()
 
@@ -73,19 +88,42 @@ class _Worker:
                 if self._pool.leave(self):
                     return
                 continue
-            except _StopThread:
-                continue  # it came after the job had ended
             if job is None:
                 return
             with contextlib.suppress(_StopThread):
-                job()
-            with contextlib.suppress(_StopThread):
-                self._pool.take_back(self)
+                if self._begin(job):
+                    job.call()
+            self._end()
+            if job.is_stopped:
+                job.skipped()
+            self._pool.take_back(self)
 
-    def interrupt(self) -> None:
+    def _begin(self, job: Job) -> bool:
+        with self._lock:
+            self._current = None if job.is_stopped else job
+        return not job.is_stopped
+
+    def _end(self) -> None:
+        """After this nothing can be raised in the thread, and nothing that was on its way is left."""
+        while True:
+            try:
+                with self._lock:
+                    self._current = None
+                _raise_in(threading.get_ident(), None)
+                return
+            except _StopThread:
+                continue
+
+    def interrupt(self, job: Job) -> None:
         """Raise in the thread at its next Python instruction; code that stands in C is not reached."""
-        if self.thread.ident is not None:
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.thread.ident), ctypes.py_object(_StopThread))
+        with self._lock:
+            job.is_stopped = True
+            if self._current is job and self.thread.ident is not None:
+                _raise_in(self.thread.ident, _StopThread)
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error))
 
 
 class ThreadAgent:
@@ -109,26 +147,28 @@ class ThreadAgent:
         agent = self._agent
         inherited = contextvars.copy_context()
 
-        def job() -> None:
+        def run() -> None:
             try:
                 args = (blocking,) if agent.takes_context else ()
                 value = inherited.run(agent.function, *args, **arguments)
             except _StopThread:
-                _tell(loop, answer, None, Stopped("The thread was stopped."))
+                raise  # the worker tells, where nothing more can be raised
             except BaseException as error:  # noqa: BLE001 - whatever the agent raises goes to `perform`; SystemExit ends no thread of ours
                 _tell(loop, answer, None, error if isinstance(error, Exception) else _ended(agent.spec.name, error))
             else:
                 _tell(loop, answer, value, None)
 
+        stopped = Stopped("The thread was stopped.")
+        job = Job(run, lambda: _tell(loop, answer, None, stopped))
         worker = self._pool.run(job)
         try:
             return await asyncio.shield(answer)
         except asyncio.CancelledError:
-            await self._stop(worker, answer, ctx)
+            await self._stop(worker, job, answer, ctx)
             raise
 
-    async def _stop(self, worker: _Worker, answer: "asyncio.Future[Any]", ctx: Context) -> None:
-        worker.interrupt()
+    async def _stop(self, worker: _Worker, job: Job, answer: "asyncio.Future[Any]", ctx: Context) -> None:
+        worker.interrupt(job)
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait((answer,), timeout=self._grace_seconds)
