@@ -71,7 +71,7 @@ class EmbeddedEngine:
         self.slots = Slots(
             options.slots_total, options.slots_per_agent, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds
         )
-        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT)
+        self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT, lambda: list(self.running.values()))
         self.running: dict[str, Running] = {}
         self.abandoned: dict[str, str] = {}
         """Agents that could not be stopped, by session: what is left of them no longer counts."""

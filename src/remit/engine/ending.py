@@ -6,6 +6,7 @@ grace whoever is still there is abandoned. Then children are ended, what was lef
 
 import asyncio
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 PROCESS_GRACE_SECONDS = 0.75
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything."""
 CHILDREN_SECONDS = 0.9
+LATE_SECONDS = 0.2
 INLINE_DATA_BYTES = 64 * 1024
 
 
@@ -39,7 +41,7 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
     except BlockedLoop as blocked:
-        running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=blocked.message)
+        running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=blocked.message or running.blocked)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
@@ -49,11 +51,19 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
     if running.stop is None and late is not None:
         if running.live_children:
             await end_children(engine, running)
+        if engine.loop.time() > running.delegation.deadline.hard_at + LATE_SECONDS:
+            late = _with_lateness(engine, running, late)
         engine.settle(running, late)
         return
     if running.stop is None:
         running.stop = _stop_by_itself(running, crash)
     await conclude(engine, running, late)
+
+
+def _with_lateness(engine: "EmbeddedEngine", running: Running, late: Return) -> Return:
+    """It finished by itself before anybody could stop it: its answer counts, and that it came late is said."""
+    seconds = engine.loop.time() - running.delegation.deadline.hard_at
+    return replace(late, warnings=(*late.warnings, f"It finished {seconds:.1f} s after its deadline: the event loop stood still."))
 
 
 def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:

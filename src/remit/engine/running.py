@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 class Running:
     __slots__ = (
-        "__weakref__", "_done", "agent", "arguments", "artifacts", "attempt", "budget", "chunk_bytes", "chunks", "chunks_dropped",
-        "concluding", "cost", "ctx", "delegation", "engine", "entry", "failures", "hand_in", "hand_in_event", "has_slot",
-        "is_abandoned", "is_settled", "last_heard", "live_children", "order", "parent", "recorded", "repair", "replay", "result",
-        "root", "said", "saved", "scratch_path", "started_at", "started_wall", "state", "step_times", "stop", "task", "tokens",
-        "told", "tree", "trouble", "waiter", "waiting_for", "wake", "warnings",
+        "__weakref__", "_done", "agent", "arguments", "artifacts", "attempt", "blocked", "budget", "chunk_bytes", "chunks",
+        "chunks_dropped", "concluding", "cost", "ctx", "delegation", "engine", "entry", "failures", "hand_in", "hand_in_event",
+        "has_slot", "is_abandoned", "is_settled", "last_heard", "live_children", "order", "parent", "recorded", "repair",
+        "replay", "result", "root", "said", "saved", "scratch_path", "started_at", "started_wall", "state", "step_times", "stop",
+        "task", "tokens", "told", "tree", "trouble", "waiter", "waiting_for", "wake", "warnings",
     )  # fmt: skip  # fmt: skip
 
     def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
@@ -81,6 +81,8 @@ class Running:
         self.scratch_path: Path | None = None
         self.saved: Any = None
         self.tokens = 0
+        self.blocked = ""
+        """How it blocked the loop, when the watchdog stopped it from outside."""
         self.cost = 0.0
         self.attempt = 1
         self.replay: Replay | None = None

@@ -2,17 +2,21 @@
 
 A thread looks whether the loop still turns. If not, and the loop runs on the main thread, it sends that thread a signal: the handler
 runs *inside* the blocking code, even in `time.sleep`, so it knows exactly whose code stands there. Nothing is ever raised in remit's
-own code or in the loop's. On any other thread Python offers no such way: it is reported, and only a process can be stopped for sure.
+own code or in the loop's. On any other thread an exception can be left for it to meet at its next instruction: done only where that
+instruction is certainly the agent's own, that is in a loop of its Python code; elsewhere it is reported.
 """
 
 import asyncio
 import contextvars
+import ctypes
+import dis
 import logging
 import signal
 import sys
 import sysconfig
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -41,7 +45,7 @@ log = logging.getLogger("remit.watchdog")
 class BlockedLoop(BaseException):
     """Raised inside an agent that blocks the event loop past a limit. Like a cancellation, not to be caught."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str = "") -> None:
         super().__init__(message)
         self.message = message
 
@@ -53,11 +57,13 @@ class Watchdog:
         deadlines: Deadlines,
         block_limit_seconds: float,
         current: "contextvars.ContextVar[Running | None]",
+        living: "Callable[[], Iterable[Running]]",
     ) -> None:
         self._loop = loop
         self._deadlines = deadlines
         self._limit = block_limit_seconds
         self._current = current
+        self._living = living
         self._alive = 0
         self._beat_at = time.monotonic()
         self._beating = False
@@ -67,7 +73,6 @@ class Watchdog:
         self._stopping: str | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
-        self._previous: Any = None
         self._has_signal = False
 
     def started(self) -> None:
@@ -89,12 +94,10 @@ class Watchdog:
         self._wanted.set()
         if self._has_signal:
             self._has_signal = False
-            signal.signal(_SIGNAL, self._previous)
+            _stop_listening(self)
 
     def _begin(self) -> None:
-        if self._loop_thread == threading.main_thread().ident and signal.getsignal(_SIGNAL) == signal.SIG_DFL:
-            self._previous = signal.signal(_SIGNAL, self._on_signal)
-            self._has_signal = True
+        self._has_signal = self._loop_thread == threading.main_thread().ident and _listen(self)
         self._thread = threading.Thread(target=self._watch, name="remit-watchdog", daemon=True)
         self._thread.start()
 
@@ -127,16 +130,37 @@ class Watchdog:
             self._stopping = f"blocked the event loop for {blocked:.1f} s" if must_stop else None
             signal.pthread_kill(self._loop_thread, _SIGNAL)
             return
+        self._look_from_outside(blocked, must_stop)
+
+    def _look_from_outside(self, blocked: float, must_stop: bool) -> None:
+        """The loop is on another thread than the main one, and stands still while we hold the interpreter."""
         frame = sys._current_frames().get(self._loop_thread)
         task = asyncio.current_task(self._loop)
-        if frame is not None and task is not None:
-            log.warning("The event loop has stood still for %.1f s at %s (task %s).", blocked, _place(frame), task.get_name())
+        if frame is None or task is None:
+            return
+        running = self._running_of(task)
+        if must_stop and running is not None and _frame_of_agent(frame) is frame and _is_between_turns(frame):
+            message = f"{running.delegation.agent} blocked the event loop for {blocked:.1f} s at {_place(frame)} and was stopped."
+            running.blocked = message
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._loop_thread), ctypes.py_object(BlockedLoop))
+            return
+        if self._reported_beat == self._beat_at:
+            return  # said already
+        who = task.get_name() if running is None else running.delegation.agent
+        log.warning("%s blocks the event loop at %s, for %.1f s so far.", who, _place(frame), blocked)
 
-    def _on_signal(self, _signal: int, frame: FrameType | None) -> None:
-        """On the loop's thread, inside whatever blocks it."""
+    def whose_turn(self) -> "Running | None":
+        """The delegation of ours whose code the loop is running now."""
         running = self._current.get()
+        return running if running is not None and running.engine.watchdog is self else None
+
+    def _running_of(self, task: "asyncio.Task[Any]") -> "Running | None":
+        return next((running for running in self._living() if running.task is task), None)
+
+    def interrupt(self, running: "Running", frame: FrameType | None) -> None:
+        """On the loop's thread, inside whatever blocks it."""
         standing = _frame_of_agent(frame)
-        if running is None or standing is None:
+        if standing is None:
             return
         agent, place = running.delegation.agent, _place(standing)
         advice = 'Declare it with isolation="process", or make it a sync function to give it a thread.'
@@ -147,6 +171,43 @@ class Watchdog:
         message = f"{agent} {self._stopping} at {place} and was stopped. {advice}"
         self._stopping = None
         raise BlockedLoop(message)
+
+
+_listening: list[Watchdog] = []
+"""The watchdogs of this program whose loops run on the main thread: one signal serves them all."""
+
+
+def _listen(watchdog: Watchdog) -> bool:
+    if not _listening:
+        if signal.getsignal(_SIGNAL) != signal.SIG_DFL:
+            return False  # the program has a use of its own for it
+        signal.signal(_SIGNAL, _on_signal)
+    _listening.append(watchdog)
+    return True
+
+
+def _stop_listening(watchdog: Watchdog) -> None:
+    _listening.remove(watchdog)
+    if not _listening:
+        signal.signal(_SIGNAL, signal.SIG_IGN if _is_pending() else signal.SIG_DFL)
+        signal.signal(_SIGNAL, signal.SIG_DFL)
+
+
+def _is_pending() -> bool:
+    """A signal sent but not delivered yet would end the program once nobody handles it."""
+    return _SIGNAL in signal.sigpending()
+
+
+def _on_signal(_signal: int, frame: FrameType | None) -> None:
+    for watchdog in _listening:
+        running = watchdog.whose_turn()
+        if running is not None:
+            watchdog.interrupt(running, frame)
+
+
+def _is_between_turns(frame: FrameType) -> bool:
+    """Whether it stands at the jump back of a Python loop: there it meets an exception at once, and nowhere else."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]].startswith("JUMP_BACKWARD")
 
 
 def _place(frame: FrameType) -> str:

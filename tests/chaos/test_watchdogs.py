@@ -1,0 +1,60 @@
+"""The watchdog where it has it hard: two runtimes in one program, and a loop that is not on the main thread."""
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+
+from remit import Remit, Return, Status, agent
+
+
+@agent("spins", timeout=0.6)
+async def spins() -> None:
+    turns = 0
+    while True:
+        turns += 1
+
+
+@agent("naps", timeout=0.3)
+async def naps() -> str:
+    time.sleep(1.2)
+    return "woke"
+
+
+async def test_two_runtimes_in_one_program_each_stop_their_own(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    async with Remit.open(tmp_path / "a", agents=[spins]) as one, Remit.open(tmp_path / "b", agents=[spins]) as other:
+        for remit in (one, other):
+            began = time.monotonic()
+            done = await remit.delegate("spins")
+            assert time.monotonic() - began < 1.6
+            assert done.status is Status.PARTIAL
+            assert "test_watchdogs.py" in done.summary
+
+
+def on_another_thread(root: Path, name: str) -> tuple[Return, float]:
+    answers: list[tuple[Return, float]] = []
+
+    async def main() -> None:
+        async with Remit.open(root, agents=[spins, naps]) as remit:
+            began = time.monotonic()
+            answers.append((await remit.delegate(name), time.monotonic() - began))
+
+    thread = threading.Thread(target=lambda: asyncio.run(main()))
+    thread.start()
+    thread.join(20)
+    return answers[0]
+
+
+def test_a_busy_loop_is_stopped_although_its_loop_is_not_on_the_main_thread(tmp_path: Path) -> None:
+    done, seconds = on_another_thread(tmp_path, "spins")
+    assert done.status is Status.PARTIAL
+    assert "spins blocked the event loop" in done.summary
+    assert seconds < 1.6
+
+
+def test_an_answer_that_could_not_be_stopped_in_time_counts_and_is_called_late(tmp_path: Path) -> None:
+    done, _ = on_another_thread(tmp_path, "naps")
+    assert done.data == "woke"
+    assert any("after its deadline" in warning for warning in done.warnings)
