@@ -17,7 +17,7 @@ async def spins() -> None:
 
 @agent("naps", timeout=0.3)
 async def naps() -> str:
-    time.sleep(1.2)
+    time.sleep(1.2)  # noqa: ASYNC251 - blocking the loop is what it is for
     return "woke"
 
 

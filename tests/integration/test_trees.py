@@ -26,6 +26,13 @@ async def spends(ctx: Context) -> str:
     return "Spent."
 
 
+async def until_live(remit: Remit, count: int) -> None:
+    """Until so many delegations are live; two seconds are plenty."""
+    async with asyncio.timeout(2.0):
+        while len(await remit.live()) != count:  # noqa: ASYNC110 - the store of another process has no event to wait for
+            await asyncio.sleep(0.01)
+
+
 async def test_a_process_child_of_a_caller_that_reached_its_deadline_is_settled_before_the_caller(tmp_path: Path) -> None:
     """S2.5, S3.11: cancelling the caller must not be taken for the end of its child."""
     async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
@@ -38,8 +45,7 @@ async def test_a_process_child_of_a_caller_that_reached_its_deadline_is_settled_
 async def test_cancelling_a_tree_with_a_process_child_acknowledges_both_at_once(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
         handle = await remit.start("waits")
-        while len(await remit.live()) < 2:
-            await asyncio.sleep(0.01)
+        await until_live(remit, 2)
         async with asyncio.timeout(2.0):
             nodes = await remit.cancel(handle.session_id, "not needed")
         assert {node["agent"]: node["state"] for node in nodes} == {"waits": "stopped", "sleeps-in-a-process": "killed"}
@@ -49,13 +55,10 @@ async def test_cancelling_a_tree_with_a_process_child_acknowledges_both_at_once(
 async def test_a_caller_whose_python_task_is_cancelled_leaves_nothing_running(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[sleeps_in_a_process, waits]) as remit:
         task = asyncio.create_task(remit.delegate("waits"))
-        while len(await remit.live()) < 2:
-            await asyncio.sleep(0.01)
+        await until_live(remit, 2)
         task.cancel()
         await asyncio.wait([task])
-        async with asyncio.timeout(2.0):
-            while await remit.live():
-                await asyncio.sleep(0.01)
+        await until_live(remit, 0)
 
 
 async def test_what_is_spent_is_seen_while_it_is_spent(tmp_path: Path) -> None:
