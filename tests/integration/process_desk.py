@@ -109,6 +109,9 @@ class NotingDesk:
         self.saved = value
         self.notes.append(("checkpoint", value))
 
+    def printed(self, text: str) -> None:
+        self.notes.append(("printed", text))
+
     def abandoned(self, what: str) -> Callable[[], None]:
         self.notes.append(("abandoned", what))
         return lambda: None

@@ -60,6 +60,8 @@ class Delegation(NamedTuple):
     command: str | None = None
     """The board command this came from, if any."""
     task: TaskContext | None = None
+    resumes: str | None = None
+    """The session of an earlier delegation to the same agent that this one goes on from."""
 
     @property
     def session_id(self) -> str:

@@ -43,6 +43,7 @@ class Record:
     accept: tuple[str, ...] = ()
     limits: Limits | None = None
     idle_seconds: float | None = None
+    resumes: str | None = None
     step_times: StepTimes = NO_STEPS
     result: Return | None = None
     tokens: int = 0

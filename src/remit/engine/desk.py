@@ -149,6 +149,10 @@ class EngineDesk:
         await running.engine.write_checkpoint(running, kept)
         running.saved = kept
 
+    def printed(self, text: str) -> None:
+        if not self._running.is_settled:
+            self._running.notice(f"It printed to {clean(text)}")
+
     def abandoned(self, what: str) -> Callable[[], None]:
         return self._running.abandon(what)
 

@@ -22,7 +22,7 @@ from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
 from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
-from remit.engine.replay import reclaimed, replayed
+from remit.engine.replay import look_back, reclaimed, replayed
 from remit.engine.running import Running
 from remit.engine.slots import Slots
 from remit.engine.watchdog import Watchdog
@@ -83,6 +83,8 @@ class EmbeddedEngine:
     # ---- the port
 
     async def run(self, order: Order) -> Return:
+        if order.delegation.resumes is not None and not await look_back(self, order):
+            return await self.refuse(order)
         running = self.submit(order)
         running.waiter = self.loop.create_future()
         try:
@@ -92,7 +94,7 @@ class EmbeddedEngine:
             raise
 
     async def start(self, order: Order) -> Handle:
-        if order.refusal is not None:
+        if order.refusal is not None or (order.delegation.resumes is not None and not await look_back(self, order)):
             return SettledHandle(await self.refuse(order))
         running = self.submit(order)
         running.recorded = self.loop.create_future()

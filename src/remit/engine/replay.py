@@ -5,17 +5,20 @@ finished and is resumable goes on under its own id, with its own children's resu
 """
 
 import asyncio
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from remit.core.budget import Budget
 from remit.core.deadline import Deadline, grace_seconds
 from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import BEFORE_RUN
 from remit.core.lineage import Lineage
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engine.running import Running
+from remit.flow import reply
 from remit.flow.accept import normalised_call
 from remit.flow.house import Order, Tree
 from remit.flow.request import Request
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Replay:
-    """The children a caller had before the crash, by call, in the order they were recorded."""
+    """The children a caller had in the run before, by call, in the order they were recorded."""
 
     def __init__(self, children: list[Record]) -> None:
         self._by_call: dict[str, list[Record]] = {}
@@ -38,9 +41,58 @@ class Replay:
         records = self._by_call.get(normalised_call(request.agent, request.parameters))
         return records.pop(0) if records else None
 
+    def finished(self) -> list[Record]:
+        return [record for records in self._by_call.values() for record in records if record.result is not None]
+
     def unclaimed(self) -> list[Record]:
         """Unfinished children nobody asked for again."""
         return [record for records in self._by_call.values() for record in records if record.result is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What an earlier run left to go on from."""
+
+    saved: Any
+    replay: Replay | None
+
+
+CHAIN_LIMIT = 100
+"""How many runs back a chain of resumed runs is followed."""
+
+
+async def look_back(engine: "EmbeddedEngine", order: Order) -> bool:
+    """Gather what the run that `order` resumes left; False, and a refusal in the order, when it cannot be gone on from."""
+    try:
+        order.earlier = await asyncio.to_thread(_earlier, engine, order)
+    except Misused as fault:
+        error = ErrorInfo(type="invalid_parameters", message=fault.message, code=fault.code, recoverable=False, recommendation=fault.advice)
+        order.refusal = reply.refused(order.delegation, error)
+        return False
+    return True
+
+
+def _earlier(engine: "EmbeddedEngine", order: Order) -> Earlier:
+    assert order.agent is not None
+    session_id, agent = order.delegation.resumes, order.delegation.agent
+    saved, children = None, []
+    for _ in range(CHAIN_LIMIT):
+        if session_id is None:
+            break
+        record = engine.store.get(session_id)
+        if record is None:
+            raise Misused(f"There is no delegation {session_id} to resume.", code="INVALID_TARGET", advice="`remit history` lists them.")
+        if record.agent != agent:
+            raise Misused(
+                f"{session_id} was handed to {record.agent}, not to {agent}.", advice=f"Resume it by delegating to {record.agent}."
+            )
+        if not record.state.is_settled:
+            raise Misused(f"{session_id} has not ended.", advice=f"Wait for it, or `remit cancel {session_id}` first.")
+        saved = engine.store.checkpoint(session_id) if saved is None else saved
+        # What its own end stopped is no result: only what was completed is not done again.
+        children += [child for child in engine.store.children(session_id) if child.result is not None and child.result.ok]
+        session_id = record.resumes
+    return Earlier(saved, Replay(children) if order.agent.spec.resumable else None)
 
 
 async def replayed(engine: "EmbeddedEngine", running: Running, request: Request) -> Return | None:
@@ -55,7 +107,7 @@ async def reclaimed(engine: "EmbeddedEngine", running: Running, request: Request
     if record is None:
         return None
     if record.result is not None:
-        running.notice(f"{record.agent} had finished before the crash ({record.session_id}): its recorded result is used.")
+        running.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
         running.add_failure(record.result)
         return record.result
     return await restored(engine, record, running)
@@ -80,8 +132,10 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     running = Running(order, engine, parent)
     running.attempt = record.attempt + 1
     running.said = max(record.chunk_count, await asyncio.to_thread(_said, engine, record.session_id))
-    running.replay = Replay([r for r in tree if r.parent_id == record.session_id])
-    running.saved = await asyncio.to_thread(engine.store.checkpoint, record.session_id)
+    before = await asyncio.to_thread(_earlier, engine, order) if record.resumes is not None else Earlier(None, None)
+    saved = await asyncio.to_thread(engine.store.checkpoint, record.session_id)
+    running.saved = before.saved if saved is None else saved
+    running.replay = Replay([*(r for r in tree if r.parent_id == record.session_id), *(before.replay.finished() if before.replay else ())])
     await engine.journal.call(lambda store: store.requeue(record.session_id, owner=engine.owner.owner_id))
     engine.resubmit(running)
     running.notice(f"Resumed after a crash of its orchestrator; attempt {running.attempt}.")
@@ -145,4 +199,5 @@ def delegation_of(record: Record, engine: "EmbeddedEngine") -> Delegation:
         limits=record.limits,
         command=record.command,
         task=record.task,
+        resumes=record.resumes,
     )

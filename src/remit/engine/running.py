@@ -79,13 +79,13 @@ class Running:
         self.hand_in_event: asyncio.Event | None = None
         self.repair: Repair | None = None
         self.scratch_path: Path | None = None
-        self.saved: Any = None
+        self.saved: Any = None if order.earlier is None else order.earlier.saved
         self.tokens = 0
         self.blocked = ""
         """How it blocked the loop, when the watchdog stopped it from outside."""
         self.cost = 0.0
         self.attempt = 1
-        self.replay: Replay | None = None
+        self.replay: Replay | None = None if order.earlier is None else order.earlier.replay
         self.result: Return | None = None
         self.started_at = 0.0
         self.started_wall = order.delegation.created_at

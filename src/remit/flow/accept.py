@@ -17,7 +17,7 @@ from remit.core.deadline import Deadline, allowed_timeout, deadline_in, effectiv
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
-from remit.core.ids import new_session_id
+from remit.core.ids import is_session_id, new_session_id
 from remit.core.lineage import Lineage
 from remit.core.ports import AgentPort
 from remit.core.result import Return
@@ -128,6 +128,8 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
         terms.task = task_of(request.task)
     if request.key is not None and (not isinstance(request.key, str) or not request.key):
         raise Misused(f"key must be a non-empty string, not {request.key!r}.")
+    if request.resume is not None and not is_session_id(request.resume):
+        raise Misused(f"resume must be the id of a session, not {request.resume!r}.", advice="`remit history` lists them.")
 
 
 def _order(request: Request, terms: _Terms, caller: Caller | None, house: House, steps: list[float | None]) -> Order:
@@ -174,6 +176,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         terms.limits,
         terms.command,
         terms.task,
+        request.resume if is_session_id(request.resume) else None,
     )
     order = Order(
         delegation=delegation,

@@ -86,6 +86,8 @@ class Order:
     caller: Caller | None
     step_times: list[float | None]
     refusal: Return | None = None
+    earlier: Any = None
+    """What an earlier run left to go on from (`engine.replay.Earlier`), when the request names one."""
     warnings: tuple[str, ...] = ()
 
 

@@ -169,7 +169,8 @@ NOTHING_LEFT = Leftovers()
 
 def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
     """Stopped before it finished: never failed, always partial, with everything that was harvested (S2.6)."""
-    error = _error_of_stop(delegation, stop, resumable)
+    has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
+    error = _error_of_stop(delegation, stop, resumable or has_checkpoint)
     return Return(
         status=Status.PARTIAL,
         summary=shortened(f"{error.message} {_files(left.artifacts)}"),
@@ -200,7 +201,11 @@ def _advice(errors: Sequence[ErrorInfo]) -> str:
 
 def _error_of_stop(delegation: Delegation, stop: Stop, resumable: bool) -> ErrorInfo:
     agent, seconds = delegation.agent, round(delegation.deadline.timeout_seconds, 2)
-    again = "Delegate it again with the same parameters to go on" + (" from its last checkpoint" if resumable else "")
+    again = (
+        f"Delegate it again with resume={delegation.session_id} to go on from its last checkpoint"
+        if resumable
+        else "Delegate it again: it starts from the beginning"
+    )
     match stop.reason:
         case StopReason.DEADLINE:
             message = stop.detail or f"{agent} was stopped at its deadline after {seconds:g} s."

@@ -23,6 +23,8 @@ class Request:
     budget: Limits | Mapping[str, Any] | None = None
     idle: float | None = None
     """Seconds without a sign of life after which it is stopped."""
+    resume: str | None = None
+    """The session of an earlier delegation to the same agent, to go on from its checkpoint and its finished children."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON holds it: for another process."""

@@ -174,6 +174,8 @@ def _context(
         context["limits"] = of.limits.to_dict()
     if of.idle_seconds is not None:
         context["idle_seconds"] = of.idle_seconds
+    if of.resumes is not None:
+        context["resumes"] = of.resumes
     return context
 
 
@@ -287,6 +289,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         accept=tuple(context.get("accept", ())),
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
+        resumes=context.get("resumes"),
         step_times=unpacked(row.step_times),
         result=result_of(row, context),
         tokens=row.tokens,

@@ -18,6 +18,7 @@ from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 CALLS_AT_ONCE = 1024
 """Open questions of one worker, after which it is not read any more until some are answered."""
 STDERR_TAIL_CHARACTERS = 2000
+PRINTED_CHARACTERS = 2000
 _OUTCOMES = frozenset({"answer", "raised", "broken"})
 
 
@@ -117,6 +118,17 @@ class Child:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=limit)
+
+    def printed(self) -> str:
+        """The end of what it wrote to its standard output and error."""
+        report = self._report or {}
+        parts = []
+        for name in ("stdout", "stderr"):
+            tail, count = str(report.get(f"{name}_tail", "")).strip(), report.get(f"{name}_bytes", 0)
+            if tail:
+                cut = f" (the end of {count} bytes)" if isinstance(count, int) and count > PRINTED_CHARACTERS else ""
+                parts.append(f"{name}{cut}: {tail[-PRINTED_CHARACTERS:]}")
+        return "\n".join(parts)
 
     def outcome(self) -> Any:
         """The answer, or how it failed, raised."""

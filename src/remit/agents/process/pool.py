@@ -85,6 +85,8 @@ class ProcessPool:
             await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
             if not ending.done():
                 ctx._desk.abandoned("its processes are still being killed")
+            if printed := child.printed():
+                ctx._desk.printed(printed)
         return child.outcome()
 
     async def close(self) -> None:

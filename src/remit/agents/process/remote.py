@@ -217,6 +217,9 @@ class RemoteDesk:
         await self._channel.ask("checkpoint", value=kept)
         self._saved = kept
 
+    def printed(self, text: str) -> None:
+        """Nothing to tell: what this process prints is read outside of it."""
+
     def abandoned(self, what: str) -> Callable[[], None]:
         """Nothing to tell: whatever is left behind in this process dies with it."""
         return lambda: None

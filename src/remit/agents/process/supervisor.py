@@ -84,6 +84,7 @@ class Supervisor:
             "exit": self._exit,
             "stdout_bytes": self._stdout.count,
             "stderr_bytes": self._stderr.count,
+            "stdout_tail": bytes(self._stdout.tail).decode(errors="replace"),
             "stderr_tail": bytes(self._stderr.tail).decode(errors="replace"),
         }
         with contextlib.suppress(OSError):  # nobody may be left to hear it

@@ -43,6 +43,7 @@ def delegation_to_wire(delegation: Delegation) -> dict[str, Any]:
         "limits": delegation.limits.to_dict() if delegation.limits else None,
         "command": delegation.command,
         "task": delegation.task.to_dict() if delegation.task else None,
+        "resumes": delegation.resumes,
     }
 
 

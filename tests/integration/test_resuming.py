@@ -1,0 +1,76 @@
+"""Going on from an earlier delegation that was stopped: its checkpoint and its finished children (S2.6)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from remit import Context, Remit, Status, StopReason, agent, call
+
+RAN: list[int] = []
+HANGS_AT: int | None = None
+
+
+@agent("one")
+async def one(number: int) -> int:
+    RAN.append(number)
+    return number * number
+
+
+@agent("squares", timeout=0.5, resumable=True)
+async def squares(ctx: Context, upto: int) -> list[int]:
+    found = []
+    for number in range(upto):
+        found.append((await ctx.delegate("one", number=number)).data)
+        await ctx.checkpoint(number)
+        if number == HANGS_AT:
+            await asyncio.sleep(60)
+    return found
+
+
+@agent("prints", isolation="process")
+def prints() -> str:
+    print("hello from inside")
+    return "Done. Twice."
+
+
+async def test_a_stopped_delegation_is_gone_on_from_and_what_was_done_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RAN.clear()
+    async with Remit.open(tmp_path, agents=[one, squares]) as remit:
+        monkeypatch.setitem(globals(), "HANGS_AT", 2)
+        stopped = await remit.delegate("squares", upto=5)
+        monkeypatch.undo()
+        assert stopped.stop_reason is StopReason.DEADLINE
+        assert f"resume={stopped.session_id}" in stopped.errors[0].recommendation
+        done = await remit.delegate("squares", upto=5, resume=stopped.session_id)
+        assert done.data == [0, 1, 4, 9, 16]
+        assert RAN == [0, 1, 2, 3, 4]
+        again = await remit.delegate("squares", upto=5, resume=done.session_id)
+        assert again.data == done.data
+        assert RAN == [0, 1, 2, 3, 4]
+
+
+async def test_what_cannot_be_resumed_is_refused_with_the_reason(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[one, squares]) as remit:
+        first = await remit.delegate("one", number=1)
+        other = await remit.delegate("squares", upto=1, resume=first.session_id)
+        assert other.stop_reason is StopReason.REFUSED
+        assert "was handed to one" in other.errors[0].message
+        unknown = await remit.delegate("one", number=1, resume="sess_1700000000_abcdef")
+        assert "There is no delegation" in unknown.errors[0].message
+        nonsense = await remit.delegate("one", number=1, resume="yesterday")
+        assert nonsense.errors[0].code == "INVALID_PARAMETERS"
+        assert [r.status for r in await asyncio.gather(remit.delegate("one", number=2, resume=first.session_id))] == [Status.COMPLETED]
+
+
+async def test_what_a_process_agent_prints_can_be_seen(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[prints]) as remit:
+        done = await remit.delegate("prints")
+        said = [event.body.get("message", "") for event in await remit.events(done.session_id)]
+        assert any("hello from inside" in message for message in said)
+
+
+def test_a_call_can_name_the_session_to_resume() -> None:
+    assert call("one", resume="sess_1700000000_abcdef").resume == "sess_1700000000_abcdef"
