@@ -1,18 +1,18 @@
-"""A test of the tutorial's agents: the real folder agent, with a scripted child in place of the real one."""
+"""A test of the tutorial's agents, as tests/test_words.py of its folder: the real `words.folder`, with a scripted child."""
 
 from pathlib import Path
 
-from agents.words import folder
-
 from remit import Remit, StopReason
-from remit.testing.scripted import Scripted, answer, fail, hang
+from remit.testing import Scripted, answer, fail, hang, load_agents
+
+AGENTS = load_agents(Path(__file__).parents[1] / ".remit" / "agents")
 
 
 async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path) -> None:
     for name in ("a.txt", "b.txt"):
         (tmp_path / name).touch()
     count = Scripted("words.count", answer(7), fail("no such page"))
-    async with Remit.open(tmp_path, agents=[folder, count]) as remit:
+    async with Remit.open(tmp_path, agents=[AGENTS["words.folder"], count]) as remit:
         done = await remit.delegate("words.folder")
     assert done.summary == "Counted 2 files. They hold 7 words in all."
     assert "no such page" in (tmp_path / "words.md").read_text()
@@ -21,6 +21,6 @@ async def test_a_file_that_cannot_be_read_is_named_in_the_report(tmp_path: Path)
 
 async def test_a_child_that_hangs_does_not_hold_up_its_caller(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
-    async with Remit.open(tmp_path, agents=[folder, Scripted("words.count", hang())]) as remit:
+    async with Remit.open(tmp_path, agents=[AGENTS["words.folder"], Scripted("words.count", hang())]) as remit:
         done = await remit.delegate("words.folder", timeout=0.5)
     assert done.stop_reason is StopReason.DEADLINE

@@ -1,7 +1,6 @@
 """The documents say what is so: examples run, code is that of the files, tables are those of the program, links lead somewhere."""
 
 import importlib.util
-import os
 import re
 import signal
 import subprocess
@@ -109,20 +108,6 @@ def test_a_killed_orchestrator_resumes_as_the_guide_says(tmp_path: Path) -> None
     assert again.stdout == "fetched page 3\nresumed: 3 pages in attempt 2.\n", again.stderr
 
 
-def test_the_example_of_a_test_passes(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "--rootdir", str(EXAMPLES)]
-    ran = subprocess.run(
-        [*command, "-c", os.devnull, "--basetemp", str(tmp_path / "base"), str(EXAMPLES / "test_words.py")],
-        cwd=EXAMPLES,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "2 passed" in ran.stdout
-
-
 # ---- the tutorial
 
 
@@ -136,6 +121,16 @@ def letters(tmp_path: Path) -> Path:
     for file in AGENT_FILES:
         (folder / file.name).write_text(file.read_text())
     return tmp_path
+
+
+def test_the_example_of_a_test_passes(letters: Path) -> None:
+    test = letters / "tests" / "test_words.py"
+    test.parent.mkdir()
+    test.write_text((EXAMPLES / "test_words.py").read_text())
+    command = [sys.executable, "-m", "pytest", "-o", "asyncio_mode=auto"]
+    ran = subprocess.run(command, cwd=letters, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "2 passed" in ran.stdout
 
 
 def remit_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":

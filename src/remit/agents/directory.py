@@ -50,7 +50,7 @@ class Directory:
         """The agents that the Python files of a folder declare."""
         for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
             if not path.name.startswith("_"):
-                self._load(str(path), lambda path=path: agents_in(_module(path), str(path)))  # type: ignore[misc]
+                self._load(str(path), lambda path=path: agents_of_file(path))  # type: ignore[misc]
 
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""
@@ -76,6 +76,11 @@ def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAge
                 value.spec = replace(value.spec, source=f"{source}:{value.function.__qualname__}")
             found.append(value)
     return found
+
+
+def agents_of_file(path: Path) -> list[FunctionAgent]:
+    """The agents a Python file declares. Whatever its code raises is raised here."""
+    return agents_in(_module(path), str(path))
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:
