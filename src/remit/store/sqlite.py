@@ -42,6 +42,9 @@ class SqliteStore:
         self._is_closed = False
         self._stamp = 0
         self._place_checked_at = 0.0
+        self._open(durability)
+
+    def _open(self, durability: Durability) -> None:
         database.prepare(self.path)
         with faults.speaking_of(self.path):
             self._writer = database.connect_writer(self.path, durability)
@@ -203,7 +206,10 @@ class SqliteStore:
         try:
             return self._readers.pop()
         except IndexError:
-            return database.connect_reader(self.path)
+            return self._connect_reader()
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        return database.connect_reader(self.path)
 
     def _identity_now(self) -> tuple[int, int]:
         found = os.stat(self._place)
