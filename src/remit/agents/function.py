@@ -177,9 +177,34 @@ def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misus
         elif fault["type"] == "missing":
             faults.append(f"{where}: it is required")
         else:
-            faults.append(f"{where}: {fault['msg']}, got {_short(fault['input'])}")
+            faults.append(f"{where} {_demand(fault['type'], fault['msg'])}, not {_short(fault['input'])}")
     takes = ", ".join(names) or "no parameters"
     return Misused(f"Parameters of {name}: {'; '.join(faults)}.", code="INVALID_PARAMETERS", advice=f"{name} takes {takes}.")
+
+
+_PLAIN_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "decimal": "a number",
+    "bool": "true or false",
+    "string": "text",
+    "list": "a list",
+    "tuple": "a list",
+    "set": "a list",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "none": "null",
+}
+
+
+def _demand(type_: str, words: str) -> str:
+    """What pydantic asks for, in plain words where they are frequent."""
+    kind, _, fault = type_.partition("_")
+    if kind in _PLAIN_KINDS and fault in ("type", "parsing", "from_float", "required", "attributes_type"):
+        return f"must be {_PLAIN_KINDS[kind]}"
+    if words.startswith("Input should "):
+        return words.replace("Input should", "must", 1)
+    return "is wrong: " + words.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 
 def _short(value: object) -> str:

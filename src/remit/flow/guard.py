@@ -115,8 +115,9 @@ def unknown_agent(case: Case) -> ErrorInfo | None:
         return None
     names = sorted(case.directory())
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12]) or 'none'}."
-    return _final("invalid_target", f"There is no agent named {case.target!r}.", "INVALID_TARGET", f"{hint} `remit agents` lists all.")
+    hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
+    advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."
+    return _final("invalid_target", f"There is no agent named {case.target!r}.", "INVALID_TARGET", advice)
 
 
 def bad_parameters(case: Case) -> ErrorInfo | None:

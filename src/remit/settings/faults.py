@@ -13,7 +13,10 @@ from remit.settings.model import BudgetTable, RuleTable, SettingsTable, TimeoutT
 
 
 def misused(faults: list[str]) -> Misused:
-    return Misused("; ".join(faults) + ".", advice="Run `remit config` to see every setting and where it comes from.")
+    message = "; ".join(faults)
+    return Misused(
+        message if message.endswith("?") else f"{message}.", advice="Put it right; `remit config --all` then lists every setting."
+    )
 
 
 def shape_faults(error: ValidationError, layer: Layer) -> list[str]:
@@ -36,8 +39,9 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     if found["type"] == "extra_forbidden":
         allowed = list(_table_at(location[:-1]).model_fields)
         close = get_close_matches(location[-1], allowed, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        return f"{source}: there is no key {location[-1]!r}: {meant}allowed are {', '.join(allowed)}"
+        return f"{source}: there is no key {location[-1]!r}: " + (
+            f"did you mean {close[0]}?" if close else f"allowed are {', '.join(allowed)}"
+        )
     key = ".".join(location)
     if found["type"] == "missing":
         return f"{source}: {key} is missing"
