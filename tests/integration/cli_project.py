@@ -48,6 +48,12 @@ async def again(ctx: Context) -> str:
     if run == 1:
         await asyncio.sleep(50)
     return f"Done in run {run}."
+
+@agent("long", resumable=True, timeout=60)
+async def long(ctx: Context) -> str:
+    ctx.progress("begun")
+    await asyncio.sleep(50)
+    return "Done."
 '''
 
 

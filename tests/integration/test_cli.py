@@ -1,7 +1,11 @@
 """`remit` as a person and a script use it: each command as a real process in a folder of its own (issue 2, item 8)."""
 
+import ctypes
 import json
 import os
+import shutil
+import sqlite3
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -75,6 +79,76 @@ def test_a_budget_is_kept(project: Path) -> None:
     assert any("budget" in warning.lower() for warning in result["warnings"])
 
 
+WRONG = [
+    ("--timeout", "-1"),
+    ("--timeout", "soon"),
+    ("--idle", "0"),
+    ("--budget", "tokens"),
+    ("--budget", "foo=3"),
+    ("--priority", "urgent"),
+]
+
+
+@pytest.mark.parametrize("option", WRONG, ids="=".join)
+def test_an_option_that_is_wrongly_written_exits_2_and_nothing_is_recorded(tmp_path: Path, option: tuple[str, str]) -> None:
+    make_project(tmp_path)
+    error = remit_json(tmp_path, "delegate", "echo", "text=x", *option, code=2)["error"]
+    assert error["code"] == "INVALID_PARAMETERS"
+    assert option[0] in error["message"] or option[1].partition("=")[0] in error["message"]
+    assert error["advice"]
+    assert sorted(os.listdir(tmp_path / ".remit")) == ["agents"]
+
+
+def test_a_wrong_parameter_is_named_in_plain_words_and_once(project: Path) -> None:
+    done = remit(project, "delegate", "echo", "text=x", "times=often")
+    assert done.returncode == 5
+    assert done.stdout.count("times must be a whole number, not 'often'") == 1
+    assert done.stderr == ""
+
+
+def test_where_there_are_no_agents_the_refusal_says_how_to_begin(tmp_path: Path) -> None:
+    assert "Put one into .remit/agents/" in remit(tmp_path, "delegate", "echo").stdout
+
+
+def test_two_agents_of_one_name_are_mentioned_when_that_name_is_called(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    (tmp_path / ".remit" / "agents" / "other.py").write_text("from remit import agent\n@agent\nasync def echo() -> str: return 'other'\n")
+    done = remit(tmp_path, "delegate", "echo", "text=x")
+    assert done.returncode == 0
+    assert "Two agents are named 'echo'" in done.stderr
+    assert "Two agents" not in remit(tmp_path, "delegate", "broken").stderr
+
+
+NOISY = """
+import os, subprocess
+from remit import agent
+print("while loading")
+
+@agent("noisy")
+async def noisy() -> int:
+    print("from Python")
+    os.write(1, b"from below\\n")
+    subprocess.run(["echo", "from a child"])
+    return 5
+
+@agent("noisy.thread")
+def thread() -> int:
+    print("from a thread")
+    return 6
+"""
+
+
+def test_json_stands_alone_on_stdout_whatever_agents_print(tmp_path: Path) -> None:
+    make_project(tmp_path)
+    (tmp_path / ".remit" / "agents" / "noisy.py").write_text(NOISY)
+    done = remit(tmp_path, "delegate", "noisy", "--json")
+    assert json.loads(done.stdout)["data"] == 5
+    for noise in ("while loading", "from Python", "from below", "from a child"):
+        assert noise in done.stderr
+    assert remit_json(tmp_path, "delegate", "noisy.thread")["data"] == 6
+    assert len(remit_json(tmp_path, "agents")["agents"]) > 2
+
+
 # ---- reading
 
 
@@ -93,6 +167,21 @@ def test_history_of_a_tree_holds_callers_and_children(project: Path) -> None:
     assert {record["agent"] for record in tree} >= {"slow"}
 
 
+def test_history_lists_roots_and_with_all_their_children(project: Path) -> None:
+    assert {record["depth"] for record in remit_json(project, "history")["delegations"]} == {1}
+    assert {record["depth"] for record in remit_json(project, "history", "--all")["delegations"]} == {1, 2}
+    assert len(remit_json(project, "history", "--limit", "2")["delegations"]) == 2
+
+
+def test_partial_means_the_returns_status_and_so_finds_deadlines(project: Path) -> None:
+    found = remit_json(project, "history", "--status", "partial")["delegations"]
+    assert {record["return"]["status"] for record in found} == {"partial"}
+    assert "timeout" in {record["status"] for record in found}
+    times = [record["created_at"] for record in found]
+    assert times == sorted(times, reverse=True)
+    assert {record["status"] for record in remit_json(project, "history", "--status", "timeout")["delegations"]} == {"timeout"}
+
+
 @pytest.mark.parametrize("arguments", [("--since", "yesterday"), ("--status", "sleepy")])
 def test_history_says_what_it_does_not_understand(project: Path, arguments: tuple[str, str]) -> None:
     done = remit(project, "history", *arguments)
@@ -102,9 +191,12 @@ def test_history_says_what_it_does_not_understand(project: Path, arguments: tupl
 
 def test_show_tells_the_tree_steps_artifacts_and_return(project: Path) -> None:
     slow = remit_json(project, "history", "--agent", "slow", "--status", "timeout", "--limit", "1")["delegations"][0]["session_id"]
-    text = remit(project, "show", slow).stdout
-    for part in (slow, "sleeper", "RegisterDelegation", "half.txt", "checked", "TIMEOUT", "begun"):
-        assert part in text
+    text = remit(project, "show", slow, "--steps").stdout
+    places = [text.index(part) for part in (slow, "sleeper", "TIMEOUT", "begun", "RegisterDelegation")]
+    assert places == sorted(places)
+    assert "half.txt" in text
+    assert "checked" in text
+    assert "RegisterDelegation" not in remit(project, "show", slow).stdout
     document = remit_json(project, "show", slow)
     assert document["delegation"]["session_id"] == slow
     assert [record["agent"] for record in document["tree"]] == ["slow", "sleeper"]
@@ -149,14 +241,19 @@ def test_config_tells_where_each_value_came_from(tmp_path: Path) -> None:
     settings = {one["key"]: one for one in remit_json(tmp_path, "config")["settings"]}
     assert (settings["max_depth"]["value"], settings["max_depth"]["source"]) == (5, "remit.toml:max_depth")
     assert settings["cycles"]["source"] == "default"
-    assert "max_depth" in remit(tmp_path, "config").stdout
+    short, whole = remit(tmp_path, "config").stdout, remit(tmp_path, "config", "--all").stdout
+    assert "max_depth" in short
+    assert "cycles" not in short
+    assert "--all" in short
+    assert whole.index("max_depth") < whole.index("cycles"), "what differs from its default comes first"
 
 
 def test_a_setting_that_is_wrong_is_named(tmp_path: Path) -> None:
     (tmp_path / "remit.toml").write_text("max_dept = 5\n")
     done = remit(tmp_path, "config")
     assert done.returncode == 2
-    assert "max_dept" in done.stderr
+    assert "did you mean max_depth?" in done.stderr
+    assert "durability" not in done.stderr
 
 
 # ---- where there is nothing, and where something is wrong
@@ -204,6 +301,59 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_file_where_the_folder_should_be_is_named_by_every_command(tmp_path: Path) -> None:
+    (tmp_path / ".remit").write_text("")
+    commands = ("status", "history", "ledger", "agents", "recover", "demo")
+    for command in (("delegate", "echo"), ("show", "last"), *((name,) for name in commands)):
+        done = remit(tmp_path, *command)
+        assert (command, done.returncode) == (command, 7)
+        assert "is a file" in done.stderr
+        assert "mv " in done.stderr
+
+
+def obey_permissions() -> None:
+    """Run in a child before it becomes `remit`: root has to keep to the permissions of files, as everybody else has."""
+    PR_CAPBSET_DROP, CAP_DAC_OVERRIDE = 24, 1
+    ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, 0, 0, 0)
+
+
+@pytest.mark.parametrize("left", [(), ("-wal",), ("-wal", "-shm")], ids=["closed", "with a log", "while it is open"])
+def test_a_project_that_cannot_be_written_can_be_looked_at(tmp_path: Path, left: tuple[str, ...]) -> None:
+    make_project(tmp_path)
+    assert remit(tmp_path, "delegate", "echo", "text=x").returncode == 0
+    database = tmp_path / ".remit" / "remit.db"
+    if left:
+        _leave_log(database, left)
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_symlink()]
+    folders = [tmp_path, *(path for path in tmp_path.rglob("*") if path.is_dir())]
+    for path in (*files, *folders):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        for command in (("history",), ("show", "last"), ("status",), ("ledger",), ("agents",)):
+            done = remit(tmp_path, *command, preexec_fn=obey_permissions)
+            assert (command, done.returncode, done.stderr) == (command, 0, "")
+        assert ("later" in remit(tmp_path, "history", preexec_fn=obey_permissions).stdout) is bool(left)
+        assert remit(tmp_path, "delegate", "echo", "text=x", preexec_fn=obey_permissions).returncode == 7
+        assert [path for path in files if not path.exists()] == []
+    finally:
+        for path in folders:
+            path.chmod(0o755)
+
+
+def _leave_log(database: Path, kept: tuple[str, ...]) -> None:
+    """As a process that was killed, or lives on another machine, leaves it: the newest is in the log alone."""
+    with tempfile.TemporaryDirectory() as name:
+        connection = sqlite3.connect(database)
+        connection.execute("PRAGMA wal_autocheckpoint=0")
+        connection.execute("UPDATE delegations SET agent='later'")
+        connection.commit()
+        for tail in ("", *kept):
+            shutil.copy(f"{database}{tail}", name)
+        connection.close()
+        for tail in ("", *kept):
+            shutil.copy(f"{name}/remit.db{tail}", f"{database}{tail}")
+
+
 # ---- validate (S3.9)
 
 RETURN = {
@@ -249,3 +399,5 @@ def test_without_arguments_help_is_printed_with_the_exit_codes(tmp_path: Path) -
 
 def test_an_unknown_option_is_a_usage_error(tmp_path: Path) -> None:
     assert remit(tmp_path, "history", "--nope").returncode == 2
+    assert "--nope" in remit_json(tmp_path, "history", "--nope", code=2)["error"]["message"]
+    assert remit_json(tmp_path, "validate", code=2)["error"]["code"] == "INVALID_PARAMETERS"

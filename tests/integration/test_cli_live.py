@@ -12,6 +12,7 @@ from cli_project import make_project, remit, remit_json, started, wait_for_line
 REACTION_SECONDS = 0.2
 """What is promised; the tests allow the slack that a busy machine needs."""
 SLACK_SECONDS = 0.8
+GONE = "its process is gone: remit recover"
 
 
 @pytest.fixture
@@ -100,6 +101,56 @@ def test_ctrl_c_cancels_the_delegation_prints_what_was_done_and_exits_130(projec
     assert remit_json(project, "show", "last")["delegation"]["status"] == "cancelled"
 
 
+def killed(project: Path, *arguments: str, at: str) -> None:
+    """A delegation whose process has ended by kill -9."""
+    process = started(project, "delegate", *arguments)
+    wait_for_line(process, at)
+    process.kill()
+    process.communicate(timeout=10)
+
+
+def test_new_work_leaves_that_of_the_dead_alone_and_says_so_once(project: Path) -> None:
+    killed(project, "again", at="run 1")
+    done = remit(project, "delegate", "echo", "text=x")
+    assert done.returncode == 0
+    assert done.stderr.count("remit recover") == 1
+    assert "1 delegation of a process that ended is waiting" in done.stderr
+    assert [one["agent"] for one in remit_json(project, "status")["delegations"]] == ["again"]
+
+
+def test_the_same_key_goes_on_with_what_a_dead_process_ran_under_it(project: Path) -> None:
+    killed(project, "again", "--key", "once", at="run 1")
+    result = remit_json(project, "delegate", "again", "--key", "once")
+    assert result["data"] == "Done in run 2."
+
+
+def test_cancelling_what_a_dead_process_ran_ends_it(project: Path) -> None:
+    killed(project, "again", at="run 1")
+    assert [node["agent"] for node in remit_json(project, "cancel", "last")["nodes"]] == ["again"]
+    assert remit_json(project, "status")["active"] == 0
+
+
+def test_a_cancelled_delegation_goes_on_where_it_was_when_it_is_resumed(project: Path) -> None:
+    process = started(project, "delegate", "again")
+    wait_for_line(process, "run 1")
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert remit_json(project, "ledger")["errors"] == [], "a cancellation that was asked for is no error"
+    assert remit_json(project, "delegate", "again", "--resume", "last")["data"] == "Done in run 2."
+
+
+def test_ctrl_c_while_recovering_stops_what_was_resumed_and_says_so(project: Path) -> None:
+    killed(project, "long", at="begun")
+    process = started(project, "recover")
+    wait_for_line(process, "begun")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "what was resumed is stopped" in err
+    assert "Traceback" not in err
+    assert remit_json(project, "show", "last")["delegation"]["status"] == "cancelled"
+
+
 def test_what_a_killed_process_ran_is_marked_and_recovered(project: Path) -> None:
     """S8: what declared itself resumable goes on and is waited for, the rest is settled with what was left."""
     runs = [started(project, "delegate", "again"), started(project, "delegate", "slow")]
@@ -108,7 +159,13 @@ def test_what_a_killed_process_ran_is_marked_and_recovered(project: Path) -> Non
     for process in runs:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate(timeout=10)
-    assert {one["stuck"] for one in remit_json(project, "status")["delegations"]} == {"its process is gone: remit recover"}
+    assert {one["stuck"] for one in remit_json(project, "status")["delegations"]} == {GONE}
+    assert {one["stuck"] for one in remit_json(project, "history")["delegations"]} == {GONE}
+    assert GONE in remit(project, "show", "last").stdout
+    followed = remit(project, "follow", "last")
+    assert followed.returncode == 3
+    assert GONE in followed.stderr
+    assert remit_json(project, "follow", "last", code=3)["stuck"] == GONE
     found = remit_json(project, "recover")
     assert len(found["dead_processes"]) == 2
     assert [(one["agent"], one["status"]) for one in found["resumed"]] == [("again", "completed")]

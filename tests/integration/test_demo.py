@@ -1,6 +1,7 @@
 """`remit demo`: real work on a real folder, and the promises to be seen (issue 2, item 9)."""
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -41,6 +42,17 @@ def test_the_demo_tells_what_was_seen_and_what_to_try_next(tmp_path: Path) -> No
     status = subprocess.run(["git", "status", "--short", ".remit"], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert "demo" not in status.stdout
     assert "demo.stuck" in remit(tmp_path, "show", "last").stdout
+
+
+def test_what_to_try_next_can_be_typed_as_it_is_printed(tmp_path: Path) -> None:
+    """Also where no virtualenv is active and the shell does not know the name."""
+    fill(tmp_path)
+    done = remit(tmp_path, "demo", env={**os.environ, "PATH": os.defpath})
+    line = next(line for line in done.stdout.splitlines() if " show last " in line)
+    command = line.strip().partition("  ")[0]
+    shown = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, env={"PATH": os.defpath}, check=False)
+    assert shown.returncode == 0, shown.stderr
+    assert "demo.survey" in shown.stdout
 
 
 def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:

@@ -92,13 +92,13 @@ def _place(source: str, root: "Path") -> str:
 
 
 def _print_one(spec: "AgentSpec", settings: "Settings") -> None:
-    from remit.cli.output import console, say
+    from remit.cli.output import console, put, say
     from remit.cli.tables import table
     from remit.cli.words import duration, printable
 
     timeout, maximum = _timeouts(spec, settings)
     say(f"{spec.name}: {printable(spec.description) or 'no description'}")
-    say(f"  from       {spec.source}")
+    put(console(), spec.source, "  from       ")
     say(f"  isolation  {spec.isolation}")
     say(f"  timeout    {duration(timeout)}, at most {duration(maximum)}")
     traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), ("retries", spec.retries)]

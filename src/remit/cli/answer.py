@@ -1,40 +1,60 @@
-"""A return as a person reads it (S4.5): status, summary, artifacts, errors with what to do, next steps."""
+"""A return as a person reads it (S4.5): status, summary, artifacts, errors with what to do, next steps. Nothing is said twice."""
 
 from rich.console import Console
 from rich.text import Text
 
-from remit.cli.output import json_text
+from remit.cli.output import json_text, put
 from remit.cli.tree import artifact_line
 from remit.cli.words import MARKS, duration, one_line, printable
+from remit.core.errors import ErrorInfo
 from remit.core.result import Return
+from remit.core.states import State
 from remit.flow.reply import state_of
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000
 
 
-def print_return(result: Return, console: Console, *, title: bool = True) -> None:
-    state = state_of(result)
-    mark, style = MARKS[state]
-    if title:
-        line = Text(f"{mark} {result.status}", style=style)
-        if state != str(result.status):
-            line.append(f" ({state})")
-        line.append(f"  {result.metadata.agent_type}", style="bold")
-        line.append(f"  {result.session_id}  {duration(result.metadata.duration_seconds)}", style="dim")
-        console.print(line, soft_wrap=True)
-    console.print(Text(printable(result.summary)), soft_wrap=True)
+def print_return(result: Return, console: Console) -> None:
+    _print_title(result, console)
+    put(console, printable(result.summary))
     _print_data(result, console)
     for artifact in result.artifacts:
-        console.print(Text("  artifact  ", style="green").append_text(artifact_line(artifact)), soft_wrap=True)
+        put(console, artifact_line(artifact), Text("  artifact  ", style="green"))
     for error in result.errors:
-        console.print(Text(f"  {error.code}  ", style="red").append(one_line(error.message, 500), style="default"), soft_wrap=True)
-        if error.recommendation and error.recommendation != result.next_steps:
-            console.print(Text(f"    → {one_line(error.recommendation, 500)}", style="yellow"), soft_wrap=True)
+        _print_error(error, result, console)
     for warning in result.warnings:
-        console.print(Text(f"  warning  {one_line(warning, 500)}", style="yellow"), soft_wrap=True)
+        put(console, Text(one_line(warning, 500), style="yellow"), Text("  warning  ", style="yellow"))
     if result.next_steps:
-        console.print(Text(f"  next  {one_line(result.next_steps, 500)}", style="cyan"), soft_wrap=True)
+        put(console, Text(one_line(result.next_steps, 500), style="cyan"), Text("  next  ", style="cyan"))
+
+
+def _print_title(result: Return, console: Console) -> None:
+    state = state_of(result)
+    mark, style = MARKS[state]
+    line = Text(f"{mark} {result.status}", style=style)
+    if state != str(result.status):
+        line.append(f" ({state})")
+    line.append(f"  {result.metadata.agent_type}", style="bold").append(f"  {result.session_id}", style="dim")
+    if state is not State.REFUSED:
+        line.append(f"  {duration(result.metadata.duration_seconds)}", style="dim")
+    put(console, line)
+
+
+def _print_error(error: ErrorInfo, result: Return, console: Console) -> None:
+    """Its message only when the summary has not said it, its advice only when it is not the next step."""
+    label = Text(f"  {error.code}  ", style="red")
+    words = one_line(error.message, 500)
+    advice = error.recommendation if error.recommendation != result.next_steps else ""
+    if words not in one_line(result.summary, 500):
+        put(console, words, label)
+        label = Text("    → ", style="yellow")
+    elif advice:
+        label.append("→ ", style="yellow")
+    else:
+        put(console, Text(label.plain.rstrip(), style="red"))
+    if advice:
+        put(console, Text(one_line(advice, 500), style="yellow"), label)
 
 
 def _print_data(result: Return, console: Console) -> None:
@@ -44,7 +64,9 @@ def _print_data(result: Return, console: Console) -> None:
         return
     text = data if isinstance(data, str) else json_text(data, indent=2)
     lines = text[:DATA_CHARACTERS].splitlines()
+    label = "  data  "
     for line in lines[:DATA_LINES]:
-        console.print(Text(f"  {printable(line)}"), soft_wrap=True)
+        put(console, printable(line), label)
+        label = " " * len(label)
     if len(lines) > DATA_LINES or len(text) > DATA_CHARACTERS:
-        console.print(Text(f"  … {len(text):,} characters in all: --json shows everything", style="dim"))
+        put(console, Text(f"… {len(text):,} characters in all: --json shows everything", style="dim"), label)

@@ -32,13 +32,20 @@ def cancel(
 
 
 async def _cancel(folder: "Path", session_id: str, reason: str, as_json: bool) -> Exit:
+    import asyncio
+
     from remit.app import Remit
     from remit.cli.live import wait_for_resumed
+    from remit.cli.living import gone_among
 
     async with Remit.open(folder, recover=False) as remit:
+        record = await remit.describe(session_id)
+        resumed: list[str] = []
+        if await asyncio.to_thread(gone_among, [record], remit.store, folder):  # nobody is there to ask: it must be taken over first
+            resumed = (await remit.recover()).resumed
         nodes = await remit.cancel(session_id, reason)
         code = _said(nodes, session_id, as_json)
-        await wait_for_resumed(remit, as_json=as_json)
+        await wait_for_resumed(remit, [one for one in resumed if one != session_id], as_json=as_json)
         return code
 
 

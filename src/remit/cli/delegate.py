@@ -1,11 +1,15 @@
 """`remit delegate`: hand work to an agent of the project and wait for its return."""
 
-from typing import Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli.exits import Exit, exit_of_return
 from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.app import Remit
 
 
 def delegate(
@@ -14,7 +18,9 @@ def delegate(
         list[str] | None,
         typer.Argument(metavar="[NAME=VALUE]...", help="JSON where it is JSON, else text; NAME=@FILE reads a file.", show_default=False),
     ] = None,
-    timeout: Annotated[float | None, typer.Option(help="Seconds until it is stopped.", show_default=False)] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
+    ] = None,
     priority: Annotated[str, typer.Option(help="low, normal, high or critical.")] = "normal",
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.", show_default=False)] = None,
     accept: Annotated[
@@ -24,34 +30,68 @@ def delegate(
         list[str] | None,
         typer.Option(metavar="KIND=LIMIT", help="For the whole tree: delegations, alive, tokens, cost, seconds; repeatable."),
     ] = None,
-    idle: Annotated[float | None, typer.Option(help="Stop it when nothing was heard for so many seconds.", show_default=False)] = None,
+    idle: Annotated[
+        str | None, typer.Option(metavar="SECONDS", help="Stop it when nothing was heard for so long.", show_default=False)
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(metavar="SESSION", help="Go on from the checkpoint and the finished children of an earlier one.", show_default=False),
+    ] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
     """Hand work to an agent and wait for its return: by its deadline, whatever the agent does."""
     import asyncio
 
-    options: dict[str, Any] = {"timeout": timeout, "priority": priority, "key": key, "accept": tuple(accept or ()), "idle": idle}
-    return asyncio.run(_delegate(agent, parameters or [], budget or [], options, root, as_json))
+    from remit.cli import values
+    from remit.cli.project import find_root
+    from remit.core.states import priority_of
+
+    given = parameters or []
+    values.pairs(given)  # whatever is wrongly written is found before anything is opened or recorded
+    options: dict[str, Any] = {
+        "timeout": values.seconds(timeout, "--timeout"),
+        "priority": priority_of(priority),
+        "key": _key(key),
+        "accept": tuple(accept or ()),
+        "budget": values.budget(budget or []),
+        "idle": values.seconds(idle, "--idle"),
+    }
+    folder = find_root(root)
+    if resume is not None:
+        options["resume"] = _session(folder, resume)
+    return asyncio.run(_delegate(agent, given, options, folder, as_json))
 
 
-async def _delegate(agent: str, given: list[str], budget: list[str], options: dict[str, Any], root: Any, as_json: bool) -> Exit:
+def _key(key: str | None) -> str | None:
+    from remit.core.errors import Misused
+
+    if key is not None and not key.strip():
+        raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
+    return key
+
+
+def _session(folder: Path, name: str) -> str:
+    from remit.cli.project import find_session, need_record, open_record
+
+    with open_record(folder) as store:
+        return find_session(need_record(store), name).session_id
+
+
+async def _delegate(agent: str, given: list[str], options: dict[str, Any], folder: Path, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.cli.answer import print_return
     from remit.cli.live import best_show, carried_out, wait_for_resumed
-    from remit.cli.output import console, say_aside, say_json
-    from remit.cli.project import find_root
+    from remit.cli.living import mind_the_dead
+    from remit.cli.output import console, say_json
     from remit.cli.values import pairs
 
-    limits = pairs(budget) or None
-    pairs(given)  # a pair that is none is found before anything is opened
-    async with Remit.open(find_root(root)) as remit:
+    async with Remit.open(folder, recover=False) as remit:
+        resumed = await mind_the_dead(remit, options["key"])
+        _name_problems(remit, agent)
         known = remit.directory.find(agent)
         parameters = pairs(given, known.spec.parameters_schema if known else None)
-        if known is None and not as_json:
-            for problem in remit.directory.problems:
-                say_aside(f"Not loaded: {problem}")
-        handle = await remit.start(agent, parameters=parameters, budget=limits, **options)
+        handle = await remit.start(agent, parameters=parameters, **options)
         outcome = await carried_out(remit, handle, best_show(as_json=as_json))
         if as_json:
             say_json(outcome.result.to_dict())
@@ -59,5 +99,15 @@ async def _delegate(agent: str, given: list[str], budget: list[str], options: di
             print_return(outcome.result, console())
         if outcome.was_interrupted:
             return Exit.INTERRUPTED
-        await wait_for_resumed(remit, as_json=as_json)
+        await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=as_json)
         return exit_of_return(outcome.result)
+
+
+def _name_problems(remit: "Remit", agent: str) -> None:
+    """Files that were not loaded, where they may be why the agent is missing or is not the one that was meant."""
+    from remit.cli.output import say_aside
+
+    is_known = remit.directory.find(agent) is not None
+    for problem in remit.directory.problems:
+        if not is_known or f"Two agents are named {agent!r}" in problem:
+            say_aside(f"Not loaded: {problem}")

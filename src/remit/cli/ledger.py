@@ -1,11 +1,14 @@
 """`remit ledger`: the errors of the project, similar ones as one entry. Reads only."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.ledger.entry import Entry
 
 
 def ledger(
@@ -16,13 +19,11 @@ def ledger(
     as_json: Json = False,
 ) -> Exit:
     """List the errors seen, the latest first, with how often and what to do."""
-    from remit.cli.output import console, say, say_aside, say_json
-    from remit.cli.project import find_root
-    from remit.cli.tables import table
-    from remit.cli.words import one_line
+    from remit.cli.output import say, say_aside, say_json
+    from remit.cli.project import find_root, project_folder
     from remit.ledger import ErrorLedger
 
-    book = ErrorLedger(find_root(root) / ".remit" / "errors.json")
+    book = ErrorLedger(project_folder(find_root(root)) / "errors.json")
     entries = [entry for entry in book.entries() if type_ is None or type_ in (entry.type, entry.code)]
     if book.set_aside_path is not None:
         say_aside(f"The ledger was damaged: it is kept as {book.set_aside_path.name} beside the new one.")
@@ -32,11 +33,37 @@ def ledger(
     if not entries:
         say("The error ledger is empty." if type_ is None else f"No error of type {type_} in the ledger.")
         return Exit.OK
-    shown = table("code", "agent", "times", "last seen", "fix", "message and advice", folding="message and advice")
     for entry in entries:
-        advice = entry.context.get("recommendation") or ""
-        words = one_line(entry.message, 300) + (f" → {one_line(advice, 200)}" if advice else "")
-        seen = entry.last_seen.replace("T", " ")[:19] + "Z"
-        shown.add_row(entry.code or entry.type, entry.origin, str(entry.recurrence_count), seen, entry.fix_status, words)
-    console().print(shown)
+        _print(entry)
     return Exit.OK
+
+
+def _print(entry: "Entry") -> None:
+    """What and how often on one line, then the message, then what to do."""
+    from rich.text import Text
+
+    from remit.cli.output import console, put
+    from remit.cli.words import count, one_line
+
+    head = Text(entry.code or entry.type, style="bold red")
+    head.append(f"  {entry.origin or '-'}", style="bold")
+    head.append(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", style="dim")
+    if entry.fix_status != "not_addressed":
+        head.append(f"  {entry.fix_status}", style="green")
+    put(console(), head)
+    put(console(), one_line(entry.message, 300), "  ")
+    if advice := entry.context.get("recommendation"):
+        put(console(), Text(one_line(advice, 200), style="yellow"), Text("  → ", style="yellow"))
+
+
+def _seen(iso_time: str) -> str:
+    """In local time, as everywhere at the prompt; a time that is none, as it stands in the file."""
+    import time
+    from datetime import datetime
+
+    from remit.cli.words import when
+
+    try:
+        return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
+    except (ValueError, OverflowError):
+        return iso_time

@@ -1,33 +1,35 @@
 """Showing a delegation while this process runs it: a live tree on a terminal, plain lines elsewhere, nothing with `--json`.
 
-Progress goes to stderr, so that the answer on stdout stands alone. Ctrl-C cancels the delegation and waits for its return; a second
-one ends the program. Used by `delegate`, `recover` and `demo`.
+Progress goes to stderr, so that the answer on stdout stands alone. Ctrl-C cancels what is watched and waits for its return; a second
+one ends the program. Used by `delegate`, `recover`, `cancel` and `demo`.
 """
 
 import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from rich.console import Group, RenderableType
 from rich.live import Live
 
 from remit.app import Remit
 from remit.cli.output import error_console, say_aside
-from remit.cli.tree import View, draw, forest
+from remit.cli.tree import View, draw, forest, gist_of
 from remit.cli.watch import Watch, below, told
 from remit.cli.words import duration, one_line, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
+from remit.core.states import State
 from remit.flow.context import Handle
 
 REFRESH_SECONDS = 0.1
+T = TypeVar("T")
 
 
 class Show(Protocol):
@@ -75,13 +77,14 @@ class Lines(Silence):
             yield record.started_at, 0, record.agent, record.session_id, "running"
         if record.state.is_settled and "end" not in known:
             known.add("end")
-            yield record.settled_at or record.created_at, 2, record.agent, record.session_id, f"{record.state}. {_gist(record)}"
+            # Of the root the return follows on stdout: it is not told twice.
+            words = f"{record.state}." if record.parent_id is None else f"{record.state}. {_gist(record)}"
+            if record.parent_id is not None or record.state is not State.REFUSED:
+                yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
 
 
 def _gist(record: Record) -> str:
-    if record.result is None:
-        return ""
-    return record.result.errors[0].message if record.result.errors else record.result.summary
+    return "" if record.result is None else gist_of(record.result)
 
 
 class LiveTree:
@@ -112,27 +115,36 @@ class Outcome:
 
 async def carried_out(remit: Remit, handle: Handle, show: Show) -> Outcome:
     """Wait for a delegation's return, showing how it goes."""
+    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show)
+    return Outcome(result, was_interrupted)
+
+
+async def _watched(remit: Remit, sessions: Callable[[], Sequence[str]], result: Awaitable[T], show: Show, note: str = "") -> tuple[T, bool]:
+    """What `result` gives, showing the delegations meanwhile; whether it was interrupted. `note` is said when that happens."""
     interrupted = asyncio.Event()
-    waiting = asyncio.ensure_future(handle.result())
+    waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
     with _on_interrupt(interrupted.set), show:
-        cancelling: asyncio.Task[object] | None = None
+        cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
-            await _refresh(remit, handle.session_id, watch, show)
+            await _refresh(remit, sessions(), watch, show)
             if interrupted.is_set() and cancelling is None:
-                cancelling = asyncio.create_task(remit.cancel(handle.session_id, "interrupted at the terminal"))
-        result = await waiting
-        await _refresh(remit, result.session_id, watch, show)
+                if note:
+                    say_aside(note)
+                cancelling = asyncio.gather(*(remit.cancel(one, "interrupted at the terminal") for one in sessions()))
+        await _refresh(remit, sessions(), watch, show)
         if cancelling is not None:
             await asyncio.wait({cancelling}, timeout=5)
-    return Outcome(result, interrupted.is_set())
+    return await waiting, interrupted.is_set()
 
 
-async def _refresh(remit: Remit, session_id: str, watch: Watch, show: Show) -> None:
+async def _refresh(remit: Remit, sessions: Sequence[str], watch: Watch, show: Show) -> None:
     def look() -> tuple[list[Record], list[Event]]:
-        record = remit.store.get(session_id)
-        records = below(remit.store.tree(record.root_id), session_id) if record is not None else []
+        records = []
+        for session_id in sessions:
+            if (record := remit.store.get(session_id)) is not None:
+                records += below(remit.store.tree(record.root_id), session_id)
         return records, watch.look(records)
 
     with contextlib.suppress(RemitError):  # what is shown may miss a beat; the return itself never comes this way
@@ -160,18 +172,24 @@ def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def wait_for_resumed(remit: Remit, *, as_json: bool) -> list[Return]:
-    """What opening the project brought back to life runs in this process: it is not left before that has ended."""
-    resumed = remit.recovered.resumed
-    if resumed and not as_json:
-        say_aside(f"Resumed after a crash, and waited for: {', '.join(resumed)}")
-    returns = []
-    for session_id in resumed:
-        record = await remit.describe(session_id)
-        left = max(0.0, record.deadline_at - time.time())
-        result = await remit.result(session_id, wait_seconds=left + 2.0)
-        if result is not None:
-            returns.append(result)
-            if not as_json:
-                say_aside(f"{session_id} ({record.agent}): {result.status} after {duration(result.metadata.duration_seconds)}")
+async def wait_for_resumed(remit: Remit, resumed: Sequence[str], *, as_json: bool) -> list[Return]:
+    """What was brought back to life runs in this process: it is not left before that has ended, or Ctrl-C has ended it."""
+    if not resumed:
+        return []
+    note = "Interrupted: what was resumed is stopped, and what it has done so far is kept. Again Ctrl-C leaves at once."
+    results, was_interrupted = await _watched(remit, lambda: resumed, _results(remit, resumed), best_show(as_json=as_json), note)
+    returns = [result for result in results if result is not None]
+    for result in returns if not as_json else ():
+        agent, took = result.metadata.agent_type, duration(result.metadata.duration_seconds)
+        say_aside(f"{result.session_id} ({agent}): {result.status} after {took}. {one_line(gist_of(result), 160)}")
+    if was_interrupted:
+        raise KeyboardInterrupt
     return returns
+
+
+async def _results(remit: Remit, sessions: Sequence[str]) -> list[Return | None]:
+    async def result(session_id: str) -> Return | None:
+        record = await remit.describe(session_id)
+        return await remit.result(session_id, wait_seconds=max(0.0, record.deadline_at - time.time()) + 2.0)
+
+    return await asyncio.gather(*(result(session_id) for session_id in sessions))

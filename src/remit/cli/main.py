@@ -5,14 +5,14 @@ must not wait for the whole engine.
 """
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from remit.cli import agents, cancel, config, delegate, follow, history, ledger, recover, show, status, validate
 from remit.cli.demo.command import demo
 from remit.cli.exits import legend
-from remit.cli.output import answering
+from remit.cli.output import answering, report_usage
 
 app = typer.Typer(
     name="remit",
@@ -41,6 +41,10 @@ for name, command in (
     app.command(name)(answering(command))
 
 
+USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""What typer raises for a wrong command line; it does not give the class a public name."""
+
+
 @app.callback(invoke_without_command=True)
 def remit(
     context: typer.Context,
@@ -60,7 +64,13 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
-    app(prog_name="remit")
+    if "--json" not in sys.argv:
+        app(prog_name="remit")
+    try:
+        code = app(prog_name="remit", standalone_mode=False)
+    except USAGE_ERROR as error:  # also a command line that cannot be understood is answered in JSON, where that is asked for
+        code = report_usage(error.format_message())
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Knows no command. `answering` wraps each of them: errors of our own tree become 
 
 import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from remit.cli.exits import Exit, exit_of_error
-from remit.core.errors import RemitError
+from remit.cli.words import wrapped
+from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 PIPE_COLUMNS = 160
 """Width of tables when nobody's terminal sets one: wide enough that lines can be searched."""
+ROOMY_COLUMNS = 100
+"""From that width on session ids are shown whole; else by their end, which is enough to name them."""
 
 
 def answering(command: Callable[..., Exit]) -> Callable[..., None]:
@@ -26,6 +31,8 @@ def answering(command: Callable[..., Exit]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def answered(**given: Any) -> None:
+        if given.get("as_json"):
+            _stdout.claim()
         try:
             code = command(**given)
         except RemitError as error:
@@ -42,13 +49,57 @@ def report(error: RemitError, *, as_json: bool) -> Exit:
     if as_json:
         say_json({"error": {"code": error.code, "message": error.message, "advice": error.advice}})
     else:
-        print(f"Error: {error.message}" + (f" {error.advice}" if error.advice else ""), file=sys.stderr)
+        say_aside(f"Error: {error.message}" + (f" {error.advice}" if error.advice else ""))
     return exit_of_error(error)
+
+
+def report_usage(message: str) -> Exit:
+    """Of a command line that could not be understood, for a reader of JSON."""
+    _stdout.claim()
+    return report(Misused(message, advice="See `remit --help`."), as_json=True)
+
+
+class _Stdout:
+    """Under `--json` stdout holds the document and nothing else.
+
+    What agents, C code below them or processes they start print goes to stderr, to the end of this process: a thread that was
+    abandoned may print at any time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: int | None = None
+
+    def claim(self) -> None:
+        if self._kept is not None:
+            return
+        try:
+            number, other = sys.stdout.fileno(), sys.stderr.fileno()
+        except (AttributeError, OSError, ValueError):  # closed, or not a file: then nobody else can write there either
+            return
+        sys.stdout.flush()
+        self._kept = os.dup(number)
+        os.dup2(other, number)
+
+    def write(self, text: str) -> None:
+        if self._kept is None:
+            print(text, flush=True)
+            return
+        data = memoryview(f"{text}\n".encode(errors="replace"))
+        while data:
+            data = data[os.write(self._kept, data) :]
+
+
+_stdout = _Stdout()
 
 
 def say_json(document: Any) -> None:
     """The one JSON document of a command."""
-    print(json_text(document, indent=2), flush=True)
+    _stdout.write(json_text(document, indent=2))
+
+
+def say_json_line(line: str) -> None:
+    """A piece of a document that is written as it grows."""
+    _stdout.write(line)
 
 
 def json_text(document: Any, *, indent: int | None = None) -> str:
@@ -58,12 +109,46 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 
 def say(text: str = "") -> None:
-    print(text, flush=True)
+    """Words of the answer: wrapped where a terminal shows them, left as they are where a program reads them."""
+    print(_fitting(text, sys.stdout), flush=True)
 
 
 def say_aside(text: str) -> None:
     """To stderr: not part of the answer."""
-    print(text, file=sys.stderr, flush=True)
+    print(_fitting(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def _fitting(text: str, stream: Any) -> str:
+    return wrapped(text, shutil.get_terminal_size().columns) if stream is not None and stream.isatty() else text
+
+
+def put(console: "Console", body: "Text | str", label: "Text | str" = "") -> None:
+    """A line behind a label: wrapped between words and below itself on a terminal, whole where a program reads it."""
+    from rich.table import Table
+    from rich.text import Text
+
+    label, body = (Text(part) if isinstance(part, str) else part for part in (label, body))
+    if not console.is_terminal:
+        console.print(label.append_text(body), soft_wrap=True)
+    elif not label:
+        console.print(body)
+    else:
+        grid = Table.grid()
+        grid.add_column(no_wrap=True, width=label.cell_len)
+        grid.add_column(overflow="fold")
+        grid.add_row(label, body)
+        console.print(grid)
+
+
+def program() -> str:
+    """How this program is called from here: by its name where the shell finds that, else by its place."""
+    if shutil.which("remit"):
+        return "remit"
+    beside = os.path.join(os.path.dirname(sys.executable), "remit")
+    if not os.access(beside, os.X_OK):
+        return f"{sys.executable} -m remit"
+    relative = os.path.relpath(beside)
+    return beside if relative.startswith("..") else relative
 
 
 @functools.cache

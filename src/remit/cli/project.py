@@ -43,16 +43,28 @@ def _here() -> Path:
         raise Unavailable("The current folder does not exist any more.", advice="Change to another one, or use --root.") from None
 
 
+def project_folder(root: Path) -> Path:
+    """Where remit keeps what it knows of the project; it need not be there."""
+    folder = root / ".remit"
+    if folder.exists() and not folder.is_dir():
+        raise Unavailable(
+            f"{folder} is a file, and remit keeps a folder of that name.",
+            code="STORE_UNAVAILABLE",
+            advice=f"Move it: mv {folder} {folder}.old",
+        )
+    return folder
+
+
 @contextmanager
 def open_record(root: Path) -> Iterator["Store | None"]:
     """What is known of the project's delegations; None when nothing was ever delegated there."""
-    path = root / ".remit" / "remit.db"
+    path = project_folder(root) / "remit.db"
     if not path.exists():
         yield None
         return
-    from remit.store.sqlite import SqliteStore
+    from remit.store.looking import open_to_look
 
-    store = SqliteStore(path)
+    store = open_to_look(path)
     try:
         yield store
     finally:
@@ -64,7 +76,7 @@ def open_directory(root: Path) -> "Directory":
     from remit.agents.directory import Directory
 
     directory = Directory(lambda agent: agent)
-    directory.load_folder(root / ".remit" / "agents")
+    directory.load_folder(project_folder(root) / "agents")
     directory.load_entry_points()
     return directory
 

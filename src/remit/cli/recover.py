@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def recover(root: Root = None, as_json: Json = False) -> Exit:
-    """Settle or resume what a crash left, and wait for what was resumed."""
+    """Settle or resume what a crash left, and wait for what was resumed; Ctrl-C stops that."""
     import asyncio
 
     from remit.cli.output import say, say_json
-    from remit.cli.project import NOTHING_YET, find_root
+    from remit.cli.project import NOTHING_YET, find_root, project_folder
 
     folder = find_root(root)
-    if not (folder / ".remit" / "remit.db").exists():
+    if not (project_folder(folder) / "remit.db").exists():
         if as_json:
             say_json({"dead_processes": [], "settled": [], "resumed": [], "killed_processes": 0})
         else:
@@ -35,7 +35,7 @@ async def _recover(folder: "Path", as_json: bool) -> Exit:
     async with Remit.open(folder) as remit:  # opening recovers: here is shown what it found
         if not as_json:
             await _print(remit)
-        returns = await wait_for_resumed(remit, as_json=as_json)
+        returns = await wait_for_resumed(remit, remit.recovered.resumed, as_json=as_json)
         if as_json:
             await _say_document(remit)
         return Exit.OK if all(result.ok for result in returns) else Exit.PARTIAL

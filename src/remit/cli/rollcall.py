@@ -1,16 +1,16 @@
 """What is live in a project, judged: what each delegation does, how long it has, when it was last heard of, whether it is stuck."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from remit.cli.living import GONE, is_gone, living_owners
 from remit.cli.tree import Node, forest
 from remit.cli.watch import Watch, signs_with_children
 from remit.core.events import STEPS
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import State
-from remit.engine.owners import is_dead
 
 QUIET_SECONDS = 60.0
 QUIET_SHARE = 0.5
@@ -38,7 +38,7 @@ class RollCall:
 
     def __init__(self, store: Store, root: Path) -> None:
         self._store = store
-        self._run_folder = root / ".remit" / "run"
+        self._root = root
         self._watch = Watch(store)
 
     def lines(self, now: float) -> list[Line]:
@@ -46,7 +46,7 @@ class RollCall:
         records = self._store.live()
         self._watch.look(records)
         heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
-        living = {owner.owner_id for owner in self._store.owners() if not is_dead(owner, self._run_folder)} if records else set()
+        living = living_owners(self._store, self._root) if records else set()
         return [
             Line(
                 record=node.record,
@@ -76,9 +76,9 @@ def _walked(nodes: list[Node], indent: int) -> Iterator[tuple[Node, int]]:
         yield from _walked(node.children, indent + 1)
 
 
-def _stuck(record: Record, now: float, heard_at: float, living: set[str]) -> str:
-    if record.owner not in living:
-        return "its process is gone: remit recover"
+def _stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> str:
+    if is_gone(record, living):
+        return GONE
     if now > record.deadline_at + LATE_SECONDS:
         return "past its deadline"
     quiet = now - heard_at

@@ -1,4 +1,4 @@
-"""`remit show`: one delegation with everything below it: the tree, its steps and times, what it said, its return. Reads only."""
+"""`remit show`: one delegation with everything below it: the tree, its return, what it said, its steps and times. Reads only."""
 
 import time
 from typing import TYPE_CHECKING, Annotated
@@ -9,78 +9,91 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root, Session
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from remit.core.events import Event
     from remit.core.record import Record
 
-EVENTS_SHOWN = 30
+EVENTS_SHOWN = 10
 
 
 def show(
     session: Session,
     events: Annotated[bool, typer.Option("--events", help=f"Everything it said, not only the last {EVENTS_SHOWN} events.")] = False,
+    steps: Annotated[bool, typer.Option("--steps", help="The steps of the flow, with their times.")] = False,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
-    """Show a delegation: tree, steps, times, evidence, artifacts, errors and return."""
+    """Show a delegation: tree, times, return with artifacts, evidence and errors, and what it said."""
     from remit.cli.documents import event_document, record_document
+    from remit.cli.living import GONE, gone_among
     from remit.cli.output import say_json
     from remit.cli.project import find_root, find_session, need_record, open_record
     from remit.cli.watch import below
 
-    with open_record(find_root(root)) as found:
+    folder = find_root(root)
+    with open_record(folder) as found:
         store = need_record(found)
         record = find_session(store, session)
         records = below(store.tree(record.root_id), record.session_id) or [record]
         said = store.events(record.session_id)
+        gone = gone_among(records, store, folder)
     if as_json:
         tree = [record_document(one) for one in records]
-        say_json({"delegation": record_document(record), "events": [event_document(event) for event in said], "tree": tree})
-    else:
-        _print(record, records, said, every_event=events)
+        document = record_document(record) | {"stuck": GONE if record.session_id in gone else None}
+        say_json({"delegation": document, "events": [event_document(event) for event in said], "tree": tree})
+        return Exit.OK
+    _print(record, records, gone)
+    _print_events(said, every_event=events)
+    if steps:
+        _print_steps(record)
     return Exit.OK
 
 
-def _print(record: "Record", records: "list[Record]", said: "list[Event]", *, every_event: bool) -> None:
+def _print(record: "Record", records: "list[Record]", gone: "Collection[str]") -> None:
     from remit.cli.answer import print_return
+    from remit.cli.living import GONE
     from remit.cli.output import console, say
     from remit.cli.tree import View, draw, forest
 
     _print_head(record)
     say()
     for root in forest(records):
-        console().print(draw(root, View(now=time.time())))
+        console().print(draw(root, View(now=time.time(), gone=gone)))
     say()
-    _print_steps(record)
-    _print_events(said, every_event=every_event)
     if record.result is not None:
-        say()
         print_return(record.result, console())
+    elif record.session_id in gone:
+        say(f"It was {record.state}, but {GONE}")
     else:
-        say(f"\nStill {record.state}: `remit follow {record.session_id}` shows how it goes on.")
+        say(f"Still {record.state}: `remit follow {record.session_id}` shows how it goes on.")
 
 
 def _print_head(record: "Record") -> None:
-    from remit.cli.output import json_text, say
-    from remit.cli.words import duration, moment, one_line
+    from remit.cli.output import console, put, say
 
     say(f"{record.session_id}  {record.agent}  {record.state}")
-    say(f"  path      {' → '.join(record.path)} (depth {record.depth})")
-    if record.parent_id:
-        say(f"  of        {record.parent_id}, in the tree of {record.root_id}")
-    say(f"  created   {moment(record.created_at)}, timeout {duration(record.timeout_seconds)}, priority {record.priority.name.lower()}")
+    for name, words in _head(record):
+        if words:
+            put(console(), words, f"  {name:<9} ")
+
+
+def _head(record: "Record") -> "Iterator[tuple[str, str]]":
+    from remit.cli.output import json_text
+    from remit.cli.words import duration, moment, one_line
+
+    yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
+    yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
+    timeout = f", timeout {duration(record.timeout_seconds)}" if record.timeout_seconds else ""
+    yield "created", f"{moment(record.created_at)}{timeout}, priority {record.priority.name.lower()}"
     if record.started_at is not None and record.settled_at is not None:
         waited = record.started_at - record.created_at
-        say(
-            f"  ran       {duration(record.settled_at - record.started_at)}"
-            + (f" after {duration(waited)} in the queue" if waited > 0.05 else "")
-        )
-    if record.parameters:
-        say(f"  given     {one_line(json_text(dict(record.parameters)), 200)}")
+        queued = f" after {duration(waited)} in the queue" if waited > 0.05 else ""
+        yield "ran", duration(record.settled_at - record.started_at) + queued
+    yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
     for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("tokens", record.tokens), ("cost", record.cost)):
-        if value:
-            say(f"  {name:<9} {value}")
-    if record.attempt > 1:
-        say(f"  attempt   {record.attempt} (resumed after a crash)")
+        yield name, f"{value}" if value else ""
+    yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
 
 
 def _print_steps(record: "Record") -> None:
@@ -92,13 +105,13 @@ def _print_steps(record: "Record") -> None:
     if not reached:
         return
     began = reached[0][1]
-    say("steps")
+    say("\nsteps")
     for step, at in reached:
         say(f"  {(at - began) * 1000:10.1f} ms  {step}")
 
 
 def _print_events(said: "list[Event]", *, every_event: bool) -> None:
-    from remit.cli.output import say
+    from remit.cli.output import console, put, say
     from remit.cli.watch import told
     from remit.cli.words import one_line
     from remit.core.events import EventKind
@@ -108,6 +121,6 @@ def _print_events(said: "list[Event]", *, every_event: bool) -> None:
         return
     began = said[0].at
     shown = heard if every_event else heard[-EVENTS_SHOWN:]
-    say("said" + (f" (the last {len(shown)} of {len(heard)}; --events shows all)" if len(shown) < len(heard) else ""))
+    say("\nsaid" + (f" (the last {len(shown)} of {len(heard)}; --events shows all)" if len(shown) < len(heard) else ""))
     for event in shown:
-        say(f"  {event.at - began:8.2f} s  {event.kind:<9} {one_line(told(event), 200)}")
+        put(console(), one_line(told(event), 200), f"  {event.at - began:8.2f} s  {event.kind:<9} ")

@@ -9,15 +9,19 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
-    from rich.table import Table
+    from rich.console import RenderableType
+    from rich.text import Text
 
     from remit.cli.rollcall import Line
     from remit.core.ports import Store
 
 REDRAW_SECONDS = 0.5
 """Ages are redrawn so often when nothing else happens."""
+NAMED = 4
+"""So many are named in one note."""
 
 
 def status(
@@ -73,13 +77,13 @@ def _print_once(store: "Store", folder: "Path") -> None:
 
     lines = RollCall(store, folder).lines(time.time())
     if lines:
-        console().print(_table(lines, None))
+        console().print(_picture(lines, None))
     else:
         say("Nothing is queued or running. `remit history` shows what was.")
 
 
 def _watch(store: "Store", folder: "Path") -> None:
-    """Redrawn when something was written, by whomever, and every half second."""
+    """Redrawn when something was written, by whomever, and every half second; the last picture stays."""
     from rich.live import Live
 
     from remit.cli.output import console
@@ -90,42 +94,71 @@ def _watch(store: "Store", folder: "Path") -> None:
     stamp: int | None = None
     drawn_at = 0.0
     try:
-        with Live(console=console(), auto_refresh=False, screen=False, transient=True) as live:
+        with Live(console=console(), auto_refresh=False, screen=False) as live:
             while True:
                 seen = store.change_stamp()
                 if seen != stamp or time.monotonic() - drawn_at > REDRAW_SECONDS:
                     stamp, drawn_at = seen, time.monotonic()
-                    live.update(_table(roll_call.lines(time.time()), console().height - 5), refresh=True)
+                    live.update(_picture(roll_call.lines(time.time()), console().height - 5), refresh=True)
                 time.sleep(LOOK_SECONDS)
     except KeyboardInterrupt:
         return  # the usual way to leave it
 
 
-def _table(lines: "list[Line]", rows: int | None) -> "Table":
+def _picture(lines: "list[Line]", rows: int | None) -> "RenderableType":
+    """The table, what looks wrong below it, and how many there are. `rows`: so many fit, and it is redrawn again and again."""
+    from rich.console import Group
     from rich.text import Text
 
+    from remit.cli.words import count
+
+    if not lines:
+        return Text("Nothing is queued or running; waiting.", style="dim")
+    notes = list(_notes(lines))
+    kept = lines if rows is None else lines[: max(1, rows - len(notes))]
+    more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
+    return Group(_table(kept, rows is not None), *notes, Text(f"{count(len(lines), 'delegation')} queued or running{more}", style="dim"))
+
+
+def _notes(lines: "list[Line]") -> "Iterator[Text]":
+    """What looks wrong, once for all that have it in common."""
+    from rich.text import Text
+
+    from remit.cli.words import short
+
+    for why in dict.fromkeys(line.stuck for line in lines if line.stuck):
+        named = [f"{line.record.agent} {short(line.record.session_id)}" for line in lines if line.stuck == why]
+        more = f" and {len(named) - NAMED} more" if len(named) > NAMED else ""
+        yield Text(f"! {', '.join(named[:NAMED])}{more}: {why}", style="bold red")
+
+
+def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
+    """Where there is little room: short ids, and only the columns that tell most. An empty column is left out."""
+    from rich.text import Text
+
+    from remit.cli.output import ROOMY_COLUMNS, console
     from remit.cli.tables import cut, table
-    from remit.cli.tree import state_mark
-    from remit.cli.words import count, duration, one_line, short
+    from remit.cli.tree import GONE_MARK, state_mark
+    from remit.cli.words import duration, one_line, short
 
     now = time.time()
-    shown = table("", "agent", "session", "doing", "age", "left", "heard", "tokens", "", shrinking=("doing",))
-    kept = lines if rows is None else lines[: max(1, rows)]
-    for line in kept:
+    is_roomy = console().width >= ROOMY_COLUMNS
+    names = ["", "agent", "session", "doing", "age", "left"]
+    names += ["heard"] if is_roomy else []
+    names += ["tokens"] if any(line.tokens for line in lines) else []
+    shown = table(*names, shrinking=("doing",))
+    for line in lines:
         record = line.record
-        name = Text("  " * line.indent + record.agent, style="bold")
-        shown.add_row(
-            state_mark(record.state, now if rows is not None else None),
-            name,
-            record.session_id if line.indent == 0 else Text(short(record.session_id), style="dim"),
-            cut(one_line(line.doing, 60)),
-            duration(line.age_seconds),
-            Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
-            f"{duration(line.heard_seconds_ago)} ago",
-            f"{line.tokens:,}" if line.tokens else "",
-            Text(line.stuck, style="bold red"),
-        )
-    more = f"; {len(lines) - len(kept)} more do not fit" if len(kept) < len(lines) else ""
-    shown.caption = f"{count(len(lines), 'delegation')} queued or running{more}" if lines else "Nothing is queued or running; waiting."
-    shown.caption_justify = "left"
+        is_whole = is_roomy and line.indent == 0
+        cells = {
+            "": GONE_MARK if line.stuck else state_mark(record.state, now if is_moving else None),
+            "agent": Text("  " * line.indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * line.indent), style="bold"),
+            "session": record.session_id if is_whole else Text(short(record.session_id), style="dim"),
+            "doing": cut(one_line(line.doing, 60)),
+            "age": duration(line.age_seconds),
+            "left": Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
+            "heard": f"{duration(line.heard_seconds_ago)} ago",
+            "tokens": f"{line.tokens:,}" if line.tokens else "",
+        }
+        shown.add_row(*(cells[name] for name in names))
     return shown

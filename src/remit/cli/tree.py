@@ -3,21 +3,25 @@
 Takes records as they are known; asks nobody. Used while something runs (`live`) and afterwards (`show`, `demo`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from rich.text import Text
 from rich.tree import Tree
 
+from remit.cli.output import json_text
 from remit.cli.watch import Word
 from remit.cli.words import MARKS, count, duration, one_line, short, size
 from remit.core.record import Record
-from remit.core.result import Artifact
+from remit.core.result import Artifact, Return
 from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+GONE_MARK = Text("!", style="bold red")
 BAR_CELLS = 10
+MOVING_CHILDREN = 12
+"""So many children of one caller are shown while things move: more would push what happens now off the screen."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,8 @@ class View:
     is_moving: bool = False
     """Redrawn again and again."""
     ids: bool = True
+    gone: Collection[str] = ()
+    """Session ids of those that nobody runs any more."""
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
@@ -60,7 +66,7 @@ def forest(records: Sequence[Record]) -> list[Node]:
 def draw(node: Node, view: View) -> Tree:
     """A tree as rich shows it; when it is too high, what completed is folded up first, then what lies deepest."""
     tree = Tree(_line(node, view, 0), guide_style="dim")
-    _hang(tree, node, view, _folding(node, view.rows))
+    _hang(tree, node, view, _folding(node, view))
     return tree
 
 
@@ -72,26 +78,31 @@ class _Fold:
     """So many children of one caller are shown."""
 
 
-def _folding(node: Node, rows: int | None) -> _Fold:
-    if rows is None or node.size() <= rows:
+def _folding(node: Node, view: View) -> _Fold:
+    rows = view.rows
+    if rows is None:
         return _Fold(quiet=False, most=None)
+    moving = MOVING_CHILDREN if view.is_moving else None
+    if node.size() <= rows:
+        return _Fold(quiet=False, most=moving)
     parents = 1 + sum(1 for child in node.children if child.children and not child.is_quiet)
-    return _Fold(quiet=True, most=max(2, (rows - 2) // parents - 1))
+    most = max(2, (rows - 2) // parents - 1)
+    return _Fold(quiet=True, most=most if moving is None else min(most, moving))
 
 
 def _hang(tree: Tree, node: Node, view: View, fold: _Fold) -> None:
     children = node.children
     if fold.most is not None and len(children) > fold.most:
-        # Kept: what still runs and what did not go well, then the rest, each in its order.
-        first = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, place))[: fold.most]
-        children = [node.children[place] for place in sorted(first)]
+        # Kept: what still runs and what did not go well, then the latest; each in its order.
+        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[: fold.most]
+        left_out = [child for place, child in enumerate(children) if place not in kept]
+        children = [node.children[place] for place in sorted(kept)]
+        tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
     for child in children:
         folded = child.size() - 1 if fold.quiet and child.is_quiet else 0
         branch = tree.add(_line(child, view, folded))
         if not folded:
             _hang(branch, child, view, fold)
-    if left_out := [child for child in node.children if child not in children]:
-        tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))
 
 
 def _tally(nodes: Sequence[Node]) -> str:
@@ -106,14 +117,18 @@ def _tally(nodes: Sequence[Node]) -> str:
 
 def _line(node: Node, view: View, folded: int) -> Text:
     record = node.record
-    line = state_mark(record.state, view.now if view.is_moving else None)
+    is_gone = record.session_id in view.gone
+    line = GONE_MARK.copy() if is_gone else state_mark(record.state, view.now if view.is_moving else None)
     line.append(f" {record.agent}", style="bold")
     if hint := parameters_hint(record.parameters):
         line.append(f" {hint}", style="cyan")
     if view.ids:
         line.append(f" {short(record.session_id)}", style="dim")
     line.append("  ")
-    line.append_text(_live_part(record, view) if record.state in (State.QUEUED, State.RUNNING) else _settled_part(record, view))
+    if is_gone:
+        line.append("its process is gone", style="bold red")
+    else:
+        line.append_text(_settled_part(record, view) if record.state.is_settled else _live_part(record, view))
     if folded:
         line.append(f"  (+ {count(folded, 'delegation')} below)", style="dim")
     line.no_wrap = True
@@ -158,9 +173,17 @@ def _settled_part(record: Record, view: View) -> Text:
             line.append(f"{' ' if line else ''}{duration(result.metadata.duration_seconds)}")
         if result.artifacts:
             line.append(f"  {count(len(result.artifacts), 'artifact')} ({_level(result.artifacts)})", style="green")
-        first = result.errors[0].message if result.errors else result.summary
-        line.append(f"  {one_line(first)}", style="dim")
+        line.append(f"  {one_line(gist_of(result))}", style="dim")
     return line
+
+
+def gist_of(result: Return) -> str:
+    """What there is to say of it on one line: its first error, else its summary, else the value a function handed back."""
+    if result.errors:
+        return result.errors[0].message
+    if result.data is not None and result.summary == f"{result.metadata.agent_type} finished.":
+        return result.data if isinstance(result.data, str) else json_text(result.data)
+    return result.summary
 
 
 def _level(artifacts: Sequence[Artifact]) -> str:

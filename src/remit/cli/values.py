@@ -1,4 +1,4 @@
-"""Values as they are typed at a prompt: `k=v` pairs, budgets, moments like `2h` or an ISO date. Pure, but for `k=@file`."""
+"""Values as they are typed at a prompt: `k=v` pairs, budgets, spans, moments like `2h` or an ISO date. Pure, but for `k=@file`."""
 
 import json
 import re
@@ -7,9 +7,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from remit.core.budget import Limits
 from remit.core.errors import Misused
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_SPAN = re.compile(r"^(\d+(?:\.\d+)?|\.\d+)\s*([smh]?)$")
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhdw])$")
 
 
@@ -56,6 +58,42 @@ def _contents(name: str, file: str) -> str:
         raise Misused(f"{name}: {file} cannot be read: {error.strerror or error}.", advice="Name a file after the @.") from None
     except UnicodeDecodeError:
         raise Misused(f"{name}: {file} is not UTF-8 text.", advice="Hand over its path instead of its contents.") from None
+
+
+def seconds(text: str | None, option: str) -> float | None:
+    """A span of time: seconds, or `10s`, `2m`, `1.5h`."""
+    if text is None:
+        return None
+    span = _SPAN.match(text.strip())
+    value = float(span[1]) * _UNITS[span[2] or "s"] if span else 0.0
+    if not 0 < value < float("inf"):
+        raise Misused(f"{option} must be a number of seconds above 0, not {text!r}.", advice=f"Write e.g. {option} 30, or 10s, 2m, 1h.")
+    return value
+
+
+def budget(given: Sequence[str]) -> Limits | None:
+    """`KIND=LIMIT …`"""
+    kinds = ", ".join(Limits.__dataclass_fields__)
+    limits: dict[str, Any] = {}
+    for pair in given:
+        kind, equals, text = pair.partition("=")
+        if not equals or not text:
+            raise Misused(f"--budget takes KIND=LIMIT, not {pair!r}.", advice="Write e.g. --budget tokens=50000 --budget seconds=120.")
+        if kind not in Limits.__dataclass_fields__:
+            raise Misused(f"There is no budget of {kind!r}.", advice=f"Use one of {kinds}.")
+        if kind in limits:
+            raise Misused(f"The budget of {kind} is given twice.")
+        limits[kind] = _amount(kind, text)
+    return Limits(**limits) if limits else None
+
+
+def _amount(kind: str, text: str) -> float:
+    value = _parsed(text)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    if not is_number or (kind not in ("cost", "seconds") and value != int(value)):
+        what = "number" if kind in ("cost", "seconds") else "whole number"
+        raise Misused(f"--budget {kind} must be a {what} of at least 0, not {text!r}.", advice=f"Write e.g. --budget {kind}=10.")
+    return value if kind in ("cost", "seconds") else int(value)
 
 
 def moment(text: str | None, option: str, now: float) -> float | None:

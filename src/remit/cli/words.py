@@ -1,5 +1,6 @@
 """How values are put into words and marks for a person: times, sizes, states, other people's text. No layout (see `tree`, `tables`)."""
 
+import textwrap
 import time
 
 from remit.core.states import State
@@ -28,6 +29,16 @@ def one_line(text: object, limit: int = 100) -> str:
 def printable(text: str) -> str:
     """Several lines of somebody else's text, without control characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Lines that are too long broken between words, the rest of them indented like their beginning."""
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        parts = textwrap.wrap(line, max(20, columns), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += parts if len(line) > columns else [line]
+    return "\n".join(lines)
 
 
 def duration(seconds: float) -> str:

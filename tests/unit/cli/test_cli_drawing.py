@@ -6,10 +6,11 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from remit.cli.tree import View, draw, forest
+from remit.cli.tree import View, draw, forest, gist_of
 from remit.cli.watch import Word, below, signs_with_children
-from remit.cli.words import count, duration, one_line, size
+from remit.cli.words import count, duration, one_line, size, wrapped
 from remit.core.record import Record
+from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
 
 NOW = 1_700_000_100.0
@@ -63,8 +64,33 @@ def test_a_tree_of_thousands_fits_and_keeps_what_did_not_go_well_in_sight() -> N
     lines = drawn(many, rows=20)
     assert len(lines) <= 20
     assert any("bad" in line for line in lines)
-    assert "more (" in lines[-1]
-    assert "completed" in lines[-1]
+    assert "more (" in lines[1]
+    assert "completed" in lines[1]
+
+
+def test_the_latest_are_kept_in_sight_and_the_old_ones_folded() -> None:
+    many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 40)), record(40, 0, State.RUNNING)]
+    lines = drawn(many, rows=24, is_moving=True)
+    assert "… and 28 more (28 completed)" in lines[1]
+    assert [f"{number:06}" in line for number, line in zip(range(29, 41), lines[2:], strict=True)] == [True] * 12
+
+
+def test_a_value_is_shown_where_a_function_said_nothing_but_that() -> None:
+    metadata = Metadata(session_id="s", agent_type="worker", delegation_depth=1, delegation_path=("worker",), duration_seconds=0.1)
+    done = Return(status=Status.COMPLETED, summary="worker finished.", metadata=metadata, data={"n": 5})
+    assert gist_of(done) == '{"n":5}'
+    assert gist_of(replace(done, summary="Counted.")) == "Counted."
+
+
+def test_what_nobody_runs_any_more_is_marked_in_the_tree() -> None:
+    left = record(0, state=State.RUNNING)
+    assert "its process is gone" in drawn([left], gone={left.session_id})[0]
+
+
+def test_lines_are_broken_between_words_and_keep_their_indent() -> None:
+    text = "  a settled delegation with a path/that-is-long/and-whole.md"
+    assert wrapped(text, 30).splitlines() == ["  a settled delegation with a", "  path/that-is-long/and-whole.md"]
+    assert wrapped("  short   as it is", 30) == "  short   as it is"
 
 
 def test_what_completed_is_folded_up_first() -> None:

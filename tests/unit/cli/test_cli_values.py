@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.values import moment, pairs
+from remit.cli.values import budget, moment, pairs, seconds
+from remit.core.budget import Limits
 from remit.core.errors import Misused
 
 NOW = 1_700_000_000.0
@@ -81,3 +82,35 @@ def test_an_iso_time_and_unix_seconds_are_moments() -> None:
 def test_what_is_no_time_is_refused_with_examples(bad: str) -> None:
     with pytest.raises(Misused, match="--since"):
         moment(bad, "--since", NOW)
+
+
+@pytest.mark.parametrize(("text", "value"), [("30", 30), ("0.5", 0.5), (".5", 0.5), ("10s", 10), ("2m", 120), ("1.5h", 5400)])
+def test_a_timeout_is_seconds_or_a_span(text: str, value: float) -> None:
+    assert seconds(text, "--timeout") == value
+
+
+@pytest.mark.parametrize("bad", ["-1", "0", "abc", "10x", "", "inf", "nan", "1e999"])
+def test_a_timeout_that_is_none_is_refused_with_examples(bad: str) -> None:
+    with pytest.raises(Misused, match="--timeout must be a number of seconds above 0"):
+        seconds(bad, "--timeout")
+
+
+def test_a_budget_is_read_kind_by_kind() -> None:
+    assert budget(["tokens=50", "cost=0.5"]) == Limits(tokens=50, cost=0.5)
+    assert budget([]) is None
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("tokens", "KIND=LIMIT"),
+        ("tokens=", "KIND=LIMIT"),
+        ("foo=3", "no budget of 'foo'"),
+        ("tokens=many", "whole number"),
+        ("alive=1.5", "whole number"),
+        ("cost=-1", "at least 0"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused_in_its_own_words(bad: str, said: str) -> None:
+    with pytest.raises(Misused, match=said):
+        budget([bad])

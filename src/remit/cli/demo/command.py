@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 NEXT = """\
 Try next
-  remit show last          the tree with its steps, times and evidence
-  remit history            everything delegated here
-  remit ledger             the errors, similar ones as one
-  remit status             in a second terminal, while something runs
+  {remit} show last          the tree with its times, evidence and return
+  {remit} history            everything delegated here
+  {remit} ledger             the errors, similar ones as one
+  {remit} status             in a second terminal, while something runs
 
 Your own agent: put this into .remit/agents/hello.py
 
@@ -27,9 +27,9 @@ Your own agent: put this into .remit/agents/hello.py
 
   @agent("hello", timeout=10)
   async def hello(ctx: Context, name: str) -> str:
-      return f"Hello, {name}, from depth {ctx.depth}."
+      return f"Hello, {{name}}, from depth {{ctx.depth}}."
 
-and call it: remit delegate hello name=Ada"""
+and call it: {remit} delegate hello name=Ada"""
 
 
 def demo(
@@ -51,12 +51,14 @@ async def _demo(folder: Path, as_json: bool) -> Exit:
     from remit.cli.demo.agents import AGENTS
     from remit.cli.demo.verdict import judged
     from remit.cli.live import best_show, carried_out
+    from remit.cli.living import mind_the_dead
     from remit.cli.output import say_aside
 
     began = time.monotonic()
     # What the demo shows must not depend on how the project is set up.
     settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}
-    async with Remit.open(folder, agents=AGENTS, settings=settings) as remit:
+    async with Remit.open(folder, agents=AGENTS, settings=settings, recover=False) as remit:
+        await mind_the_dead(remit)
         surveyed = _folder_to_survey(folder)
         if not as_json:
             say_aside(_introduction(folder, surveyed))
@@ -86,7 +88,7 @@ def _introduction(folder: Path, surveyed: Path) -> str:
 
 def _say(result: "Return", parts: "list[Part]", records: "list[Record]", seconds: float, as_json: bool) -> None:
     from remit.cli.documents import record_document
-    from remit.cli.output import say, say_json
+    from remit.cli.output import program, say, say_json
 
     if as_json:
         report = (result.data or {}).get("report") if result.ok else None
@@ -103,7 +105,7 @@ def _say(result: "Return", parts: "list[Part]", records: "list[Record]", seconds
         )
         return
     _print(result, parts, records)
-    say(NEXT)
+    say(NEXT.format(remit=program()))
 
 
 def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> None:
