@@ -48,12 +48,12 @@ clean:
 	find $(wildcard src tests bench docs) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml | $(BIN)/python
-	@echo "setting up: installing remit into $(VENV) ..."
+	@echo "setting up: installing remit into $(VENV), which takes about 10 s ..."
 	@$(INSTALL) -e .
 	@touch $@
 
 $(READY_DEV): pyproject.toml | $(BIN)/python
-	@echo "setting up: installing remit and the tools of its tests into $(VENV) ..."
+	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 20 s ..."
 	@$(INSTALL) -e ".[dev]"
 	@touch $(READY) $@
 
