@@ -290,3 +290,12 @@ def test_every_document_can_be_reached_from_the_readme() -> None:
 def test_every_module_that_is_named_exists(document: Path) -> None:
     for name in set(re.findall(r"`(remit\.(?:core|flow|store|testing|settings|ledger)\.[a-z_]+)", document.read_text())):
         assert importlib.util.find_spec(name) is not None, f"{document.name}: {name}"
+
+
+def test_the_architecture_names_files_that_exist_and_every_one_of_the_engine() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    named = re.findall(r"\b(?:agents|core|engine|flow|ledger|settings|store|system)/[\w/]+\.py", text)
+    assert [name for name in named if not (ROOT / "src/remit" / name).exists()] == []
+    first = text.partition("\n| file of `engine/` | what is in it |\n")[2].partition("\n\n")[0]
+    listed = {name for row in first.splitlines() for name in re.findall(r"`(\w+\.py)`", row.split("|")[1])}
+    assert listed == {path.name for path in (ROOT / "src/remit/engine").glob("*.py")} - {"__init__.py"}
