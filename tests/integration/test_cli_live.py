@@ -116,6 +116,8 @@ def test_new_work_leaves_that_of_the_dead_alone_and_says_so_once(project: Path) 
     assert done.stderr.count("remit recover") == 1
     assert "1 delegation of a process that ended is waiting" in done.stderr
     assert [one["agent"] for one in remit_json(project, "status")["delegations"]] == ["again"]
+    waiting = remit_json(project, "status")["delegations"][0]["session_id"]
+    assert "remit recover" in remit_json(project, "delegate", "again", "--resume", waiting, code=2)["error"]["advice"]
 
 
 def test_the_same_key_goes_on_with_what_a_dead_process_ran_under_it(project: Path) -> None:

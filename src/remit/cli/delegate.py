@@ -72,10 +72,18 @@ def _key(key: str | None) -> str | None:
 
 
 def _session(folder: Path, name: str) -> str:
+    from remit.cli.living import gone_among
     from remit.cli.project import find_session, need_record, open_record
+    from remit.core.errors import Misused
 
-    with open_record(folder) as store:
-        return find_session(need_record(store), name).session_id
+    with open_record(folder) as found:
+        store = need_record(found)
+        record = find_session(store, name)
+        if gone_among([record], store, folder):
+            raise Misused(
+                f"{record.session_id} is not settled, but its process is gone.", advice="`remit recover` goes on with it, or settles it."
+            )
+    return record.session_id
 
 
 async def _delegate(agent: str, given: list[str], options: dict[str, Any], folder: Path, as_json: bool) -> Exit:

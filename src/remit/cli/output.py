@@ -119,7 +119,13 @@ def say_aside(text: str) -> None:
 
 
 def _fitting(text: str, stream: Any) -> str:
-    return wrapped(text, shutil.get_terminal_size().columns) if stream is not None and stream.isatty() else text
+    if stream is None or not stream.isatty():
+        return text
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # a terminal that has no size, or a stream that only stands for one
+        columns = 0
+    return wrapped(text, columns or 80)
 
 
 def put(console: "Console", body: "Text | str", label: "Text | str" = "") -> None:

@@ -34,7 +34,12 @@ def test_parameters_become_what_the_function_takes() -> None:
 
 def test_each_fault_is_named_with_what_is_allowed() -> None:
     error = faults_of({"pth": "a", "point": {"x": "no", "y": -1}, "limit": 2})
-    for word in ("path: it is required", "pth: there is no such parameter (did you mean path?)", "point.x:", "point.y:"):
+    for word in (
+        "path: it is required",
+        "pth: there is no such parameter (did you mean path?)",
+        "point.x must be a whole number",
+        "point.y must be",
+    ):
         assert word in error.message
     assert error.advice == "reader takes path, point, limit."
 

@@ -14,22 +14,21 @@ if TYPE_CHECKING:
     from remit.core.record import Record
     from remit.core.result import Return
 
-NEXT = """\
-Try next
-  {remit} show last          the tree with its times, evidence and return
-  {remit} history            everything delegated here
-  {remit} ledger             the errors, similar ones as one
-  {remit} status             in a second terminal, while something runs
-
+NEXT = {
+    "show last": "the tree with its times, evidence and return",
+    "history": "everything delegated here",
+    "ledger": "the errors, similar ones as one",
+    "status": "in a second terminal, while something runs",
+}
+OWN_AGENT = """
 Your own agent: put this into .remit/agents/hello.py
 
   from remit import agent, Context
 
   @agent("hello", timeout=10)
   async def hello(ctx: Context, name: str) -> str:
-      return f"Hello, {{name}}, from depth {{ctx.depth}}."
-
-and call it: {remit} delegate hello name=Ada"""
+      return f"Hello, {name}, from depth {ctx.depth}."
+"""
 
 
 def demo(
@@ -88,7 +87,7 @@ def _introduction(folder: Path, surveyed: Path) -> str:
 
 def _say(result: "Return", parts: "list[Part]", records: "list[Record]", seconds: float, as_json: bool) -> None:
     from remit.cli.documents import record_document
-    from remit.cli.output import program, say, say_json
+    from remit.cli.output import say_json
 
     if as_json:
         report = (result.data or {}).get("report") if result.ok else None
@@ -105,7 +104,7 @@ def _say(result: "Return", parts: "list[Part]", records: "list[Record]", seconds
         )
         return
     _print(result, parts, records)
-    say(NEXT.format(remit=program()))
+    _print_next()
 
 
 def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> None:
@@ -123,3 +122,14 @@ def _print(result: "Return", parts: "list[Part]", records: "list[Record]") -> No
         console().print(line.append(part.title, style="bold"))
         console().print(Padding(Text(part.detail), (0, 0, 0, 4), expand=False))
     say(f"\nSession {result.session_id}. The report: {(result.data or {}).get('report', '-') if result.ok else '-'}\n")
+
+
+def _print_next() -> None:
+    from remit.cli.output import console, program, put, say
+
+    remit = program()
+    say("Try next")
+    for command, about in NEXT.items():
+        put(console(), about, f"  {remit} {command:<10}  ")
+    say(OWN_AGENT)
+    say(f"and call it: {remit} delegate hello name=Ada")
