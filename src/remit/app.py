@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
-import shutil
+import os
 from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,20 +22,23 @@ from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import AgentPort, Store
 from remit.core.record import HistoryQuery, Record
-from remit.core.result import Return
-from remit.core.states import LIVE, State
+from remit.core.result import Return, StopReason
+from remit.core.states import State
 from remit.engine import elsewhere
 from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
-from remit.engine.owners import Bell, note_closed, sweep_bells, this_owner
-from remit.engine.recovery import Recovered, recover
+from remit.engine.owners import Bell, is_dead, note_closed, sweep_bells, this_owner
+from remit.engine.recovery import Recovered, cancel_left_behind, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
 from remit.flow.house import House, Rules
+from remit.flow.reply import Stop
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter, Noted
 from remit.settings import Settings, load_settings
 from remit.store.sqlite import SqliteStore
 from remit.system.processes import kill_tree, marked
+from remit.system.threads import off_loop
+from remit.upkeep import keep_house
 
 __all__ = ["Remit", "run"]
 
@@ -65,6 +70,7 @@ class Remit:
         self._store_given = store
         self._bell: Bell | None = None
         self._recovers = True
+        self._is_answering = False
         self._is_open = False
 
     @classmethod
@@ -87,12 +93,12 @@ class Remit:
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
-        if not isinstance(settings, Settings):
+        given: dict[str, Any] = {"durability": durability, "slots_total": slots}
+        if isinstance(settings, Settings):
+            settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+        else:
             arguments = dict(settings or {})
-            if durability is not None:
-                arguments["durability"] = durability
-            if slots is not None:
-                arguments["slots_total"] = slots
+            arguments.update({name: value for name, value in given.items() if value is not None})
             settings = load_settings(folder, arguments)
         remit = cls(folder, agents, settings, clock, store)
         remit._recovers = recover
@@ -101,7 +107,7 @@ class Remit:
     async def __aenter__(self) -> "Remit":
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
-        await asyncio.to_thread(self._make_folder)
+        await off_loop(self._make_folder)
         self.owner = this_owner(self.clock)
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
@@ -113,7 +119,7 @@ class Remit:
             self.directory.register(given)
         self.directory.load_folder(self.folder / "agents")
         self.directory.load_entry_points()
-        self.store = self._store_given if self._store_given is not None else await asyncio.to_thread(self._open_store)
+        self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
         self._house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
         self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, self._options())
         for spec in self.directory.specs():
@@ -128,11 +134,12 @@ class Remit:
 
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
-        await self.engine.journal.call(lambda store: store.enrol(self.owner))
+        self.engine.recover = self.recover
         self._bell = Bell(self.engine.run_folder, self.owner.owner_id, self._answer_bell)
+        await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
-        self.engine.spawn(self._keep_house())
+        self.engine.spawn(keep_house(self.engine, self.settings, self._carry_out_cancels))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -148,10 +155,10 @@ class Remit:
         await self._carriers.close()
         with contextlib.suppress(Unavailable):
             if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
-                await asyncio.to_thread(self.store.dismiss, self.owner.owner_id)
-        await asyncio.to_thread(self._ledger_writer.close)
+                await off_loop(self.store.dismiss, self.owner.owner_id)
+        await off_loop(self._ledger_writer.close)
         if self._store_given is None:
-            await asyncio.to_thread(self.store.close)
+            await off_loop(self.store.close)
         note_closed(self.owner.owner_id)
 
     # ---- delegating
@@ -190,17 +197,17 @@ class Remit:
     async def tree(self, session_id: str) -> list[Record]:
         """The whole tree a delegation belongs to, callers before their children."""
         record = await self.describe(session_id)
-        return await asyncio.to_thread(self.store.tree, record.root_id)
+        return await off_loop(self.store.tree, record.root_id)
 
     async def children(self, session_id: str) -> list[Record]:
-        return await asyncio.to_thread(self.store.children, session_id)
+        return await off_loop(self.store.children, session_id)
 
     async def events(self, session_id: str, after: int = 0) -> list[Event]:
-        return await asyncio.to_thread(self.store.events, session_id, after)
+        return await off_loop(self.store.events, session_id, after)
 
     async def live(self) -> list[Record]:
         """Everything queued or running in this project, whichever process runs it."""
-        return await asyncio.to_thread(self.store.live)
+        return await off_loop(self.store.live)
 
     async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
         """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
@@ -215,19 +222,19 @@ class Remit:
             raise Misused(
                 f"Unknown filter among {', '.join(query)}.", advice="Use agent, status, root_id, task_number, since, until, limit."
             ) from None
-        return await asyncio.to_thread(self.store.history, asked)
+        return await off_loop(self.store.history, asked)
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
         """The events of a delegation as they come, also of another process's; ends when it is settled."""
-        async for event in elsewhere.follow(self.store, session_id, after):
+        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self.engine.running):
             yield event
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
+        end = asyncio.get_running_loop().time() + wait_seconds
         running = self.engine.running.get(session_id)
         if running is not None and wait_seconds > 0:
             await asyncio.wait([running.done], timeout=wait_seconds)
-        end = asyncio.get_running_loop().time() + wait_seconds
         while True:
             record = await self.describe(session_id)
             if record.result is not None or asyncio.get_running_loop().time() >= end:
@@ -235,10 +242,15 @@ class Remit:
             await asyncio.sleep(elsewhere.LOOK_SECONDS)
 
     def export_state(self) -> dict[str, Any]:
-        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6)."""
-        since = self.clock.wall() - self.settings.retention_seconds
+        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6).
+
+        At most the newest 1,000 settled ones; `history` has them all.
+        """
+        kept_since = self.clock.wall() - self.settings.retention_seconds
         live = self.store.live()
-        recent = [r for r in self.store.history(HistoryQuery(since=since, limit=1000)) if r.state not in LIVE]
+        begun_since = kept_since - self.settings.longest_timeout_seconds
+        newest = self.store.history(HistoryQuery(since=begun_since, limit=1000))
+        recent = [record for record in newest if record.settled_at is not None and record.settled_at >= kept_since]
         return {
             "active": len(live),
             "total": self.store.count(),
@@ -256,7 +268,11 @@ class Remit:
         if record.state.is_settled:
             return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
         if not await elsewhere.request_cancel(self.engine, self.engine.run_folder, record, reason, source):
-            await self.recover()
+            owners = {owner.owner_id: owner for owner in await off_loop(self.store.owners)}
+            if record.owner not in owners or is_dead(owners[record.owner], self.engine.run_folder):
+                await off_loop(self._reap, record.owner)
+                stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
+                return list(await cancel_left_behind(self.engine, record, stop))
         return await elsewhere.acknowledged(self.store, record)
 
     async def recover(self) -> Recovered:
@@ -273,43 +289,16 @@ class Remit:
         return left
 
     def _answer_bell(self) -> None:
-        self.engine.spawn(self._carry_out_cancels())
+        """However often it is rung while we look, one more look is enough."""
+        if not self._is_answering:
+            self._is_answering = True
+            self.engine.spawn(self._carry_out_cancels())
 
     async def _carry_out_cancels(self) -> None:
+        self._is_answering = False
         with contextlib.suppress(Unavailable):  # asked again at the next ring, or by the sweep
             for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
                 self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
-
-    async def _keep_house(self) -> None:
-        """The write-ahead log into the database, old scratch folders away, requests nobody rang for (a backstop: S2.7)."""
-        turns = 0
-        while True:
-            await asyncio.sleep(1.0)
-            turns += 1
-            with contextlib.suppress(Unavailable):
-                await asyncio.to_thread(self.store.optimize)
-                if turns % 30 == 0:
-                    await self._carry_out_cancels()
-                if turns % max(1, int(self.settings.cleanup_seconds)) == 0:
-                    await self._clean_up()
-
-    async def _clean_up(self) -> None:
-        before = self.clock.wall() - self.settings.retention_seconds
-        await asyncio.to_thread(self._remove_old_scratch, before)
-        if self.settings.history_days is not None:
-            oldest = self.clock.wall() - self.settings.history_days * 86_400
-            await self.engine.journal.call(lambda store: store.prune(settled_before=oldest))
-
-    def _remove_old_scratch(self, before: float) -> None:
-        """Scratch folders of delegations that left the registry, unless their return names a file in them."""
-        scratch = self.folder / "scratch"
-        for path in scratch.iterdir() if scratch.is_dir() else ():
-            record = self.store.get(path.name)
-            if record is None or record.settled_at is None or record.settled_at > before:
-                continue
-            inside = f"{path.relative_to(self.root).as_posix()}/"
-            if record.result is None or not any(a.path.startswith(inside) for a in record.result.artifacts):
-                shutil.rmtree(path, ignore_errors=True)
 
     # ---- wiring
 
@@ -319,12 +308,13 @@ class Remit:
             ignore = self.folder / ".gitignore"
             if not ignore.exists():
                 ignore.write_text(_IGNORED)
+            if not os.access(self.folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         except OSError as error:
-            raise Unavailable(
-                f"{self.folder} cannot be used: {error.strerror}.",
-                code="STORE_UNAVAILABLE",
-                advice="Make the project folder writable, or work in a copy of it.",
-            ) from None
+            fault, advice = f"cannot be used: {error.strerror}", "Make the project folder writable, or work in a copy of it."
+            if self.folder.is_file():
+                fault, advice = "is a file, and remit keeps a folder of that name", f"Move it: mv {self.folder} {self.folder}.old"
+            raise Unavailable(f"{self.folder} {fault}.", code="STORE_UNAVAILABLE", advice=advice) from None
 
     def _open_store(self) -> Store:
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
@@ -354,8 +344,9 @@ class Remit:
             commit_in_loop=settings.durability != "power",
         )
 
-    def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo]) -> None:
-        for error in errors:
+    def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
+        """Into the ledger; but a cancellation that was asked for is no error."""
+        for error in (error for error in errors if error.code != "CANCELLED"):
             self._ledger_writer.post(
                 Noted(
                     error=error,
@@ -365,6 +356,7 @@ class Remit:
                     task_number=delegation.task.task_number if delegation.task else None,
                     path=delegation.lineage.path,
                     root_id=delegation.lineage.root_id,
+                    stack_trace=stack_trace,
                 )
             )
 

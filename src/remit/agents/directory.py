@@ -61,7 +61,7 @@ class Directory:
         try:
             for agent in load():
                 self.register(agent)
-        except Exception as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
             self.problems.append(f"{where}{line}: {type(error).__name__}: {error}")

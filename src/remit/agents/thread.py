@@ -18,6 +18,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Stopped
 from remit.flow.context import Context
+from remit.flow.perform import words_of
 
 IDLE_SECONDS = 10.0
 
@@ -178,14 +179,16 @@ class ThreadAgent:
 
 
 def _ended(name: str, error: BaseException) -> AgentCrashed:
-    return AgentCrashed(f"{name} ended the program: {type(error).__name__}({error}).", advice="Let it return instead of leaving.")
+    return AgentCrashed(f"{name} ended the program: {words_of(error)}.", advice="Let it return instead of leaving.")
 
 
 def _tell(loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
     def on_loop() -> None:
         if answer.done():
             return
-        if error is not None:
+        if isinstance(error, StopIteration):  # no future can carry it
+            answer.set_exception(RuntimeError(words_of(error)))
+        elif error is not None:
             answer.set_exception(error)
         else:
             answer.set_result(value)

@@ -10,6 +10,9 @@ from typing import Any
 
 from remit.core.errors import Misused
 
+MOST = 1e15
+"""Beyond it is no limit: leave it out instead."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -26,7 +29,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("delegations", "alive", "tokens", "cost", "seconds"):
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST):
                 raise Misused(f"budget: {name} must be a number of at least 0, not {value!r}.", code="INVALID_PARAMETERS")
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,8 +106,9 @@ class Budget:
 
     def charge(self, *, tokens: int = 0, cost: float = 0.0) -> str | None:
         """Draw tokens and money; the limit this passes, or None. Nothing can be paid back."""
-        if tokens < 0 or cost < 0 or cost != cost:
-            raise Misused("Spending cannot be negative.", advice="Report tokens and cost as they were used.")
+        for name, value in (("tokens", tokens), ("cost", cost)):
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST:
+                raise Misused(f"{name} must be a number of at least 0, not {value!r}.", advice="Nothing can be paid back.")
         passed = None
         for scope in self.scopes():
             scope.tokens += tokens

@@ -1,12 +1,13 @@
 """Absolute deadlines that only shrink on the way down (S2.3, S2.4). Relative timeouts are derived from them, never the reverse."""
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from remit.core.errors import Misused
 
 SOFT_SHARE = 0.10
+LONGEST_SECONDS = 1e9
+"""Beyond it is no time to wait: infinity, and numbers no clock can hold."""
 SOFT_GRACE_MAX_SECONDS = 30.0
 
 
@@ -52,7 +53,7 @@ def allowed_timeout(requested: float | None, limits: TimeLimits) -> float:
             code="INVALID_PARAMETERS",
             advice="Pass e.g. timeout=30.",
         )
-    if not math.isfinite(requested) or requested <= 0:
+    if not 0 < requested < LONGEST_SECONDS:
         raise Misused(
             f"timeout must be a positive number of seconds, not {requested!r}.",
             code="INVALID_PARAMETERS",

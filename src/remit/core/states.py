@@ -61,6 +61,8 @@ def priority_of(value: object) -> Priority:
     """From a name or a number; nothing, or 0, is normal."""
     key = value.lower() if isinstance(value, str) else value
     try:
+        if isinstance(value, bool):
+            raise KeyError(value)
         return _PRIORITIES[key]
     except (KeyError, TypeError):
         raise Misused(f"Unknown priority {value!r}.", code="INVALID_PARAMETERS", advice="Use low, normal, high or critical.") from None

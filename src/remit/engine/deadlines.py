@@ -7,6 +7,7 @@ part.
 
 import asyncio
 import heapq
+import logging
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -21,6 +22,8 @@ class Timed(Protocol):
         """Do what is due, and push the next moment to be looked at."""
         ...
 
+
+log = logging.getLogger("remit.engine")
 
 Entry = list[Any]
 """[moment, number, Timed or None]: a list, so that it can be emptied where it stands."""
@@ -55,7 +58,8 @@ class Deadlines:
 
     def earliest_end(self) -> float | None:
         """The first hard deadline that must be kept; asked by the watchdog, from its own thread, while the loop stands still."""
-        return min((entry[2].ends_at for entry in list(self._heap) if entry[2] is not None), default=None)
+        # Each entry is read once: the loop may empty it between two looks.
+        return min((timed.ends_at for entry in list(self._heap) if (timed := entry[2]) is not None), default=None)
 
     def close(self) -> None:
         if self._timer is not None:
@@ -75,7 +79,10 @@ class Deadlines:
             timed: Timed | None = heapq.heappop(self._heap)[2]
             if timed is None:
                 self._settled -= 1
-            else:
+                continue
+            try:
                 timed.look(now)
+            except Exception:  # one that goes wrong must not keep the others from their deadlines
+                log.exception("A deadline could not be kept")
         if self._heap and self._heap[0][0] < self._timer_at:
             self._arm(self._heap[0][0])

@@ -15,6 +15,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Stopped, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
+from remit.engine import children
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
@@ -24,6 +25,10 @@ from remit.flow.request import Request
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
+ARTIFACTS_LIMIT = 10_000
+LEAST_EVENT_BYTES = 64
+OVERDUE_SECONDS = 0.6
+"""So long after its end it has had its grace: whoever still calls is turned away, even where nothing else can stop it."""
 
 
 class EngineDesk:
@@ -34,7 +39,8 @@ class EngineDesk:
 
     def _alive(self) -> Running:
         running = self._running
-        if running.is_settled or running.concluding:
+        overdue = running.engine.loop.time() - running.delegation.deadline.hard_at
+        if running.is_settled or running.concluding or overdue > OVERDUE_SECONDS:
             raise Stopped(
                 f"The delegation {running.delegation.session_id} of {running.delegation.agent} has ended.",
                 advice="Its agent must not go on.",
@@ -80,11 +86,11 @@ class EngineDesk:
 
     async def delegate(self, request: Request) -> Return:
         running = self._alive()
-        return await running.engine.delegate_child(running, request)
+        return await children.delegate_child(running.engine, running, request)
 
     async def start(self, request: Request) -> Handle:
         running = self._alive()
-        return await running.engine.start_child(running, request)
+        return await children.start_child(running.engine, running, request)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
         """At once as many as asked, as the budget has room for, and no more than a sensible number."""
@@ -118,8 +124,9 @@ class EngineDesk:
     def _say(self, kind: EventKind, body: dict[str, Any], size: int) -> None:
         """Within the limit; beyond it nothing more is kept, and that is said once."""
         running = self._alive()
+        size = max(size, LEAST_EVENT_BYTES)
         if running.chunk_bytes + size > running.engine.chunk_limit_bytes:
-            running.last_heard = running.engine.loop.time()
+            running.hear()
             running.chunks_dropped += 1
             if running.chunks_dropped == 1:
                 running.notice(f"More than {running.engine.chunk_limit_bytes} bytes were streamed; the rest is not kept.")
@@ -130,7 +137,11 @@ class EngineDesk:
     def artifact(self, path: str | Path, type_: str, summary: str) -> None:
         running = self._alive()
         artifact = Artifact(type=_known_type(type_), path=_inside(running.root, path), summary=clean(str(summary))[:500])
-        running.artifacts = [*(a for a in running.artifacts or () if a.path != artifact.path), artifact]
+        if running.artifacts is None:
+            running.artifacts = {}
+        if len(running.artifacts) >= ARTIFACTS_LIMIT:
+            raise Misused(f"More than {ARTIFACTS_LIMIT} artifacts were declared.", advice="Declare a folder's contents in one list.")
+        running.artifacts[artifact.path] = artifact
         running.engine.declared.setdefault(running.delegation.session_id, set()).add(artifact.path)
         running.say(EventKind.ARTIFACT, artifact.to_dict())
 
@@ -139,14 +150,15 @@ class EngineDesk:
         passed = running.budget.charge(tokens=tokens, cost=cost)
         running.tokens += tokens
         running.cost += cost
-        running.say(EventKind.SPENT, {"tokens": running.tokens, "cost": running.cost})
+        self._say(EventKind.SPENT, {"tokens": running.tokens, "cost": running.cost}, 64)
         if passed is not None:
             running.engine.stop(running, Stop(reason=StopReason.BUDGET, source="the budget", detail=passed))
 
     async def checkpoint(self, value: Any) -> None:
         running = self._alive()
         kept = plain(value)
-        await running.engine.write_checkpoint(running, kept)
+        running.hear()
+        await children.write_checkpoint(running.engine, running, kept)
         running.saved = kept
 
     def printed(self, text: str) -> None:

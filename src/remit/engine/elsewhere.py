@@ -1,7 +1,7 @@
 """Delegations that another process runs: watched through the store, cancelled by a request and its owner's bell."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,9 @@ from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record
 from remit.core.result import Return
+from remit.engine.handle import final_event
 from remit.engine.owners import ring
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
@@ -22,46 +24,44 @@ CANCEL_SECONDS = 5.0
 
 
 async def known(store: Store, session_id: str) -> Record:
-    record = await asyncio.to_thread(store.get, session_id)
+    record = await off_loop(store.get, session_id)
     if record is None:
         raise Misused(f"There is no delegation {session_id}.", code="INVALID_TARGET", advice="`remit history` lists them.")
     return record
 
 
-async def changes(store: Store) -> AsyncIterator[None]:
-    """One turn at once, then one whenever another process has written."""
+async def changes(store: Store, is_ours: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
+    """One turn at once, then one whenever another process has written; each time, where we may have written ourselves."""
     stamp: int | None = None
+    was_ours = False
     while True:
-        if (seen := store.change_stamp()) != stamp:
+        ours = is_ours()
+        if (seen := store.change_stamp()) != stamp or ours or was_ours:  # once more after it stopped being ours: its end is there
+            was_ours = ours
             stamp = seen
             yield
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def follow(store: Store, session_id: str, after: int = 0) -> AsyncIterator[Event]:
-    """The events of a delegation as they are written; ends when it is settled."""
-    async for _ in changes(store):
+async def follow(store: Store, session_id: str, after: int = 0, *, is_ours: Callable[[], bool] = lambda: False) -> AsyncIterator[Event]:
+    """The events of a delegation as they are written; ends with its return. `is_ours`: this process writes them itself."""
+    async for _ in changes(store, is_ours):
         record = await known(store, session_id)
-        for event in await asyncio.to_thread(store.events, session_id, after):
+        for event in await off_loop(store.events, session_id, after):
             after = max(after, event.number)
             yield event
-        if record.state.is_settled:
+        if record.result is not None:
+            yield final_event(record.result, after + 1, record.settled_at or record.created_at)
             return
 
 
-async def wait_elsewhere(store: Store, session_id: str, delegation: Delegation) -> Return:
-    """The result of a delegation that another process runs; at most until our own deadline."""
-    try:
-        async with asyncio.timeout_at(delegation.deadline.hard_at):
-            async for _ in changes(store):
-                record = await known(store, session_id)
-                if record.result is not None:
-                    return record.result
-    except TimeoutError:
-        pass
-    raise Unavailable(
-        f"{session_id} is still run by another process.", code="TIMEOUT", advice=f"Look at it with `remit show {session_id}`."
-    )
+async def wait_elsewhere(store: Store, session_id: str) -> Return:
+    """The result of a delegation that another process runs. Its caller bounds the wait."""
+    async for _ in changes(store):
+        record = await known(store, session_id)
+        if record.result is not None:
+            return record.result
+    raise AssertionError("changes never end")
 
 
 async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Record, reason: str, source: str) -> bool:
@@ -73,12 +73,12 @@ async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Reco
 
 async def acknowledged(store: Store, asked: Record) -> list[dict[str, Any]]:
     """How the nodes of a cancelled tree ended, as their owner records it; bounded, like every wait."""
-    nodes = list(_below(asked, await asyncio.to_thread(store.tree, asked.root_id)))
+    nodes = list(_below(asked, await off_loop(store.tree, asked.root_id)))
     now: dict[str, Record] = {}
     try:
         async with asyncio.timeout(CANCEL_SECONDS):
             async for _ in changes(store):
-                now = {r.session_id: r for r in await asyncio.to_thread(store.tree, asked.root_id)}
+                now = {r.session_id: r for r in await off_loop(store.tree, asked.root_id)}
                 if all(now[session_id].state.is_settled for session_id in nodes):
                     break
     except TimeoutError:
@@ -97,7 +97,7 @@ def _below(asked: Record, tree: list[Record]) -> Iterator[str]:
 
 async def _ack(store: Store, record: Record) -> dict[str, Any]:
     state = str(record.state) if record.state.is_settled else "stopping"
-    for event in await asyncio.to_thread(store.events, record.session_id):
+    for event in await off_loop(store.events, record.session_id):
         if event.kind is EventKind.CANCEL and record.state.is_settled and event.body["state"] != "requested":
             state = event.body["state"]
     return {"session_id": record.session_id, "agent": record.agent, "state": state}
@@ -119,7 +119,15 @@ class ElsewhereHandle:
         return self._session_id
 
     async def result(self) -> Return:
-        return await wait_elsewhere(self._engine.store, self._session_id, self._delegation)
+        try:
+            async with asyncio.timeout_at(self._delegation.deadline.hard_at):
+                return await wait_elsewhere(self._engine.store, self._session_id)
+        except TimeoutError:
+            raise Unavailable(
+                f"{self._session_id} is still run by another process.",
+                code="TIMEOUT",
+                advice=f"Look at it with `remit show {self._session_id}`.",
+            ) from None
 
     def stream(self) -> AsyncIterator[Event]:
         return follow(self._engine.store, self._session_id)

@@ -6,7 +6,8 @@ How it is ended before its time is in `ending`; how a dead process's delegations
 
 import asyncio
 import contextvars
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,24 +15,23 @@ from typing import Any
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.ports import Store
-from remit.core.record import Begun, Checkpointed, Owner, Settled, Started
+from remit.core.record import Begun, Owner, Settled, Started
 from remit.core.result import Return, StopReason
-from remit.core.states import State
+from remit.core.states import State, move
 from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
 from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
-from remit.engine.replay import look_back, reclaimed, replayed
+from remit.engine.replay import look_back
 from remit.engine.running import Running
 from remit.engine.slots import Slots
 from remit.engine.watchdog import Watchdog
-from remit.flow import delegate as halves
 from remit.flow import reply
 from remit.flow.accept import redrawn
 from remit.flow.context import Context, Handle
 from remit.flow.house import House, Order
-from remit.flow.request import Request
+from remit.system.threads import off_loop
 
 CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context: what it delegates by any other way is still its child."""
@@ -40,7 +40,6 @@ CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
     slots_total: int = 256
-    slots_per_agent: dict[str, int] = field(default_factory=dict)
     queue_limit: int = 10_000
     ageing_seconds: float = 30.0
     kill_grace_seconds: float = 0.25
@@ -68,15 +67,15 @@ class EmbeddedEngine:
         self._neutral.run(CURRENT.set, None)
         self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop)
         self.deadlines = Deadlines(self.loop, self._neutral)
-        self.slots = Slots(
-            options.slots_total, options.slots_per_agent, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds
-        )
+        self.slots = Slots(options.slots_total, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds)
         self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT, lambda: list(self.running.values()))
         self.running: dict[str, Running] = {}
         self.abandoned: dict[str, str] = {}
         """Agents that could not be stopped, by session: what is left of them no longer counts."""
         self.declared: dict[str, set[str]] = {}
         """The paths of artifacts that living delegations declared as theirs, by session."""
+        self.recover: Callable[[], Awaitable[Any]] | None = None
+        """How to look after what dead processes left; given by whoever opened this."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 
@@ -114,18 +113,6 @@ class EmbeddedEngine:
     def stop(self, running: Running, stop: reply.Stop) -> None:
         ending.stop(self, running, stop)
 
-    # ---- from agents
-
-    async def delegate_child(self, running: Running, request: Request) -> Return:
-        self.lend_slot(running)
-        try:
-            recorded = None if running.replay is None else await replayed(self, running, request)
-            if recorded is not None:
-                return recorded
-            return await halves.delegate(request, running, self.house, self)
-        finally:
-            self.take_slot_back(running)
-
     def lend_slot(self, running: Running) -> None:
         """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children."""
         running.waiting_for += 1
@@ -137,28 +124,6 @@ class EmbeddedEngine:
         running.waiting_for -= 1
         if running.waiting_for == 0 and running.has_slot:
             self.slots.take(running.delegation.agent)
-
-    async def start_child(self, running: Running, request: Request) -> Handle:
-        child = None if running.replay is None else await reclaimed(self, running, request)
-        if isinstance(child, Running):
-            return LocalHandle(child, self)
-        if child is not None:
-            return SettledHandle(child)
-        return await halves.start(request, running, self.house, self)
-
-    async def write_checkpoint(self, running: Running, value: Any) -> None:
-        written: asyncio.Future[None] = self.loop.create_future()
-
-        def then(problem: Problem) -> None:
-            if written.done():
-                return
-            if isinstance(problem, Unavailable):
-                written.set_exception(problem)
-            else:
-                written.set_result(None)
-
-        self.journal.write(Checkpointed(running.delegation.session_id, self.clock.wall(), value), then)
-        await written
 
     # ---- the life of a delegation
 
@@ -174,13 +139,22 @@ class EmbeddedEngine:
         elif self.slots.is_full:
             refusals.refuse_for_lack_of_room(self, running)
             return running
+        else:
+            self._reserve(running)
         self._register(running)
+        running.be_looked_at(running.next_look())
         self._record(running)
         return running
 
+    def _reserve(self, running: Running) -> None:
+        running.is_queued = True
+        self.slots.reserve()
+
     def resubmit(self, running: Running) -> None:
         """A delegation that was recorded by a dead process and taken over: it is queued again, not recorded again."""
+        self._reserve(running)
         self._register(running)
+        running.be_looked_at(running.next_look())
         self._recorded(running, None)
 
     def _register(self, running: Running) -> None:
@@ -206,12 +180,12 @@ class EmbeddedEngine:
         if problem is not None:
             self._not_recorded(running, problem)
             return
+        running.is_recorded = True
         if running.recorded is not None and not running.recorded.done():
             running.recorded.set_result(None)
         if running.stop is not None:
             ending.conclude_unstarted(self, running)
             return
-        running.be_looked_at(running.next_look())
         if running.has_slot:
             self._launch(running)
         else:
@@ -222,9 +196,9 @@ class EmbeddedEngine:
         if isinstance(problem, Clash):
             self._redraw(running)
             return
-        self._unregister(running)
         running.is_settled = True
-        self._give_slot(running)
+        self._unregister(running)
+        self._leave(running)
         if isinstance(problem, KeyTaken):
             if running.recorded is not None:
                 running.recorded.set_result(problem.session_id)
@@ -247,8 +221,9 @@ class EmbeddedEngine:
 
     def _unregister(self, running: Running) -> None:
         session_id = running.delegation.session_id
+        if self.running.pop(session_id, None) is None:
+            return  # done already
         running.budget.leave()
-        self.running.pop(session_id, None)
         if running.artifacts:
             self.declared.pop(session_id, None)
         parent = running.parent
@@ -280,7 +255,7 @@ class EmbeddedEngine:
         steps[11] = steps[12] = now = self.clock.wall()
         settled = Settled(
             running.delegation.session_id,
-            reply.state_of(result),
+            move(running.state, reply.state_of(result)),
             now,
             result,
             tuple(steps),
@@ -289,12 +264,9 @@ class EmbeddedEngine:
             running.said,
         )
         self.journal.write(settled, partial(self._settled, running))
-        self._give_slot(running)
+        self._leave(running)
         if running.started_at:
             self.watchdog.ended()
-        if running.entry is not None:
-            self.deadlines.forget(running.entry)
-            running.entry = None
         if result.errors:
             self._note(running, result.errors)
 
@@ -304,8 +276,19 @@ class EmbeddedEngine:
         if isinstance(problem, Unavailable):
             result = replace(result, warnings=(*result.warnings, f"Not recorded yet, will be tried again: {problem}"))
         elif isinstance(problem, Overruled):
-            record = self.store.get(running.delegation.session_id)
-            result = record.result if record is not None and record.result is not None else result
+            self.spawn(self._tell_what_stands(running, result))
+            return
+        self._tell(running, result)
+
+    async def _tell_what_stands(self, running: Running, ours: Return) -> None:
+        """Another process took the delegation over and recorded an outcome first: that one counts."""
+        try:
+            record = await off_loop(self.store.get, running.delegation.session_id)
+        except Unavailable:
+            record = None
+        self._tell(running, record.result if record is not None and record.result is not None else ours)
+
+    def _tell(self, running: Running, result: Return) -> None:
         running.result = result
         self._unregister(running)
         if running.parent is not None:
@@ -316,7 +299,14 @@ class EmbeddedEngine:
         running.task = None
         running.ctx = None  # type: ignore[assignment]
 
-    def _give_slot(self, running: Running) -> None:
+    def _leave(self, running: Running) -> None:
+        """It needs neither slot nor place in the queue nor the clock any more."""
+        if running.entry is not None:
+            self.deadlines.forget(running.entry)
+            running.entry = None
+        if running.is_queued:
+            running.is_queued = False
+            self.slots.release()
         if running.has_slot:
             running.has_slot = False
             if running.waiting_for == 0:
@@ -331,6 +321,8 @@ class EmbeddedEngine:
             if running is None:
                 return
             self.slots.take(running.delegation.agent)
+            self.slots.release()
+            running.is_queued = False
             running.has_slot = True
             now = self.clock.wall()
             running.step_times[6] = now
@@ -367,7 +359,7 @@ class EmbeddedEngine:
         inherited = set(running.failures or ())
         own = [error for error in errors if error not in inherited]
         if own:
-            self.house.note_errors(running.delegation, own)
+            self.house.note_errors(running.delegation, own, running.trace)
 
     def spawn(self, coroutine: Any) -> "asyncio.Task[Any]":
         """A task of the engine's own: owned here, ended with the engine."""
@@ -385,6 +377,8 @@ class EmbeddedEngine:
         if live:
             await asyncio.wait([running.done for running in live], timeout=3.0)
         await self.journal.close()
+        for running in list(self.running.values()):
+            running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         self.watchdog.close()
         self.deadlines.close()
         for task in list(self.tasks):

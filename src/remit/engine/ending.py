@@ -18,8 +18,10 @@ from remit.engine.running import Running
 from remit.engine.watchdog import BlockedLoop
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
-from remit.flow.perform import perform
+from remit.flow.perform import perform, seen_artifacts, words_of
 from remit.flow.reply import Leftovers, Stop
+from remit.system.files import write_beside
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
@@ -28,6 +30,8 @@ PROCESS_GRACE_SECONDS = 0.75
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything."""
 CHILDREN_SECONDS = 0.9
 LATE_SECONDS = 0.2
+UNRECORDED_SECONDS = 0.5
+LEFTOVERS_SECONDS = 0.8
 INLINE_DATA_BYTES = 64 * 1024
 
 
@@ -38,6 +42,7 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
     try:
         late = await perform(running)
     except asyncio.CancelledError:
+        late = running.held
         if (task := asyncio.current_task()) is not None:
             task.uncancel()
     except BlockedLoop as blocked:
@@ -49,10 +54,11 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
     if running.is_settled or running.concluding:
         return
     if running.stop is None and late is not None:
-        if running.live_children:
-            await end_children(engine, running)
+        running.concluding = True  # it has its answer: nothing that happens from here on, not even its deadline, takes it away
         if engine.loop.time() > running.delegation.deadline.hard_at + LATE_SECONDS:
             late = _with_lateness(engine, running, late)
+        if running.live_children:
+            await end_children(engine, running)
         engine.settle(running, late)
         return
     if running.stop is None:
@@ -69,7 +75,7 @@ def _with_lateness(engine: "EmbeddedEngine", running: Running, late: Return) -> 
 def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:
     if crash is None:
         return Stop(reason=StopReason.CANCELLED, source="its own code", detail="the task of the agent was cancelled")
-    detail = f"{running.delegation.agent} ended the program: {type(crash).__name__}({crash})."
+    detail = f"{running.delegation.agent} ended the program: {words_of(crash)}."
     return Stop(reason=StopReason.CRASHED, source="its own code", detail=detail)
 
 
@@ -84,7 +90,7 @@ def tell_hand_in(running: Running) -> None:
 
 def stop(engine: "EmbeddedEngine", running: Running, why: Stop) -> None:
     """Begin to end a delegation and everything below it. Decided once; never waits."""
-    if running.is_settled or running.stop is not None:
+    if running.is_settled or running.concluding or running.stop is not None:
         return
     running.stop = why
     if why.reason is StopReason.CANCELLED:
@@ -96,8 +102,10 @@ def stop(engine: "EmbeddedEngine", running: Running, why: Stop) -> None:
             running.hand_in_event.set()
         running.task.cancel()
         running.be_looked_at(engine.loop.time() + _grace(engine, running))
-    elif engine.running.get(running.delegation.session_id) is running and not running.has_slot:
+    elif running.is_recorded:
         conclude_unstarted(engine, running)
+    else:  # being recorded just now; told in any case, and settled when it is on record
+        running.be_looked_at(engine.loop.time() + UNRECORDED_SECONDS)
 
 
 def _stop_of_child(engine: "EmbeddedEngine", child: Running, caller: Running, why: Stop) -> Stop:
@@ -127,8 +135,13 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
     """Its grace is over and it has not stopped: it is left behind, and its caller gets its answer."""
     if running.concluding or running.is_settled:
         return
-    if running.task is None:
+    if running.task is None and running.is_recorded:
         conclude_unstarted(engine, running)
+        return
+    if running.task is None:
+        assert running.stop is not None
+        left = Leftovers(warnings=("It could not be recorded in time: the database is busy. It did not run.",))
+        running.tell(reply.interrupted(running.delegation, running.stop, left, duration_seconds=0.0))
         return
     if not running.is_abandoned:
         gone = running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
@@ -154,7 +167,8 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
     try:
         if running.live_children:
             await end_children(engine, running)
-        left = await leftovers(engine, running, late)
+        async with asyncio.timeout(LEFTOVERS_SECONDS):
+            left = await leftovers(engine, running, late)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
         left = Leftovers(warnings=(f"What it left could not be gathered: {error!r}",))
     if why.reason is StopReason.CANCELLED:
@@ -229,10 +243,13 @@ async def _said_and_saved(running: Running, late: Return | None) -> tuple[Any, t
     text = to_json(data, inf_nan_mode="null", indent=1)
     if len(text) <= INLINE_DATA_BYTES:
         return data, ()
-    path = running.scratch() / "harvest.json"
-    await asyncio.to_thread(path.write_bytes, text)
+    try:
+        path = await off_loop(write_beside, running.scratch(), "harvest.json", text)
+    except OSError:
+        return data, ()  # a full disk: better a long return than a lost one
     artifact = Artifact(type="data", path=path.relative_to(running.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
-    return {"by_reference": artifact.path, "chunks": len(chunks)}, (artifact,)
+    seen = await off_loop(seen_artifacts, running.root, (artifact,))
+    return {"by_reference": artifact.path, "chunks": len(chunks)}, seen
 
 
 def below(running: Running) -> Iterator[Running]:

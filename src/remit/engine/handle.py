@@ -22,11 +22,16 @@ def final_event(result: Return, number: int, at: float) -> Event:
 
 
 class LocalHandle:
-    __slots__ = ("_engine", "_running")
+    __slots__ = ("_caller", "_engine", "_running")
 
-    def __init__(self, running: Running, engine: "EmbeddedEngine") -> None:
+    def __init__(self, running: Running, engine: "EmbeddedEngine", caller: Running | None = None) -> None:
         self._running = running
         self._engine = engine
+        self._caller = caller
+        """The delegation that waits for it with this handle: it lends its slot meanwhile."""
+
+    def waited_for_by(self, caller: Running) -> "LocalHandle":
+        return LocalHandle(self._running, self._engine, caller)
 
     @property
     def session_id(self) -> str:
@@ -43,7 +48,7 @@ class LocalHandle:
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
         """A caller that waits for its child lends its slot, in whichever way it waits."""
-        caller = self._running.parent
+        caller = self._caller
         if caller is None:
             yield
             return

@@ -6,8 +6,9 @@ broken disk is told; outcomes are kept and tried again until they are written.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ PATIENCE_SECONDS = 0.6
 """How long a caller waits for an outcome to be written before it is answered anyway, with a warning."""
 
 T = TypeVar("T")
+log = logging.getLogger("remit.engine")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,9 @@ class Journal:
         self._calls: list[tuple[Callable[[Store], Any], asyncio.Future[Any]]] = []
         self._owed: list[tuple[Write, Then | None, float]] = []
         """Outcomes and what was said, not written yet, and since when."""
+        self._error: Unavailable | None = None
+        self._payment_armed = False
+        self._was_call = False
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None) -> None:
@@ -97,9 +102,11 @@ class Journal:
         self._armed = False
         if self._thread_busy or self._closed:
             return
-        if self._calls:
+        if self._calls and not (self._writes and self._was_call):  # in turns: neither keeps the other waiting
+            self._was_call = True
             self._run_call(*self._calls.pop(0))
             return
+        self._was_call = False
         writes, thens = self._writes, self._thens
         if not writes:
             return
@@ -107,48 +114,56 @@ class Journal:
         if self._in_loop:
             try:
                 applied = self.store.try_apply(writes)
-            except Unavailable as error:
-                self._refused(writes, thens, error)
+            except Exception as error:  # noqa: BLE001 - the boundary to the store: whatever it raises, those who wait are told
+                self._refused(writes, thens, _as_unavailable(error))
                 return
             if applied is not None:
                 self._tell(writes, thens, applied)
+                self._go_on()
                 return
         self._hand_to_thread(writes, thens)
 
     def _hand_to_thread(self, writes: list[Write], thens: list[Then | None]) -> None:
-        self._thread_busy = True
-        future = self._thread.submit(self.store.apply, writes)
+        """Written there, however long it takes; those whose work is over wait for it only as long as their patience lasts."""
+        impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
-        def finished() -> None:
-            self._thread_busy = False
+        def finished(future: Future[Applied]) -> None:
+            impatient.cancel()
             error = future.exception()
             if error is None:
                 self._tell(writes, thens, future.result())
             else:
                 self._refused(writes, thens, _as_unavailable(error))
-            self._go_on()
 
-        future.add_done_callback(lambda _: self._from_thread(finished))
+        self._on_thread(self.store.apply, writes, finished)
 
     def _run_call(self, function: Callable[[Store], Any], waiter: "asyncio.Future[Any]") -> None:
-        self._thread_busy = True
-        future = self._thread.submit(function, self.store)
+        def finished(future: Future[Any]) -> None:
+            if waiter.done():
+                return
+            error = future.exception()
+            if error is None:
+                waiter.set_result(future.result())
+            else:
+                waiter.set_exception(error)
 
-        def finished() -> None:
+        self._on_thread(function, self.store, finished)
+
+    def _on_thread(self, function: Callable[[Any], Any], argument: Any, finished: Callable[[Future[Any]], None]) -> None:
+        """One at a time: while the thread has the store, everything else waits for its turn."""
+        self._thread_busy = True
+        future = self._thread.submit(function, argument)
+
+        def back() -> None:
             self._thread_busy = False
-            if not waiter.done():
-                error = future.exception()
-                if error is None:
-                    waiter.set_result(future.result())
-                else:
-                    waiter.set_exception(error)
+            finished(future)
             self._go_on()
 
-        future.add_done_callback(lambda _: self._from_thread(finished))
+        def on_thread(_: Future[Any]) -> None:
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(back, context=self._context)
 
-    def _from_thread(self, finished: Callable[[], None]) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(finished, context=self._context)
+        future.add_done_callback(on_thread)
 
     def _go_on(self) -> None:
         if (self._writes or self._calls) and not self._armed:
@@ -156,50 +171,70 @@ class Journal:
             self._loop.call_soon(self._flush, context=self._context)
 
     def _tell(self, writes: list[Write], thens: list[Then | None], applied: Applied) -> None:
-        if not applied.clashes and not applied.taken_keys and not applied.already_settled:
-            for then in thens:
-                if then is not None:
-                    then(None)
-            return
-        for write, then in zip(writes, thens, strict=True):
+        met = bool(applied.clashes or applied.taken_keys or applied.already_settled)
+        for position, then in enumerate(thens):
             if then is not None:
-                then(_problem(write, applied))
+                _call(then, _problem(writes[position], applied) if met else None)
+
+    def _answer_early(self, writes: list[Write], thens: list[Then | None]) -> None:
+        """The store is busy: outcomes are told before they are on record, and say so. They are written all the same."""
+        busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process holds it, or the disk is slow.")
+        for position, write in enumerate(writes):
+            then = thens[position]
+            if isinstance(write, Settled) and then is not None:
+                thens[position] = None
+                _call(then, busy)
 
     def _refused(self, writes: list[Write], thens: list[Then | None], error: Unavailable) -> None:
-        """The group was not written. What has not run yet is told so; outcomes are owed and tried again."""
+        """The group was not written. What has not run yet is told so; outcomes and what was said are owed and tried again."""
         now = self._loop.time()
-        lost_starts = {w.session_id for w in writes if isinstance(w, Begun)}
+        lost_starts = {write.session_id for write in writes if isinstance(write, Begun)}
         for write, then in zip(writes, thens, strict=True):
             if isinstance(write, Said) or (isinstance(write, Settled) and write.session_id not in lost_starts):
                 self._owed.append((write, then, now))
             elif then is not None:
-                then(error)
-        if len(self._owed):
-            self._loop.call_later(RETRY_SECONDS, self._pay, error, context=self._context)
+                _call(then, error)
+        self._error = error
+        self._pay_later()
 
-    def _pay(self, error: Unavailable) -> None:
-        """Try what is owed again; answer those who have waited long enough."""
-        owed, self._owed = self._owed, []
-        if not owed or self._closed:
+    def _pay_later(self) -> None:
+        if self._owed and not self._payment_armed:
+            self._payment_armed = True
+            self._loop.call_later(RETRY_SECONDS, self._pay, context=self._context)
+
+    def _pay(self) -> None:
+        """Try what is owed again, on the thread; answer those who have waited long enough."""
+        self._payment_armed = False
+        if not self._owed or self._closed:
             return
-        if self._thread_busy:
-            self._owed = owed
-        else:
-            try:
-                if self.store.try_apply([write for write, _, _ in owed]) is not None:
-                    for _, then, _ in owed:
-                        if then is not None:
-                            then(None)
-                    return
-            except Unavailable as still:
-                error = still
-            self._owed = owed
         now = self._loop.time()
         for position, (write, then, since) in enumerate(self._owed):
             if then is not None and now - since >= PATIENCE_SECONDS:
                 self._owed[position] = (write, None, since)
-                then(error)
-        self._loop.call_later(RETRY_SECONDS, self._pay, error, context=self._context)
+                _call(then, self._error)
+        if self._thread_busy:
+            self._pay_later()
+            return
+        owed, self._owed = self._owed, []
+        writes = [write for write, _, _ in owed]
+
+        def finished(future: Future[Applied]) -> None:
+            error = future.exception()
+            if error is None:
+                self._tell(writes, [then for _, then, _ in owed], future.result())
+            else:
+                self._error = _as_unavailable(error)
+                self._owed = owed + self._owed
+                self._pay_later()
+
+        self._on_thread(self.store.apply, writes, finished)
+
+
+def _call(then: Then, problem: Problem) -> None:
+    try:
+        then(problem)
+    except Exception:  # one that goes wrong must not leave the others of its group waiting
+        log.exception("What follows a write went wrong")
 
 
 def _problem(write: Write, applied: Applied) -> Problem:

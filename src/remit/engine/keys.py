@@ -7,11 +7,16 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Misused, Unavailable
+from remit.core.lineage import Lineage
 from remit.core.record import Record
+from remit.core.result import Return, StopReason
 from remit.engine.elsewhere import ElsewhereHandle, wait_elsewhere
 from remit.engine.handle import LocalHandle, SettledHandle
+from remit.engine.owners import is_dead
 from remit.engine.running import Running
+from remit.flow import reply
 from remit.flow.context import Handle
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
@@ -30,21 +35,42 @@ async def answer_from_holder(engine: "EmbeddedEngine", asked: Running, session_i
     """Answer whoever asked with what becomes of the delegation that holds the key."""
     try:
         record = await _holder(engine, asked, session_id)
-        ours = engine.running.get(session_id)
-        if record.result is not None:
-            result = record.result
-        elif ours is not None:
-            result = await asyncio.shield(ours.done)
-        else:
-            result = await wait_elsewhere(engine.store, session_id, asked.delegation)
+        async with asyncio.timeout_at(asked.delegation.deadline.hard_at):
+            asked.tell(await _result(engine, record))
+    except TimeoutError:
+        asked.tell(_still_running(asked, record))
     except (Unavailable, Misused) as error:
         asked.tell_trouble(error)
-        return
-    asked.tell(result)
+    finally:
+        asked.tell_trouble(Unavailable("The orchestrator was closed while it was waited for.", advice="Ask again with the same key."))
+
+
+async def _result(engine: "EmbeddedEngine", holder: Record) -> Return:
+    ours = engine.running.get(holder.session_id)
+    if holder.result is not None:
+        return holder.result
+    if ours is not None:
+        return await asyncio.shield(ours.done)
+    owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
+    if engine.recover is not None and (holder.owner not in owners or is_dead(owners[holder.owner], engine.run_folder)):
+        await engine.recover()  # nobody runs it: it is resumed here, or settled
+        resumed = engine.running.get(holder.session_id)
+        if resumed is not None:
+            return await asyncio.shield(resumed.done)
+    return await wait_elsewhere(engine.store, holder.session_id)
+
+
+def _still_running(asked: Running, holder: Record) -> Return:
+    """Whoever asked for less time than the holder has gets its answer by its own deadline; the holder goes on."""
+    lineage = Lineage(holder.session_id, holder.root_id, holder.parent_id, holder.depth, holder.path)
+    seconds = round(asked.delegation.deadline.timeout_seconds, 2)
+    detail = f"{holder.agent} holds the key {holder.key!r} and is still running after the {seconds:g} s it was waited for."
+    stop = reply.Stop(reason=StopReason.DEADLINE, source="its deadline", detail=detail)
+    return reply.interrupted(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
 
 
 async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> Record:
-    record = await asyncio.to_thread(engine.store.get, session_id)
+    record = await off_loop(engine.store.get, session_id)
     delegation = asked.delegation
     if record is None:
         raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")

@@ -81,9 +81,11 @@ class Bell:
         self._answer = answer
         self._loop = asyncio.get_running_loop()
         run_folder.mkdir(parents=True, exist_ok=True)
-        os.mkfifo(self._path, 0o600)
+        made = self._path.with_suffix(".new")  # until it has a reader it looks like a dead one's, which others sweep away
+        os.mkfifo(made, 0o600)
         # Open for both, so that the pipe never reports its end when a ringer goes away.
-        self._file = os.open(self._path, os.O_RDWR | os.O_NONBLOCK)
+        self._file = os.open(made, os.O_RDWR | os.O_NONBLOCK)
+        made.rename(self._path)
         self._loop.add_reader(self._file, self._rung)
 
     def _rung(self) -> None:

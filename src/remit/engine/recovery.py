@@ -10,17 +10,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.core.delegation import Delegation
+from remit.core.errors import Misused
 from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record, Settled
-from remit.core.result import Artifact, Return, StopReason
+from remit.core.result import StopReason
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.owners import is_dead
-from remit.engine.replay import delegation_of, restored
+from remit.engine.restoring import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
+from remit.system.threads import off_loop
 
 
 @dataclass(slots=True)
@@ -40,12 +41,14 @@ class Recovered:
 async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str], int]) -> Recovered:
     """Settle or resume what dead owners left. `reap` kills the processes marked with an owner and says how many."""
     report = Recovered()
-    owners = await asyncio.to_thread(engine.store.owners)
+    # What is live first, then who is there: an owner that comes in between is seen, and its work is not taken for nobody's.
+    live = await off_loop(engine.store.live)
+    owners = await off_loop(engine.store.owners)
     dead = [owner for owner in owners if owner.owner_id != engine.owner.owner_id and is_dead(owner, run_folder)]
     known = {owner.owner_id for owner in owners}
-    nobody = {record.owner for record in await asyncio.to_thread(engine.store.live)} - known
+    nobody = {record.owner for record in live} - known
     for owner_id in (*(owner.owner_id for owner in dead), *sorted(nobody)):
-        report.killed += await asyncio.to_thread(reap, owner_id)
+        report.killed += await off_loop(reap, owner_id)
         await _take_over(engine, owner_id, report)
         await engine.journal.call(lambda store, owner_id=owner_id: store.dismiss(owner_id))  # type: ignore[misc]
         report.owners.append(owner_id)
@@ -74,11 +77,38 @@ def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
     """Resumable roots, and below them resumable children, which go on when their caller asks for them again."""
     kept: set[str] = set()
     for record in sorted(taken, key=lambda r: r.depth):
-        agent = engine.house.agents.find(record.agent)
-        may = agent is not None and agent.spec.resumable and record.deadline_at > engine.clock.wall()
+        may = _can_run_again(engine, record) and record.deadline_at > engine.clock.wall()
         if may and (record.parent_id is None or record.parent_id in kept):
             kept.add(record.session_id)
     return kept
+
+
+def _can_run_again(engine: EmbeddedEngine, record: Record) -> bool:
+    """It is there, it declared itself resumable, and it still takes the parameters that were recorded."""
+    agent = engine.house.agents.find(record.agent)
+    if agent is None or not agent.spec.resumable:
+        return False
+    try:
+        agent.check(dict(record.parameters))
+    except Misused:
+        return False
+    return True
+
+
+async def cancel_left_behind(engine: EmbeddedEngine, asked: Record, stop: reply.Stop) -> list[dict[str, str]]:
+    """Cancel what a dead process was running: settled as cancelled with what it left, never run again to be cancelled."""
+
+    def take(store: Store) -> list[Record]:
+        nodes = {asked.session_id}
+        for record in store.tree(asked.root_id):
+            if record.parent_id in nodes and not record.state.is_settled:
+                nodes.add(record.session_id)
+        return store.take_over(sorted(nodes), of=asked.owner, to=engine.owner.owner_id)
+
+    taken = await engine.journal.call(take)
+    for record in sorted(taken, key=lambda r: -r.depth):
+        await _settle(engine, record, stop)
+    return [{"session_id": record.session_id, "agent": record.agent, "state": "stopped"} for record in taken]
 
 
 async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record]) -> None:
@@ -86,52 +116,43 @@ async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Re
     await asyncio.wait([root.done])
     for record in kept:
         if record.root_id == root.delegation.lineage.root_id and record.session_id not in engine.running:
-            known = await asyncio.to_thread(engine.store.get, record.session_id)
+            known = await off_loop(engine.store.get, record.session_id)
             if known is not None and known.result is None:
                 await _settle_crashed(engine, record)
 
 
 async def _settle_crashed(engine: EmbeddedEngine, record: Record) -> None:
-    """Partial / AGENT_CRASHED with what can be harvested; timeout, when its deadline passed meanwhile."""
+    """Partial / AGENT_CRASHED with what can be harvested."""
+    pid = record.owner.partition("-")[0]
+    detail = (
+        f"{record.agent} was running when its orchestrator ended (process {pid})."
+        if record.started_at is not None
+        else f"{record.agent} was still queued when its orchestrator ended: it never ran."
+    )
+    await _settle(engine, record, reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail))
+
+
+async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> None:
+    """The outcome of a delegation that nobody runs any more, through the same door as every other."""
     delegation = delegation_of(record, engine)
     agent = engine.house.agents.find(record.agent)
-    result = await _crashed_return(engine, record, delegation, resumable=agent is not None and agent.spec.resumable)
-    settled = Settled(
-        record.session_id,
-        reply.state_of(result),
-        engine.clock.wall(),
-        result,
-        (*record.step_times[:12], engine.clock.wall()),
-        record.tokens,
-        record.cost,
-        record.chunk_count,
-    )
+    duration = max(0.0, min(engine.clock.wall() - record.created_at, record.timeout_seconds))
+    left = await _left_behind(engine, record) if record.started_at is not None else reply.NOTHING_LEFT
+    resumable = agent is not None and agent.spec.resumable
+    result = reply.interrupted(delegation, stop, left, duration_seconds=duration, resumable=resumable)
+    now = engine.clock.wall()
+    tokens, cost = await off_loop(spent_of, engine.store, record)
+    said = await off_loop(said_of, engine.store, record)
+    settled = Settled(record.session_id, reply.state_of(result), now, result, (*record.step_times[:12], now), tokens, cost, said)
     written: asyncio.Future[None] = engine.loop.create_future()
     engine.journal.write(settled, lambda _problem: None if written.done() else written.set_result(None))
     await written
-    engine.house.note_errors(delegation, result.errors)
-
-
-async def _crashed_return(engine: EmbeddedEngine, record: Record, delegation: Delegation, *, resumable: bool) -> Return:
-    ran = record.started_at is not None
-    detail = (
-        f"{record.agent} was running when its orchestrator ended (process {record.owner.partition('-')[0]})."
-        if ran
-        else f"{record.agent} was still queued when its orchestrator ended: it never ran."
-    )
-    stop = reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail)
-    duration = max(0.0, min(engine.clock.wall() - record.created_at, record.timeout_seconds))
-    left = await _left_behind(engine, record) if ran else reply.NOTHING_LEFT
-    return reply.interrupted(delegation, stop, left, duration_seconds=duration, resumable=resumable)
+    engine.house.note_errors(delegation, result.errors, "")
 
 
 async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftovers:
-    events = await asyncio.to_thread(engine.store.events, record.session_id)
-    declared = tuple(
-        Artifact(type=e.body["type"], path=e.body["path"], summary=e.body.get("summary", ""))
-        for e in events
-        if e.kind is EventKind.ARTIFACT
-    )
+    events = await off_loop(engine.store.events, record.session_id)
+    declared = tuple(artifact_of(e) for e in events if e.kind is EventKind.ARTIFACT)
     scratch = engine.scratch_root / record.session_id
     found = await harvest(
         Hunt(
@@ -146,6 +167,6 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
     data = {}
     if chunks := [e.body["chunk"] for e in events if e.kind is EventKind.DATA]:
         data["chunks"] = chunks
-    if (saved := await asyncio.to_thread(engine.store.checkpoint, record.session_id)) is not None:
+    if (saved := await off_loop(engine.store.checkpoint, record.session_id)) is not None:
         data["checkpoint"] = saved
     return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None)

@@ -24,7 +24,7 @@ async def refuse(engine: "EmbeddedEngine", order: Order) -> Return:
     assert refusal is not None
     if refusal.metadata.session_id == order.delegation.session_id:
         refusal = await _recorded(engine, order, refusal)
-        engine.house.note_errors(order.delegation, refusal.errors)
+        engine.house.note_errors(order.delegation, refusal.errors, "")
     if isinstance(order.caller, Running):
         order.caller.add_failure(refusal)
     return refusal

@@ -21,6 +21,7 @@ from remit.flow.context import Context, Repair
 from remit.flow.house import Order
 from remit.flow.perform import Work
 from remit.flow.reply import Stop
+from remit.system.files import write_beside
 
 if TYPE_CHECKING:
     from remit.engine.deadlines import Entry
@@ -28,14 +29,66 @@ if TYPE_CHECKING:
     from remit.engine.replay import Replay
 
 
+FAILURES_KEPT = 50
+"""Errors of children that a return carries; the children themselves are all on record."""
+
+
 class Running:
     __slots__ = (
-        "__weakref__", "_done", "agent", "arguments", "artifacts", "attempt", "blocked", "budget", "chunk_bytes", "chunks",
-        "chunks_dropped", "concluding", "cost", "ctx", "delegation", "engine", "entry", "failures", "hand_in", "hand_in_event",
-        "has_slot", "is_abandoned", "is_settled", "last_heard", "live_children", "order", "parent", "recorded", "repair",
-        "replay", "result", "root", "said", "saved", "scratch_path", "started_at", "started_wall", "state", "step_times", "stop",
-        "task", "tokens", "told", "tree", "trouble", "waiter", "waiting_for", "wake", "warnings",
-    )  # fmt: skip  # fmt: skip
+        "__weakref__",
+        "_done",
+        "agent",
+        "arguments",
+        "artifacts",
+        "attempt",
+        "blocked",
+        "budget",
+        "chunk_bytes",
+        "chunks",
+        "chunks_dropped",
+        "concluding",
+        "cost",
+        "ctx",
+        "delegation",
+        "engine",
+        "entry",
+        "failures",
+        "hand_in",
+        "hand_in_event",
+        "has_slot",
+        "held",
+        "is_abandoned",
+        "is_queued",
+        "is_recorded",
+        "is_settled",
+        "last_heard",
+        "live_children",
+        "order",
+        "parent",
+        "recorded",
+        "repair",
+        "replay",
+        "result",
+        "root",
+        "said",
+        "saved",
+        "scratch_path",
+        "started_at",
+        "started_wall",
+        "state",
+        "step_times",
+        "stop",
+        "task",
+        "tokens",
+        "told",
+        "trace",
+        "tree",
+        "trouble",
+        "waiter",
+        "waiting_for",
+        "wake",
+        "warnings",
+    )  # fmt: skip
 
     def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
         assert order.agent is not None
@@ -66,10 +119,16 @@ class Running:
         self.is_settled = False
         self.is_abandoned = False
         self.has_slot = False
+        self.is_queued = False
+        self.is_recorded = False
+        self.trace = ""
+        self.held: Return | None = None
+        """Where the exception came from that its code raised."""
         self.waiting_for = 0
         self.live_children: dict[str, Running] | None = None
         self.failures: list[ErrorInfo] | None = None
-        self.artifacts: list[Artifact] | None = None
+        self.artifacts: dict[str, Artifact] | None = None
+        """Declared, by path."""
         self.chunks: list[Event] | None = None
         self.chunk_bytes = 0
         self.chunks_dropped = 0
@@ -158,10 +217,17 @@ class Running:
         self.say(EventKind.NOTICE, {"message": message})
 
     def declared(self) -> tuple[Artifact, ...]:
-        return tuple(self.artifacts) if self.artifacts else ()
+        return tuple(self.artifacts.values()) if self.artifacts else ()
 
     def child_errors(self) -> Sequence[ErrorInfo]:
         return self.failures or ()
+
+    def hold(self, result: Return) -> None:
+        """Its answer, valid as it stands; what is still done with it cannot lose it."""
+        self.held = result
+
+    def keep_trace(self, trace: str) -> None:
+        self.trace = trace
 
     def ask_again(self, repair: Repair) -> None:
         self.repair = repair
@@ -176,8 +242,7 @@ class Running:
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
-            path = self.scratch() / "answer.txt"
-            path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            path = write_beside(self.scratch(), "answer.txt", text.encode("utf-8", "backslashreplace"))
             relative = path.relative_to(self.root)
         except (OSError, ValueError):
             return None  # a full or foreign disk: the errors of the return still say what was wrong
@@ -199,7 +264,8 @@ class Running:
     def say(self, kind: EventKind, body: dict[str, Any]) -> None:
         """A numbered event: kept, written with the next group, and given to whoever streams."""
         engine = self.engine
-        self.last_heard = engine.loop.time()
+        if kind is not EventKind.NOTICE:  # what we say ourselves is no sign of its life
+            self.hear()
         self.said += 1
         event = Event(session_id=self.delegation.session_id, number=BEFORE_RUN + self.said, at=engine.clock.wall(), kind=kind, body=body)
         if self.chunks is None:
@@ -244,6 +310,14 @@ class Running:
                 future.set_exception(error)
                 future.exception()  # seen: a handle that nobody asks is no leak to complain of
 
+    def hear(self) -> None:
+        """A sign of life: its own, and of every caller that waits for it."""
+        now = self.engine.loop.time()
+        node: Running | None = self
+        while node is not None:
+            node.last_heard = now
+            node = node.parent
+
     def rouse(self) -> None:
         """Tell whoever streams that there is something new; each waits on the event of its time."""
         if self.wake is not None:
@@ -253,7 +327,9 @@ class Running:
     def add_failure(self, child: Return) -> None:
         """A child did not complete: its errors travel up (S3.11)."""
         if child.status is not Status.COMPLETED:
-            self.failures = [*(self.failures or ()), *child.errors]
+            known = self.failures or []
+            new = [error for error in child.errors if error not in known]
+            self.failures = [*known, *new][:FAILURES_KEPT]
 
     def abandon(self, what: str) -> Callable[[], None]:
         """It could not be stopped: it is left behind, and listed until it ends. Call what this gives when it has."""

@@ -7,19 +7,19 @@ A delegation that waits for its children lends its slot to them: callers can nev
 """
 
 import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from remit.core.states import Priority
 
 
 class Slots:
-    def __init__(self, total: int, per_agent: Mapping[str, int], *, queue_limit: int, ageing_seconds: float) -> None:
+    def __init__(self, total: int, *, queue_limit: int, ageing_seconds: float) -> None:
         self.total = total
         self.queue_limit = queue_limit
         self.used = 0
         self.waiting = 0
-        self._limits = dict(per_agent)
+        self._limits: dict[str, int] = {}
         self._used_by_agent: dict[str, int] = {}
         self._ageing_seconds = ageing_seconds
         self._lanes: dict[str, list[tuple[float, int, Any]]] = {}
@@ -43,34 +43,40 @@ class Slots:
 
     def take(self, agent: str) -> None:
         self.used += 1
-        if agent in self._limits:
+        if agent in self._limits or agent in self._used_by_agent:
             self._used_by_agent[agent] = self._used_by_agent.get(agent, 0) + 1
 
     def give(self, agent: str) -> None:
         self.used -= 1
-        if agent in self._limits:
+        if agent in self._used_by_agent:
             self._used_by_agent[agent] -= 1
 
-    def enqueue(self, agent: str, priority: Priority, since: float, item: Any) -> None:
-        self._count += 1
+    def reserve(self) -> None:
+        """A place in the queue, from the moment it is asked for."""
         self.waiting += 1
+
+    def release(self) -> None:
+        """The place is free again: it was given a slot, or ended before it had one."""
+        self.waiting -= 1
+
+    def enqueue(self, agent: str, priority: Priority, since: float, item: Any) -> None:
+        """`item` has a place reserved and waits from now on."""
+        self._count += 1
         key = since - priority * self._ageing_seconds
         heapq.heappush(self._lanes.setdefault(agent, []), (key, self._count, item))
 
     def next(self, is_wanted: Callable[[Any], bool]) -> Any | None:
         """The next item that may run; those nobody wants any more are dropped on the way."""
-        while self.waiting and self.used < self.total:
+        if self._lanes and self.used < self.total:
             best: str | None = None
             for agent, lane in list(self._lanes.items()):
                 while lane and not is_wanted(lane[0][2]):
                     heapq.heappop(lane)
-                    self.waiting -= 1
                 if not lane:
                     del self._lanes[agent]
                 elif self.is_free(agent) and (best is None or lane[0] < self._lanes[best][0]):
                     best = agent
             if best is None:
                 return None
-            self.waiting -= 1
             return heapq.heappop(self._lanes[best])[2]
         return None

@@ -68,6 +68,7 @@ class Watchdog:
         self._beat_at = time.monotonic()
         self._beating = False
         self._wanted = threading.Event()
+        self._closing = threading.Event()
         self._closed = False
         self._reported_beat = 0.0
         self._stopping: str | None = None
@@ -92,6 +93,9 @@ class Watchdog:
     def close(self) -> None:
         self._closed = True
         self._wanted.set()
+        self._closing.set()
+        if self._thread is not None:
+            self._thread.join(0.5)  # it ends at once; a signal it sent after we stopped listening would end the program
         if self._has_signal:
             self._has_signal = False
             _stop_listening(self)
@@ -113,7 +117,7 @@ class Watchdog:
         """On its own thread: sleeps while no agent runs."""
         while not self._closed:
             self._wanted.wait()
-            time.sleep(LOOK_SECONDS)
+            self._closing.wait(LOOK_SECONDS)
             beat_at = self._beat_at
             blocked = time.monotonic() - beat_at - LOOK_SECONDS
             if blocked < REPORT_SECONDS or not self._beating or self._closed:

@@ -5,15 +5,14 @@ Steps AnalyzeRequest, DetermineComplexity, CheckLanguage, PrepareRouting (root c
 
 import json
 import logging
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Budget, Limits
-from remit.core.deadline import Deadline, allowed_timeout, deadline_in, effective_deadline
+from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Failed, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
@@ -26,7 +25,7 @@ from remit.flow import reply
 from remit.flow.context_files import level_of
 from remit.flow.guard import Case, first_refusal
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
-from remit.flow.plain import weigh
+from remit.flow.plain import clean, weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
 
@@ -69,6 +68,10 @@ def accept(request: Request, caller: Caller | None, house: House) -> Order:
         _read_terms(request, terms, house)
     except RemitError as fault:
         terms.fault = terms.fault or fault
+    except Exception as error:  # noqa: BLE001 - the boundary to the validators of agents' parameters, which are users' code
+        terms.fault = terms.fault or Misused(f"The parameters could not be checked: {type(error).__name__}: {error}.")
+    if terms.task is None and caller is not None:
+        terms.task = caller.delegation.task  # a child works on its caller's task (S1.6)
     order = _order(request, terms, caller, house, steps)
     steps[4] = wall()
     return order
@@ -94,6 +97,9 @@ def _read_route(request: Request, terms: _Terms, house: House, steps: list[float
             if chosen.agent is None:
                 raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
             terms.target = chosen.agent
+            if chosen.mode:
+                task = terms.task or TaskContext()
+                terms.task = replace(task, extra={**task.extra, "mode": chosen.mode})
             log.info(chosen.log_line)
     except RemitError as fault:
         terms.fault = fault
@@ -114,7 +120,7 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
     terms.arguments = agent.check(dict(request.parameters))
     limits = house.rules.limits_for(terms.command or terms.target)
     if request.timeout is None and spec.timeout_seconds is not None:
-        terms.timeout_seconds = spec.timeout_seconds
+        terms.timeout_seconds = min(spec.timeout_seconds, limits.maximum_seconds)
     else:
         terms.timeout_seconds = allowed_timeout(request.timeout, limits)
     if request.priority is not None:
@@ -137,9 +143,9 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
     created_at = house.clock.wall()
     above = ROOT_LINEAGE if caller is None else caller.delegation.lineage
     if caller is None:
-        budget = Budget(terms.limits or house.rules.budget, opened_at=now)
+        budget = Budget(house.rules.budget, opened_at=now)
         if terms.limits is not None:
-            budget = Budget(house.rules.budget, opened_at=now).narrowed(terms.limits, now)
+            budget = budget.narrowed(terms.limits, now)
         tree = Tree(budget)
         hard_at = None
     else:
@@ -268,7 +274,7 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _positive(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LONGEST_SECONDS:
         raise Misused(f"{name} must be a positive number of seconds, not {value!r}.")
     return float(value)
 
@@ -276,7 +282,7 @@ def _positive(name: str, value: object) -> float:
 def commands_of(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(c, str) and c.strip() for c in value):
         raise Misused(f"accept must be a list of commands, not {value!r}.", advice='Pass e.g. accept=["pytest -q"].')
-    return tuple(value)
+    return tuple(clean(command) for command in value)
 
 
 def limits_of(value: Limits | Mapping[str, Any]) -> Limits:

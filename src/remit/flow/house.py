@@ -41,18 +41,17 @@ class House:
     agents: Agents
     rules: Rules
     clock: Clock = SYSTEM_CLOCK
-    note_errors: Callable[[Delegation, Sequence[ErrorInfo]], None] = lambda _delegation, _errors: None
+    note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
     """Where errors go to be remembered: the error ledger."""
 
 
 class Tree:
-    """What all delegations of one root share: the budget, the memory of refusals, and whether it is being ended."""
+    """What all delegations of one root share: the budget, and the memory of refusals."""
 
-    __slots__ = ("budget", "closing", "refusals")
+    __slots__ = ("budget", "refusals")
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
-        self.closing: str | None = None
         self.refusals: dict[str, tuple[Return, int]] = {}
 
 

@@ -4,6 +4,8 @@ Runs inside whatever engine holds the deadline. A cancellation passes through he
 """
 
 import asyncio
+import sysconfig
+import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +24,7 @@ from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
+from remit.system.threads import off_loop
 
 
 class Work(Protocol):
@@ -51,6 +54,14 @@ class Work(Protocol):
         """Keep an answer that was no return as a file of the delegation's scratch folder."""
         ...
 
+    def hold(self, result: Return) -> None:
+        """The answer as it stands: kept, whatever happens while it is still being checked."""
+        ...
+
+    def keep_trace(self, trace: str) -> None:
+        """Remember where an exception of its code came from."""
+        ...
+
     def return_file(self) -> Path | None: ...
     def environment(self) -> dict[str, str]:
         """For commands run in its name: marked, so that recovery finds what a dead run left of them."""
@@ -65,6 +76,11 @@ _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
 MAX_ERROR_CHARACTERS = 2000
 LONG_TEXT = 32 * 1024
+TRACE_CHARACTERS = 8000
+SEEING_SECONDS = 2.0
+_AMID_PROSE = ("fence", "prose")
+_OURS = str(Path(__file__).parent.parent)
+_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 
 async def perform(work: Work) -> Return:
@@ -85,7 +101,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
         work.stamp(_VALIDATE)
-    if work.child_errors() or work.delegation.accept:
+    if work.child_errors() or work.delegation.accept or not result.ok:
         result = await _processed(work, result)
     work.stamp(_PROCESS)
     return result
@@ -105,7 +121,7 @@ async def _run(work: Work) -> Any:
             pause = min(0.05 * 2**attempt, 5.0)
             if work.remaining() <= pause:
                 raise
-            work.notice(f"Attempt {attempt} failed ({_one_line(error)}); trying again, {spec.retries - attempt + 1} left.")
+            work.notice(f"Attempt {attempt} failed ({words_of(error)}); trying again, {spec.retries - attempt + 1} left.")
             await asyncio.sleep(pause)
     return await work.agent.perform(work.ctx, work.arguments)
 
@@ -125,11 +141,12 @@ async def _received(work: Work, answer: Any) -> Return:
         try:
             second = await work.agent.perform(work.ctx, work.arguments)
             result = await _judged(work, second)
-            return replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
+            result = replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
+            return await _with_original(work, result, original)
         except InvalidReturn as invalid:
             faults, original = invalid.faults, (await _read(second)).original
         except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
-            faults = (*faults, f"and the repair failed: {_one_line(error)}")
+            faults = (*faults, f"and the repair failed: {words_of(error)}")
     return await _unreadable(work, faults, original)
 
 
@@ -165,16 +182,26 @@ async def _judged(work: Work, answer: Any) -> Return:
         started_at=work.started_wall,
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
+        stop_at=time.monotonic() + work.remaining(),
     )
     candidate = _completed_by_us(work, received.candidate)
-    result = await asyncio.to_thread(judge, candidate, expected) if candidate.get("artifacts") else judge(candidate, expected)
-    return replace(result, warnings=(*work.warnings, *result.warnings)) if work.warnings else result
+    result = await off_loop(judge, candidate, expected) if candidate.get("artifacts") else judge(candidate, expected)
+    # Why a delegation stopped is ours to say: one that handed in a return finished.
+    result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
+    return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)
+
+
+async def _with_original(work: Work, result: Return, original: str) -> Return:
+    """What the agent wrote round its return, or before it was asked again, is kept beside it (S3.7)."""
+    kept = await off_loop(work.keep_prose, original)
+    seen = await off_loop(seen_artifacts, work.root, (kept,)) if kept is not None else ()
+    return replace(result, artifacts=(*result.artifacts, *seen))
 
 
 async def _read(answer: Any, return_file: Path | None = None) -> Received:
     """Long text is read on a thread: looking for a return in megabytes of prose must not hold the loop."""
     if return_file is not None or (isinstance(answer, str | bytes) and len(answer) > LONG_TEXT):
-        return await asyncio.to_thread(read_answer, answer, return_file)
+        return await off_loop(read_answer, answer, return_file)
     return read_answer(answer)
 
 
@@ -195,8 +222,8 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
 
 async def _unreadable(work: Work, faults: Sequence[str], original: str) -> Return:
     """No return could be made of it: the prose is kept, the fault named, the agent's author told (S3.7)."""
-    kept = work.keep_prose(original) if original.strip() else None
-    artifacts = await asyncio.to_thread(seen_artifacts, work.root, (*work.declared(), *((kept,) if kept else ())))
+    kept = await off_loop(work.keep_prose, original) if original.strip() else None
+    artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *((kept,) if kept else ())))
     error = ErrorInfo(
         type="validation",
         message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],
@@ -215,8 +242,9 @@ async def _unreadable(work: Work, faults: Sequence[str], original: str) -> Retur
 
 
 async def _raised(work: Work, error: Exception) -> Return:
+    work.keep_trace(trace_of(error))
     declared = work.declared()
-    artifacts = await asyncio.to_thread(seen_artifacts, work.root, declared) if declared else ()
+    artifacts = await off_loop(seen_artifacts, work.root, declared) if declared else ()
     return reply.failed(
         work.delegation,
         (error_of(error, work.agent.spec), *work.child_errors()),
@@ -252,7 +280,7 @@ def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
     if isinstance(error, RemitError):
         kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
         return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
-    return _error("execution", _one_line(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
+    return _error("execution", words_of(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
 
 
 def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
@@ -260,14 +288,29 @@ def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInf
     return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
 
 
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
+def words_of(error: BaseException) -> str:
+    """An exception in one line, whatever its own code does when it is asked for words."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # noqa: BLE001 - an agent's exception may raise from __str__
+        text = "it cannot be put into words"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _where(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    """The innermost line of the agent's own: what it called in a library is rarely where to look."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def trace_of(error: BaseException) -> str:
+    """Where it came from, for the ledger; of another process, as that one told it."""
+    told = getattr(error, "traceback_text", "")
+    try:
+        return clean(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
+    except Exception:  # noqa: BLE001 - as in `words_of`
+        return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARACTERS:]
 
 
 async def _processed(work: Work, result: Return) -> Return:
@@ -275,8 +318,11 @@ async def _processed(work: Work, result: Return) -> Return:
     errors = work.child_errors()
     if errors:
         result = with_child_errors(result, errors)
-    if not work.delegation.accept or result.status is not Status.COMPLETED:
+    if result.status is not Status.COMPLETED:
+        return result if result.next_steps or not result.errors else replace(result, next_steps=reply.advice(result.errors))
+    if not work.delegation.accept:
         return result
+    work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
     acceptance = await run_acceptance(work.delegation.accept, cwd=work.root, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
@@ -308,8 +354,9 @@ def looks_like_return(value: Any) -> bool:
 def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
     """Those that are there, with their size, hash and time."""
     found = []
+    stop_at = time.monotonic() + SEEING_SECONDS
     for artifact in artifacts:
-        seen = inspect_artifact(root, artifact.path)
+        seen = inspect_artifact(root, artifact.path, stop_at=stop_at)
         if isinstance(seen, Seen) and seen.size > 0:
             found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
     return tuple(found)

@@ -53,10 +53,11 @@ def metadata_of(delegation: Delegation, duration_seconds: float, extra: Mapping[
 
 def shortened(text: str, limit: int = SUMMARY_LIMIT) -> str:
     """At most `limit` characters, and saying so when something was left out: never cut silently (S3.3)."""
-    text = " ".join(text.split())
-    if len(text) <= limit:
+    length = len(text)
+    text = " ".join(text[: limit * 20].split())
+    if len(text) <= limit and length <= limit * 20:
         return text
-    note = f" … ({len(text)} characters in all)"
+    note = f" … ({length} characters in all)"
     return text[: limit - len(note)].rstrip() + note
 
 
@@ -98,13 +99,14 @@ def failed(
     """It did not succeed. With something to show for it, partial; with nothing, failed."""
     kept = bool(artifacts) or data is not None
     tail = f" {_files(artifacts)}" if artifacts else ""
+    said = shortened(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
     return Return(
         status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else Status.FAILED,
-        summary=shortened(f"{delegation.agent} did not finish: {errors[0].message}", SUMMARY_LIMIT - len(tail)) + tail,
+        summary=shortened(said + tail),
         artifacts=artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=tuple(errors),
-        next_steps=_advice(errors),
+        next_steps=advice(errors),
         data=data,
         stop_reason=stop_reason,
         warnings=warnings,
@@ -177,7 +179,7 @@ def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration
         artifacts=left.artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=(error, *left.errors),
-        next_steps=error.recommendation,
+        next_steps=advice((error, *left.errors)),
         data=left.data,
         stop_reason=stop.reason,
         warnings=left.warnings,
@@ -192,7 +194,7 @@ def _files(artifacts: tuple[Artifact, ...]) -> str:
     return f"Kept: {names}{more}."
 
 
-def _advice(errors: Sequence[ErrorInfo]) -> str:
+def advice(errors: Sequence[ErrorInfo]) -> str:
     """All recoverable: the first recommendation; otherwise a person is needed (S3.11)."""
     if all(error.recoverable for error in errors):
         return errors[0].recommendation

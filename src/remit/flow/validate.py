@@ -39,6 +39,8 @@ class Expected:
     """Wall clock."""
     duration_seconds: float = 0.0
     requires_artifacts: bool = False
+    stop_at: float | None = None
+    """When to stop hashing (monotonic): what was read by then is what was seen."""
 
 
 def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
@@ -107,20 +109,21 @@ def _look_at(shape: Shape, expected: Expected) -> _Files:
     files = _Files((), [], [])
     # An unknown status decides nothing about missing files: only what is wrong in any case is named.
     must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
-    kept = [artifact for artifact in (_look(one, must_exist, expected.root, files) for one in given) if artifact]
+    unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is looked at once
+    kept = [artifact for artifact in (_look(one, must_exist, expected, files) for one in unique) if artifact]
     if must_exist and expected.requires_artifacts and not files.faults and "artifacts" not in shape.damaged:
         files.faults.extend(_phantom(kept, expected))
     return _Files(tuple(kept), files.faults, files.warnings)
 
 
-def _look(one: WireArtifact, must_exist: bool, root: Path, files: _Files) -> Artifact | None:
+def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files) -> Artifact | None:
     kind = ARTIFACT_ALIASES.get(one.type, one.type)
     if kind not in ARTIFACT_TYPES:
         files.faults.append(f"artifacts: type of {shown(one.path)} must be one of {', '.join(ARTIFACT_TYPES)}, not {shown(one.type)}")
     unknown = sorted((one.model_extra or {}).keys() - _OURS)
     if unknown:
         files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
-    seen = inspect_artifact(root, one.path)
+    seen = inspect_artifact(expected.root, one.path, stop_at=expected.stop_at)
     if not isinstance(seen, Seen):
         if must_exist or seen.is_outside:
             files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")

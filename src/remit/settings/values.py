@@ -76,6 +76,11 @@ class Settings:
             found = self.timeouts.get(short) or self.timeouts.get(short.partition(".")[0]) or self.timeouts[OTHER]
         return found
 
+    @property
+    def longest_timeout_seconds(self) -> float:
+        """No delegation runs longer."""
+        return max(limits.maximum_seconds for limits in self.timeouts.values())
+
     def slots_for(self, agent: str) -> int | None:
         """How many of `agent` may run at once; its own name, then its target's, then the default."""
         named = self.slots_per_agent

@@ -75,6 +75,26 @@ def file_lock(path: Path, *, timeout: float) -> Iterator[None]:
         os.close(descriptor)
 
 
+def write_beside(folder: Path, name: str, data: bytes) -> Path:
+    """A new file in a folder that others write to: never through a link, a pipe or an existing file that lies in wait there."""
+    stem, dot, suffix = name.partition(".")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        for number in range(1, 1000):
+            chosen = name if number == 1 else f"{stem}-{number}{dot}{suffix}"
+            try:
+                file = os.open(chosen, flags, 0o644, dir_fd=descriptor)
+            except FileExistsError:
+                continue
+            with os.fdopen(file, "wb") as opened:
+                opened.write(data)
+            return folder / chosen
+    finally:
+        os.close(descriptor)
+    raise FileExistsError(f"{folder} holds a thousand of {name}")
+
+
 def set_aside(path: Path, *, at: float | None = None) -> Path:
     """Rename a damaged file to NAME.damaged-YYYYmmddTHHMMSS (UTC) beside it; nothing is ever overwritten. The new name."""
     moment = datetime.fromtimestamp(time.time() if at is None else at, UTC).strftime("%Y%m%dT%H%M%S")

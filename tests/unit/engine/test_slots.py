@@ -11,7 +11,10 @@ from remit.engine.slots import Slots
 
 
 def slots_of(total: int = 1, per_agent: dict[str, int] | None = None, *, queue: int = 100, ageing: float = 10.0) -> Slots:
-    return Slots(total, per_agent or {}, queue_limit=queue, ageing_seconds=ageing)
+    slots = Slots(total, queue_limit=queue, ageing_seconds=ageing)
+    for agent, limit in (per_agent or {}).items():
+        slots.limit(agent, limit)
+    return slots
 
 
 def drained(slots: Slots) -> list[Any]:
@@ -48,11 +51,19 @@ def test_an_agent_whose_slots_are_taken_holds_nobody_else_up() -> None:
 
 def test_what_nobody_wants_any_more_is_dropped_and_leaves_its_place() -> None:
     slots = slots_of(queue=2)
-    slots.enqueue("a", Priority.NORMAL, 0.0, "gone")
-    slots.enqueue("a", Priority.NORMAL, 1.0, "wanted")
+    for name in ("gone", "wanted"):
+        slots.reserve()
+        slots.enqueue("a", Priority.NORMAL, 0.0, name)
     assert slots.is_full
+    slots.release()  # by the one that ended in the queue
+    assert not slots.is_full
     assert slots.next(lambda item: item == "wanted") == "wanted"
-    assert (slots.waiting, slots.is_full) == (0, False)
+
+
+def test_a_place_counts_from_the_moment_it_is_asked_for() -> None:
+    slots = slots_of(queue=1)
+    slots.reserve()
+    assert slots.is_full
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(Priority), st.floats(0, 1000)), max_size=30), st.floats(0.1, 100))

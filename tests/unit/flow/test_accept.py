@@ -32,7 +32,8 @@ HOUSE = House(
     root=Path(),
     agents=Known(
         Scripted("worker"),
-        Scripted("slow", timeout_seconds=500.0, idle_seconds=3.0),
+        Scripted("slow", timeout_seconds=200.0, idle_seconds=3.0),
+        Scripted("too-slow", timeout_seconds=500.0),
         Scripted("researcher"),
         Scripted("lean-research-agent"),
     ),
@@ -71,7 +72,8 @@ def test_what_was_asked_is_made_precise() -> None:
 
 def test_an_agents_own_declaration_stands_where_nothing_was_asked() -> None:
     delegation = order_for("slow").delegation
-    assert (delegation.deadline.timeout_seconds, delegation.idle_seconds) == (500.0, 3.0)
+    assert (delegation.deadline.timeout_seconds, delegation.idle_seconds) == (200.0, 3.0)
+    assert order_for("too-slow").delegation.deadline.timeout_seconds == 300, "never beyond the maximum (S2.3)"
     assert order_for("worker").delegation.deadline.timeout_seconds == 60
 
 

@@ -45,7 +45,7 @@ def test_any_text_makes_a_summary_within_the_limit(text: str) -> None:
 
 def test_a_shortened_summary_says_so() -> None:
     """S3.3: never cut silently."""
-    assert reply.shortened("word " * 200).endswith("(999 characters in all)")
+    assert reply.shortened("word " * 200).endswith("(1000 characters in all)")
     assert reply.shortened("  a  b ") == "a b"
 
 

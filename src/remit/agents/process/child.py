@@ -165,6 +165,8 @@ class Child:
         if self._outcome is not None:
             return
         kind = message.get("k")
+        if not isinstance(kind, str) or not isinstance(message.get("id", 0), int):
+            raise frames.Garbled("a message without a kind, or with a number that is none")
         if kind in _OUTCOMES:
             self._outcome = message
             self._speak()
@@ -173,7 +175,7 @@ class Child:
         elif kind == "tell":
             self._take_tell(message)
         elif kind == "cancel":
-            task = self._calls.get(message.get("id"))  # type: ignore[arg-type]
+            task = self._calls.get(message.get("id", 0))
             if task is not None:
                 task.cancel()
         else:

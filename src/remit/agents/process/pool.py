@@ -84,7 +84,8 @@ class ProcessPool:
             ending = self._own(self._end(child, mark, start))
             await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
             if not ending.done():
-                ctx._desk.abandoned("its processes are still being killed")
+                gone = ctx._desk.abandoned("its processes are still being killed")
+                ending.add_done_callback(lambda _: gone())
             if printed := child.printed():
                 ctx._desk.printed(printed)
         return child.outcome()

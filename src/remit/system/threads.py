@@ -1,0 +1,81 @@
+"""Threads of our own for what would hold the loop: never asyncio's default executor, which agents share and can fill.
+
+Daemons: a file system that hangs keeps no program from ending. Each is used again; there are as many as there is work at once.
+"""
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+IDLE_SECONDS = 10.0
+MOST = 128
+"""Beyond it work waits: by then the disk, not the number of threads, is what is slow."""
+
+T = TypeVar("T")
+
+_jobs: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
+_guard = threading.Lock()
+_idle = 0
+_alive = 0
+
+
+async def off_loop(function: Callable[..., T], *args: Any) -> T:
+    """`function(*args)` on a thread. Cancelled, it is no longer waited for; it ends by itself."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def job() -> None:
+        value: Any = None
+        error: BaseException | None = None
+        try:
+            value = function(*args)
+        except StopIteration as stop:  # no future can carry it
+            error = RuntimeError(f"StopIteration: {stop}")
+        except BaseException as raised:  # noqa: BLE001 - carried to whoever waits
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+            loop.call_soon_threadsafe(_deliver, answer, value, error)
+
+    _put(job)
+    return await answer
+
+
+def _deliver(answer: "asyncio.Future[Any]", value: Any, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(value)
+    else:
+        answer.set_exception(error)
+
+
+def _put(job: Callable[[], None]) -> None:
+    global _alive
+    _jobs.put(job)
+    with _guard:
+        if _idle >= _jobs.qsize() or _alive >= MOST:
+            return
+        _alive += 1
+    threading.Thread(target=_work, name="remit-off-loop", daemon=True).start()
+
+
+def _work() -> None:
+    global _alive, _idle
+    while True:
+        with _guard:
+            _idle += 1
+        try:
+            job = _jobs.get(timeout=IDLE_SECONDS)
+        except queue.Empty:
+            with _guard:
+                _idle -= 1
+                if not _jobs.empty():
+                    continue
+                _alive -= 1
+                return
+        with _guard:
+            _idle -= 1
+        job()
