@@ -21,7 +21,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import AgentPort, Store
-from remit.core.record import HistoryQuery, Record
+from remit.core.record import HistoryQuery, Record, registry_entry
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engine import elsewhere
@@ -41,6 +41,8 @@ from remit.system.threads import off_loop
 from remit.upkeep import keep_house
 
 __all__ = ["Remit", "run"]
+
+RING_SECONDS = 0.01
 
 _IGNORED = """\
 # made by remit: what runs here is not for the repository; agents, commands and the policy are
@@ -70,7 +72,7 @@ class Remit:
         self._store_given = store
         self._bell: Bell | None = None
         self._recovers = True
-        self._is_answering = False
+        self._is_answering = self._is_rung = False
         self._is_open = False
 
     @classmethod
@@ -290,12 +292,19 @@ class Remit:
 
     def _answer_bell(self) -> None:
         """However often it is rung while we look, one more look is enough."""
+        self._is_rung = True
         if not self._is_answering:
             self._is_answering = True
-            self.engine.spawn(self._carry_out_cancels())
+            self.engine.spawn(self._answer_while_rung())
+
+    async def _answer_while_rung(self) -> None:
+        while self._is_rung:
+            self._is_rung = False
+            await self._carry_out_cancels()
+            await asyncio.sleep(RING_SECONDS)  # whoever rings without end is heard in turns
+        self._is_answering = False
 
     async def _carry_out_cancels(self) -> None:
-        self._is_answering = False
         with contextlib.suppress(Unavailable):  # asked again at the next ring, or by the sweep
             for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
                 self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
@@ -363,23 +372,6 @@ class Remit:
     def _must_be_open(self) -> None:
         if not self._is_open:
             raise Misused("This Remit is not open.", advice="Use it inside `async with Remit.open(…) as remit:`.")
-
-
-def registry_entry(record: Record) -> dict[str, Any]:
-    """A line of the registry, with the fields of S4.6."""
-    return {
-        "session_id": record.session_id,
-        "command": record.command,
-        "agent": record.agent,
-        "task_number": record.task.task_number if record.task else None,
-        "language": record.task.language if record.task else None,
-        "start_time": record.created_at,
-        "timeout": record.timeout_seconds,
-        "deadline": record.deadline_at,
-        "status": str(record.state),
-        "depth": record.depth,
-        "path": list(record.path),
-    }
 
 
 def run(agent: str, /, *, root: str | Path = ".", agents: Iterable[FunctionAgent | AgentPort] = (), **asked: Any) -> Return:

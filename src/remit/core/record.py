@@ -53,6 +53,23 @@ class Record:
     chunk_count: int = 0
 
 
+def registry_entry(record: Record) -> dict[str, Any]:
+    """A line of the registry, with the fields of S4.6."""
+    return {
+        "session_id": record.session_id,
+        "command": record.command,
+        "agent": record.agent,
+        "task_number": record.task.task_number if record.task else None,
+        "language": record.task.language if record.task else None,
+        "start_time": record.created_at,
+        "timeout": record.timeout_seconds,
+        "deadline": record.deadline_at,
+        "status": str(record.state),
+        "depth": record.depth,
+        "path": list(record.path),
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:
     """A process that runs delegations of this project. Identified by pid *and* start time, so that a reused pid is nobody."""

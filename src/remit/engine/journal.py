@@ -63,6 +63,7 @@ class Journal:
         self._error: Unavailable | None = None
         self._payment_armed = False
         self._was_call = False
+        self._patience_armed = False
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None) -> None:
@@ -100,7 +101,10 @@ class Journal:
 
     def _flush(self) -> None:
         self._armed = False
-        if self._thread_busy or self._closed:
+        if self._closed:
+            return
+        if self._thread_busy:
+            self._wait_with_patience()
             return
         if self._calls and not (self._writes and self._was_call):  # in turns: neither keeps the other waiting
             self._was_call = True
@@ -175,6 +179,17 @@ class Journal:
         for position, then in enumerate(thens):
             if then is not None:
                 _call(then, _problem(writes[position], applied) if met else None)
+
+    def _wait_with_patience(self) -> None:
+        """The thread has the store: those who come meanwhile are answered when their patience ends, if it still has it then."""
+        if not self._patience_armed:
+            self._patience_armed = True
+            self._loop.call_later(PATIENCE_SECONDS, self._patience_ends, context=self._context)
+
+    def _patience_ends(self) -> None:
+        self._patience_armed = False
+        if self._thread_busy and not self._closed:
+            self._answer_early(self._writes, self._thens)
 
     def _answer_early(self, writes: list[Write], thens: list[Then | None]) -> None:
         """The store is busy: outcomes are told before they are on record, and say so. They are written all the same."""

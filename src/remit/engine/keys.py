@@ -18,6 +18,8 @@ from remit.flow import reply
 from remit.flow.context import Handle
 from remit.system.threads import off_loop
 
+LOOK_FOR_OWNER_SECONDS = 0.5
+
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
 
@@ -46,18 +48,24 @@ async def answer_from_holder(engine: "EmbeddedEngine", asked: Running, session_i
 
 
 async def _result(engine: "EmbeddedEngine", holder: Record) -> Return:
-    ours = engine.running.get(holder.session_id)
     if holder.result is not None:
         return holder.result
-    if ours is not None:
-        return await asyncio.shield(ours.done)
+    while True:
+        ours = engine.running.get(holder.session_id)
+        if ours is not None:
+            return await asyncio.shield(ours.done)
+        try:
+            async with asyncio.timeout(LOOK_FOR_OWNER_SECONDS):
+                return await wait_elsewhere(engine.store, holder.session_id)
+        except TimeoutError:
+            await _mind_the_owner(engine, holder)
+
+
+async def _mind_the_owner(engine: "EmbeddedEngine", holder: Record) -> None:
+    """Who waits for another process's work looks now and then whether that process lives; if not, its work is recovered here."""
     owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
     if engine.recover is not None and (holder.owner not in owners or is_dead(owners[holder.owner], engine.run_folder)):
-        await engine.recover()  # nobody runs it: it is resumed here, or settled
-        resumed = engine.running.get(holder.session_id)
-        if resumed is not None:
-            return await asyncio.shield(resumed.done)
-    return await wait_elsewhere(engine.store, holder.session_id)
+        await engine.recover()
 
 
 def _still_running(asked: Running, holder: Record) -> Return:

@@ -292,7 +292,7 @@ def words_of(error: BaseException) -> str:
     """An exception in one line, whatever its own code does when it is asked for words."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - an agent's exception may raise from __str__
+    except BaseException:  # noqa: BLE001 - an agent's exception may raise anything from __str__
         text = "it cannot be put into words"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
