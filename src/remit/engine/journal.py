@@ -178,7 +178,10 @@ class Journal:
         met = bool(applied.clashes or applied.taken_keys or applied.already_settled)
         for position, then in enumerate(thens):
             if then is not None:
-                _call(then, _problem(writes[position], applied) if met else None)
+                try:
+                    then(_problem(writes[position], applied) if met else None)
+                except Exception:  # one that goes wrong must not leave the others of its group waiting
+                    log.exception("What follows a write went wrong")
 
     def _wait_with_patience(self) -> None:
         """The thread has the store: those who come meanwhile are answered when their patience ends, if it still has it then."""
@@ -248,7 +251,7 @@ class Journal:
 def _call(then: Then, problem: Problem) -> None:
     try:
         then(problem)
-    except Exception:  # one that goes wrong must not leave the others of its group waiting
+    except Exception:  # as in `_tell`
         log.exception("What follows a write went wrong")
 
 

@@ -34,68 +34,72 @@ FAILURES_KEPT = 50
 
 
 class Running:
-    __slots__ = (
-        "__weakref__",
-        "_done",
-        "agent",
-        "arguments",
-        "artifacts",
-        "attempt",
-        "blocked",
-        "budget",
-        "chunk_bytes",
-        "chunks",
-        "chunks_dropped",
-        "concluding",
-        "cost",
-        "ctx",
-        "delegation",
-        "engine",
-        "entry",
-        "failures",
-        "hand_in",
-        "hand_in_event",
-        "has_slot",
-        "held",
-        "is_abandoned",
-        "is_queued",
-        "is_recorded",
-        "is_settled",
-        "last_heard",
-        "live_children",
-        "order",
-        "parent",
-        "recorded",
-        "repair",
-        "replay",
-        "result",
-        "root",
-        "said",
-        "saved",
-        "scratch_path",
-        "started_at",
-        "started_wall",
-        "state",
-        "step_times",
-        "stop",
-        "task",
-        "tokens",
-        "told",
-        "trace",
-        "tree",
-        "trouble",
-        "waiter",
-        "waiting_for",
-        "wake",
-        "warnings",
-    )  # fmt: skip
+    """What most delegations never have stands here once, as a default; an instance holds only what it has."""
+
+    # ---- where it is in its life
+    state: State = State.QUEUED
+    is_queued: bool = False
+    """It has a place in the queue."""
+    has_slot: bool = False
+    is_recorded: bool = False
+    concluding: bool = False
+    """Its end is being made: nothing that comes now changes it."""
+    is_settled: bool = False
+    is_abandoned: bool = False
+    attempt: int = 1
+    stop: Stop | None = None
+    entry: "Entry | None" = None
+    """Its place in the deadline heap."""
+    started_at: float = 0.0
+    last_heard: float = 0.0
+    task: "asyncio.Task[None] | None" = None
+    ctx: Context = None  # type: ignore[assignment] # made when it starts
+
+    # ---- who waits for it
+    recorded: "asyncio.Future[str | None] | None" = None
+    """Set when it is on record; to the session that holds its idempotency key, when another does."""
+    waiter: "asyncio.Future[Return] | None" = None
+    """Of the one caller that waits in `run`. Cancelling that caller cancels this, never what others wait for."""
+    _done: "asyncio.Future[Return] | None" = None
+    told: Return | None = None
+    trouble: Exception | None = None
+    wake: asyncio.Event | None = None
+
+    # ---- its children
+    live_children: "dict[str, Running] | None" = None
+    failures: list[ErrorInfo] | None = None
+    waiting_for: int = 0
+    """How many children it waits for just now; while there are any, its slot is lent."""
+
+    # ---- what it has said and done
+    artifacts: dict[str, Artifact] | None = None
+    """Declared, by path."""
+    chunks: list[Event] | None = None
+    chunk_bytes: int = 0
+    chunks_dropped: int = 0
+    said: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    result: Return | None = None
+    held: Return | None = None
+    """Its answer, while that is still being checked."""
+    trace: str = ""
+    """Where the exception came from that its code raised."""
+    blocked: str = ""
+    """How it blocked the loop, when the watchdog stopped it from outside."""
+
+    # ---- what it is told
+    hand_in: bool = False
+    hand_in_event: asyncio.Event | None = None
+    repair: Repair | None = None
+    scratch_path: Path | None = None
+    saved: Any = None
+    replay: "Replay | None" = None
 
     def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
         assert order.agent is not None
         self.engine = engine
         self.order = order
-        self.recorded: asyncio.Future[str | None] | None = None
-        """Set when it is on record; to the session that holds its idempotency key, when another does."""
         self.delegation: Delegation = order.delegation
         self.agent: AgentPort = order.agent
         self.arguments = order.arguments
@@ -105,50 +109,10 @@ class Running:
         self.root: Path = engine.root
         self.step_times = order.step_times
         self.warnings = order.warnings
-        self.state = State.QUEUED
-        self.entry: Entry | None = None
-        self._done: asyncio.Future[Return] | None = None
-        self.waiter: asyncio.Future[Return] | None = None
-        """Of the one caller that waits in `run`. Cancelling that caller cancels this, never what others wait for."""
-        self.told: Return | None = None
-        self.trouble: Exception | None = None
-        self.ctx: Context = None  # type: ignore[assignment] # made when it starts
-        self.task: asyncio.Task[None] | None = None
-        self.stop: Stop | None = None
-        self.concluding = False
-        self.is_settled = False
-        self.is_abandoned = False
-        self.has_slot = False
-        self.is_queued = False
-        self.is_recorded = False
-        self.trace = ""
-        self.held: Return | None = None
-        """Where the exception came from that its code raised."""
-        self.waiting_for = 0
-        self.live_children: dict[str, Running] | None = None
-        self.failures: list[ErrorInfo] | None = None
-        self.artifacts: dict[str, Artifact] | None = None
-        """Declared, by path."""
-        self.chunks: list[Event] | None = None
-        self.chunk_bytes = 0
-        self.chunks_dropped = 0
-        self.said = 0
-        self.wake: asyncio.Event | None = None
-        self.hand_in = False
-        self.hand_in_event: asyncio.Event | None = None
-        self.repair: Repair | None = None
-        self.scratch_path: Path | None = None
-        self.saved: Any = None if order.earlier is None else order.earlier.saved
-        self.tokens = 0
-        self.blocked = ""
-        """How it blocked the loop, when the watchdog stopped it from outside."""
-        self.cost = 0.0
-        self.attempt = 1
-        self.replay: Replay | None = None if order.earlier is None else order.earlier.replay
-        self.result: Return | None = None
-        self.started_at = 0.0
         self.started_wall = order.delegation.created_at
-        self.last_heard = 0.0
+        if order.earlier is not None:
+            self.saved = order.earlier.saved
+            self.replay = order.earlier.replay
 
     # ---- as the caller of its children (flow.house.Caller)
 

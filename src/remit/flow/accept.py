@@ -184,16 +184,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         terms.task,
         request.resume if is_session_id(request.resume) else None,
     )
-    order = Order(
-        delegation=delegation,
-        agent=terms.agent,
-        arguments=terms.arguments,
-        tree=tree,
-        budget=budget,
-        caller=caller,
-        step_times=steps,
-        warnings=terms.warnings,
-    )
+    order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
     if error is not None:
         order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
     return order

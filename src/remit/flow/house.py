@@ -71,7 +71,7 @@ class Caller(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class Order:
     """A delegation on its way: what was asked, made precise, and what it needs to run. Handed from `delegate` to the engine."""
 

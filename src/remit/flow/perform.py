@@ -97,11 +97,12 @@ async def perform(work: Work) -> Return:
         value = clean(answer) if answer.__class__ is str else answer
         result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _VALIDATE)
+        if work.child_errors() or work.delegation.accept:
+            result = await _processed(work, result)
     else:
         work.stamp(_MONITOR, _RECEIVE)
         result = await _received(work, answer)
         work.stamp(_VALIDATE)
-    if work.child_errors() or work.delegation.accept or not result.ok:
         result = await _processed(work, result)
     work.stamp(_PROCESS)
     return result

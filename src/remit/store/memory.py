@@ -26,7 +26,7 @@ from remit.core.record import (
     Write,
 )
 from remit.store.reading import newest_of
-from remit.store.rows import Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked
+from remit.store.rows import Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
 from remit.store.searching import DURATIONS_KEPT
 
 
@@ -254,7 +254,7 @@ class _Group:
     def write(self, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Begun):
-                self._record(Row._make(row_of_new(write)))
+                self._record(whole(row_of_new(write)))
             elif isinstance(write, Recorded):
                 self._record(Row._make(row_of(write.record)))
             elif isinstance(write, Said):

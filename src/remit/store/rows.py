@@ -6,6 +6,7 @@ Knows neither SQL nor files. Used by the SQLite store and, so that both keep exa
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import lru_cache
 from struct import Struct
 from struct import error as StructError
 from typing import Any, NamedTuple
@@ -221,8 +222,12 @@ def row_of(record: Record) -> tuple[Any, ...]:
     )
 
 
+NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
+"""What is known of a delegation that begins; the rest of its row is the same for all of them (see `whole`)."""
+
+
 def row_of_new(begun: Begun) -> tuple[Any, ...]:
-    """The row of a delegation that begins: the same as `row_of` its record, without making one."""
+    """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here."""
     delegation = begun.delegation
     lineage = delegation.lineage
     task = delegation.task
@@ -235,17 +240,37 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         begun.owner,
         delegation.created_at,
         begun.started_at,
-        None,
         delegation.key,
         None if task is None else task.task_number,
-        1,
-        0,
-        0.0,
-        0,
         packed(begun.step_times),
-        encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None)),
-        None,
+        _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
+        if _is_bare(delegation)
+        else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None)),
     )
+
+
+def whole(new: tuple[Any, ...]) -> Row:
+    """The whole row of a delegation that begins."""
+    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:], None))
+
+
+def _is_bare(delegation: Delegation) -> bool:
+    """Nothing was asked for but the agent: then its context is that of every such call."""
+    return (
+        not delegation.parameters
+        and delegation.priority is Priority.NORMAL
+        and delegation.task is None
+        and delegation.limits is None
+        and delegation.idle_seconds is None
+        and delegation.command is None
+        and delegation.resumes is None
+        and not delegation.accept
+    )
+
+
+@lru_cache(maxsize=1024)
+def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> str:
+    return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds})
 
 
 def settlement_of(settled: Settled) -> tuple[Any, ...]:

@@ -11,9 +11,13 @@ from typing import Any
 
 from remit.core.record import Applied, Begun, Checkpointed, Recorded, Said, Settled, Started, Write
 from remit.store.database import roll_back, try_begin
-from remit.store.rows import COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed
+from remit.store.rows import COLUMNS, NEW_COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed, whole
 
 NOTHING_MET = Applied()
+BEGIN = (
+    f"INSERT INTO delegations ({NEW_COLUMNS}, attempt, tokens, cost, chunk_count) "
+    f"VALUES ({', '.join('?' * (NEW_COLUMNS.count(',') + 1))}, 1, 0, 0.0, 0)"
+)
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
 SETTLE = (
@@ -36,10 +40,11 @@ Columns = tuple[Any, ...]
 class Group:
     """The writes of one transaction, as rows by kind. `owner_id`, when known, keeps a superseded process from writing outcomes."""
 
-    __slots__ = ("checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
+    __slots__ = ("begun", "checkpoints", "inserts", "owner_id", "said", "settlements", "starts")
 
     def __init__(self, writes: Sequence[Write], owner_id: str | None) -> None:
         self.owner_id = owner_id
+        self.begun: list[Columns] = []
         self.inserts: list[Columns] = []
         self.starts: list[Columns] = []
         self.settlements: list[Columns] = []
@@ -49,7 +54,7 @@ class Group:
         for write in writes:
             kind = type(write)
             if kind is Begun:
-                self.inserts.append(row_of_new(write))  # type: ignore[arg-type]
+                self.begun.append(row_of_new(write))  # type: ignore[arg-type]
             elif kind is Recorded:
                 self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
             elif kind is Settled:
@@ -70,6 +75,8 @@ class Group:
         """False: something clashed, and the transaction has been left unfinished."""
         anyones = self.owner_id is None
         try:
+            if self.begun:
+                connection.executemany(BEGIN, self.begun)
             if self.inserts:
                 connection.executemany(INSERT, self.inserts)
             if self.starts:
@@ -122,7 +129,7 @@ class _RowByRow:
     def write(self, writes: Sequence[Write]) -> Applied:
         for write in writes:
             if isinstance(write, Begun):
-                self._record(tamed(row_of_new(write)))
+                self._record(tamed(whole(row_of_new(write))))
             elif isinstance(write, Recorded):
                 self._record(tamed(row_of(write.record)))
             elif isinstance(write, Said):
