@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.system.files import append_line, atomic_write, file_lock, set_aside
+from remit.system.files import append_line, atomic_write, file_lock, set_aside, write_beside
 
 HOLDER = """
 import sys, time
@@ -138,3 +138,44 @@ def test_setting_aside_what_is_not_there_leaves_nothing_behind(tmp_path: Path) -
     with pytest.raises(Unavailable, match="Cannot set aside"):
         set_aside(tmp_path / "gone")
     assert os.listdir(tmp_path) == []
+
+
+# ---- a new file in a folder that others write to
+
+
+def test_a_file_written_beside_others_never_replaces_one(tmp_path: Path) -> None:
+    paths = [write_beside(tmp_path, "answer.txt", content) for content in (b"one", b"two", b"three")]
+    assert [path.name for path in paths] == ["answer.txt", "answer-2.txt", "answer-3.txt"]
+    assert [path.read_bytes() for path in paths] == [b"one", b"two", b"three"]
+
+
+@pytest.mark.timeout(5)
+def test_a_pipe_that_lies_in_wait_does_not_hold_a_writer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "answer.txt")
+    assert write_beside(tmp_path, "answer.txt", b"x").name == "answer-2.txt"
+
+
+@pytest.mark.parametrize("target", ["victim", "not there yet"])
+def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path, target: str) -> None:
+    outside, folder = tmp_path / "outside", tmp_path / "scratch"
+    outside.mkdir()
+    folder.mkdir()
+    (outside / "victim").write_text("precious")
+    (folder / "answer.txt").symlink_to(outside / target)
+    assert write_beside(folder, "answer.txt", b"x") == folder / "answer-2.txt"
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("victim", "precious")]
+
+
+def test_a_folder_that_was_replaced_by_a_link_is_not_written_to(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "scratch").symlink_to(tmp_path / "outside")
+    with pytest.raises(OSError, match="scratch"):
+        write_beside(tmp_path / "scratch", "answer.txt", b"x")
+    assert list((tmp_path / "outside").iterdir()) == []
+
+
+def test_a_folder_full_of_names_that_are_taken_is_an_error_and_not_a_loop(tmp_path: Path) -> None:
+    for number in range(1, 1000):
+        (tmp_path / ("a.txt" if number == 1 else f"a-{number}.txt")).touch()
+    with pytest.raises(FileExistsError, match="a thousand"):
+        write_beside(tmp_path, "a.txt", b"x")

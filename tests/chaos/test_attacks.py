@@ -1,0 +1,311 @@
+"""What agents and neighbours do on purpose: whatever lies in wait for the orchestrator, callers are answered in time (S2.5)."""
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from remit import BlockingContext, Context, Misused, Remit, Return, Status, StopReason, agent
+from remit.core.states import State
+from remit.testing.engine_samples import code_of, until
+
+GRACE_SECONDS = 1.0
+HUGE = 10**400
+NAN, INFINITY = float("nan"), float("inf")
+
+
+@asynccontextmanager
+async def answered_within(seconds: float) -> AsyncIterator[None]:
+    """By the deadline and its grace, however busy the machine that runs the tests is (a third of a second is given)."""
+    began = time.monotonic()
+    yield
+    assert time.monotonic() - began < seconds + GRACE_SECONDS + 0.3
+
+
+async def by_deadline(seconds: float, waiting: Awaitable[Return]) -> Return:
+    async with answered_within(seconds):
+        return await waiting
+
+
+@agent("innocent")
+async def innocent() -> str:
+    return "done"
+
+
+@agent("naps", timeout=0.3)
+async def naps() -> None:
+    await asyncio.sleep(60)
+
+
+# ---- the scratch folder
+
+
+@agent("traps", isolation="process", answers="return")
+def traps(ctx: BlockingContext, name: str, victim: str = "") -> str:
+    """Lays a pipe, or a link to `victim`, where the orchestrator is about to write; then gives it a reason to write."""
+    place = ctx.scratch / name
+    if not os.path.lexists(place):
+        place.symlink_to(victim) if victim else os.mkfifo(place)
+    if name == "harvest.json":
+        ctx.emit("x" * 100_000)
+        time.sleep(60)
+    return "Just prose. No return."
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    root = tmp_path / "project"
+    root.mkdir()
+    (tmp_path / "victim.txt").write_text("precious")
+    return root
+
+
+@pytest.mark.parametrize("victim", ["", "victim.txt", "new.txt"], ids=["pipe", "link", "dangling"])
+@pytest.mark.parametrize("name", ["answer.txt", "harvest.json"])
+async def test_what_lies_in_wait_in_the_scratch_folder_neither_hangs_us_nor_leads_a_write_out(
+    project: Path, name: str, victim: str
+) -> None:
+    """S3.4, S3.7, S2.6: the prose or the harvest is kept, inside the root, under another name."""
+    outside = project.parent
+    async with Remit.open(project, agents=[traps]) as remit:
+        result = await by_deadline(1, remit.delegate("traps", name=name, victim=str(outside / victim) if victim else "", timeout=1))
+    assert code_of(result) == ("VALIDATION_FAILED" if name == "answer.txt" else "TIMEOUT")
+    kept = project / result.artifacts[0].path
+    assert kept.resolve().is_relative_to(project)
+    assert kept.is_file()
+    assert not kept.is_symlink()
+    assert (outside / "victim.txt").read_text() == "precious"
+    assert not (outside / "new.txt").exists()
+
+
+@agent("pipes", answers="return")
+async def pipes(ctx: Context) -> str:
+    if ctx.repair is None:
+        os.mkfifo(ctx.scratch / "return.json")
+    return "See the file."
+
+
+async def test_a_pipe_instead_of_the_return_file_is_not_read(project: Path) -> None:
+    async with Remit.open(project, agents=[pipes]) as remit:
+        assert code_of(await by_deadline(0, remit.delegate("pipes", timeout=5))) == "VALIDATION_FAILED"
+
+
+# ---- what the whole program shares
+
+
+@agent("writes", isolation="process")
+def writes(ctx: BlockingContext) -> str:
+    (ctx.root / "good.md").write_text("good")
+    ctx.artifact("good.md")
+    return "written"
+
+
+@agent("says-much", timeout=0.5)
+async def says_much(ctx: Context) -> None:
+    ctx.emit("x" * 100_000)
+    await asyncio.sleep(60)
+
+
+@agent("prose", answers="return")
+def prose() -> str:
+    return "Just prose. No return."
+
+
+async def test_a_default_executor_that_an_agent_filled_holds_nobody_else_up(project: Path) -> None:
+    over = threading.Event()
+
+    @agent("hogs")
+    async def hogs() -> str:
+        for _ in range(64):
+            asyncio.get_running_loop().run_in_executor(None, over.wait, 20)
+        return "full"
+
+    try:
+        async with answered_within(1.5), Remit.open(project, agents=[hogs, writes, says_much, prose]) as remit:
+            assert (await remit.delegate("hogs", timeout=1)).ok
+            assert (await by_deadline(1, remit.delegate("writes", timeout=1))).artifacts[0].path == "good.md"
+            assert (await by_deadline(0.5, remit.delegate("says-much"))).artifacts, "its chunks, by reference"
+            assert code_of(await by_deadline(1, remit.delegate("prose", timeout=1))) == "VALIDATION_FAILED"
+            assert len(await remit.history()) == 4
+    finally:
+        over.set()
+
+
+@agent("rings", isolation="process", timeout=1.5)
+def rings(ctx: BlockingContext) -> None:
+    (bell,) = (ctx.root / ".remit" / "run").glob("*.bell")
+    line = os.open(bell, os.O_WRONLY)
+    ctx.progress("ringing")
+    while True:
+        os.write(line, b"!" * 4096)
+
+
+async def test_a_bell_that_is_rung_without_end_keeps_nobody_waiting(project: Path) -> None:
+    async with Remit.open(project, agents=[rings, innocent, naps]) as remit:
+        ringing = await remit.start("rings")
+        await anext(aiter(ringing.stream()))
+        for _ in range(3):
+            assert (await by_deadline(0, remit.delegate("innocent", timeout=1))).ok
+        assert (await by_deadline(0.3, remit.delegate("naps"))).stop_reason is StopReason.DEADLINE
+        assert len(remit.engine.tasks) < 10, "heard in turns, not once for each ring"
+        assert (await by_deadline(1.5, ringing.result())).stop_reason is StopReason.DEADLINE
+
+
+# ---- exceptions made to hurt
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+    __repr__ = __str__
+
+
+class Worse(BaseException):
+    def __str__(self) -> str:
+        raise Worse
+
+    __repr__ = __str__
+
+
+def _raise(what: str) -> None:
+    if what == "nothing left":
+        next(iter(()))
+    raise {"unspeakable": Unspeakable, "worse": Worse}[what]()
+
+
+@agent("raises-inline")
+async def raises_inline(what: str) -> None:
+    _raise(what)
+
+
+@agent("raises-thread")
+def raises_thread(what: str) -> None:
+    _raise(what)
+
+
+@agent("raises-process", isolation="process")
+def raises_process(what: str) -> None:
+    _raise(what)
+
+
+@pytest.mark.parametrize("isolation", ["inline", "thread", "process"])
+async def test_an_exception_that_cannot_be_carried_or_put_into_words_is_still_a_return(project: Path, isolation: str) -> None:
+    async with Remit.open(project, agents=[raises_inline, raises_thread, raises_process, innocent]) as remit:
+        for what, word in (("nothing left", "StopIteration"), ("unspeakable", "Unspeakable")):
+            result = await by_deadline(0.5, remit.delegate(f"raises-{isolation}", what=what, timeout=5))
+            assert result.status is Status.FAILED
+            assert word in result.errors[0].message
+        result = await by_deadline(0.5, remit.delegate(f"raises-{isolation}", what="worse", timeout=5))
+        assert (result.stop_reason, code_of(result)) == (StopReason.CRASHED, "AGENT_CRASHED")
+        assert (await remit.delegate("innocent")).ok
+
+
+# ---- numbers made to hurt
+
+
+@agent("spends")
+async def spends(ctx: Context, which: str) -> str:
+    amount = {"nan": NAN, "infinity": INFINITY, "bool": True, "huge": HUGE, "negative": -1, "text": "1"}[which]
+    for field in ("tokens", "cost"):
+        try:
+            ctx.spend(**{field: amount})
+        except Misused:
+            continue
+        return f"{field} took it"
+    ctx.spend(tokens=6)
+    await asyncio.sleep(60)
+    return "went on"
+
+
+@pytest.mark.parametrize("which", ["nan", "infinity", "bool", "huge", "negative", "text"])
+async def test_no_number_that_is_none_switches_a_budget_off(project: Path, which: str) -> None:
+    """S8: what was refused has drawn nothing, and the next draw past the limit still stops it."""
+    async with Remit.open(project, agents=[spends]) as remit:
+        result = await by_deadline(0, remit.delegate("spends", which=which, budget={"tokens": 5, "cost": 5}, timeout=5))
+        assert (result.stop_reason, code_of(result)) == (StopReason.BUDGET, "BUDGET_EXCEEDED"), result.data
+        assert (await remit.describe(result.session_id)).tokens == 6
+
+
+WRONG_TERMS = [
+    *({"timeout": value} for value in (HUGE, -1, 0, NAN, INFINITY, True, "3", [])),
+    *({"idle": value} for value in (HUGE, -1, NAN, INFINITY, True, "x")),
+    *({"budget": {name: value}} for name in ("seconds", "tokens", "cost", "alive") for value in (HUGE, -1, NAN, INFINITY, True, "3")),
+    *({"priority": value} for value in (True, 99, -1, 2.5, "x", [])),
+]
+
+
+async def test_terms_that_are_no_numbers_are_refused_before_anything_runs(project: Path) -> None:
+    ran = []
+
+    @agent("counts")
+    async def counts() -> None:
+        ran.append(1)
+
+    async with Remit.open(project, agents=[counts]) as remit:
+        for terms in WRONG_TERMS:
+            with contextlib.suppress(Misused):
+                result = await remit.delegate("counts", **terms)
+                assert (result.stop_reason, code_of(result)) == (StopReason.REFUSED, "INVALID_PARAMETERS"), terms
+        assert await remit.live() == []
+    assert ran == []
+
+
+# ---- the database, held by somebody else
+
+HOLDER = """
+import sqlite3, sys
+held = sqlite3.connect(sys.argv[1], isolation_level=None)
+held.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def database_locked(root: Path) -> Iterator[None]:
+    """By another process."""
+    command = [sys.executable, "-c", HOLDER, str(root / ".remit" / "remit.db")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        try:
+            yield
+        finally:
+            holder.kill()
+
+
+@agent("works")
+async def works(seconds: float) -> str:
+    await asyncio.sleep(seconds)
+    return "done"
+
+
+async def test_callers_are_answered_in_time_while_the_database_is_locked_and_outcomes_recorded_when_it_is_free(project: Path) -> None:
+    async with Remit.open(project, agents=[works]) as remit:
+        on_time, too_slow = await remit.start("works", seconds=0.4, timeout=5), await remit.start("works", seconds=60, timeout=0.5)
+        with database_locked(project):
+            finished, stopped, unrecorded = await asyncio.gather(
+                by_deadline(0.4, on_time.result()),
+                by_deadline(0.5, too_slow.result()),
+                by_deadline(0.5, remit.delegate("works", seconds=0, timeout=0.5)),
+            )
+            assert finished.data == "done"
+            assert any("Not recorded yet" in warning for warning in finished.warnings)
+            assert stopped.stop_reason is unrecorded.stop_reason is StopReason.DEADLINE
+            assert any("did not run" in warning for warning in unrecorded.warnings)
+        await until(lambda: not remit.store.live())
+        assert (await remit.describe(on_time.session_id)).state is State.COMPLETED
+        assert (await remit.describe(too_slow.session_id)).state is State.TIMEOUT
+        assert (await remit.delegate("works", seconds=0)).ok
+    with contextlib.closing(sqlite3.connect(project / ".remit" / "remit.db")) as database:
+        assert database.execute("SELECT count(*) FROM delegations WHERE settled_at IS NULL").fetchone() == (0,)

@@ -1,0 +1,153 @@
+"""The journal where a store is slow, full or at odds with itself: everybody who waits is told, and no outcome is lost."""
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from remit.core.errors import Unavailable
+from remit.core.record import Applied, Recorded, Write
+from remit.core.states import State
+from remit.engine.journal import PATIENCE_SECONDS, RETRY_SECONDS, Clash, Journal, Problem
+from remit.store import MemoryStore
+from remit.testing.engine_samples import until
+from remit.testing.store_samples import outcome, record, said, session
+
+
+class BadStore(MemoryStore):
+    """A store that can be full, or held by somebody else for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full = False
+        self.attempts = 0
+        self.free = threading.Event()
+        self.free.set()
+
+    def try_apply(self, writes: Sequence[Write]) -> Applied | None:
+        return self.apply(writes) if self.free.is_set() else None
+
+    def apply(self, writes: Sequence[Write]) -> Applied:
+        self.attempts += 1
+        assert self.free.wait(10)
+        if self.is_full:
+            raise Unavailable("The disk is full.", code="STORE_UNAVAILABLE", advice="Free some space.")
+        return super().apply(writes)
+
+    def state_of(self, number: int) -> State | None:
+        found = self.get(session(number))
+        return None if found is None else found.state
+
+
+@asynccontextmanager
+async def journal_on(store: BadStore) -> AsyncIterator[Journal]:
+    journal = Journal(store, asyncio.get_running_loop(), contextvars.copy_context(), in_loop=True)
+    try:
+        yield journal
+    finally:
+        store.is_full = False
+        store.free.set()
+        await journal.close()
+
+
+class Told:
+    """What the writers of a group were told, in order."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def __call__(self, problem: Problem) -> None:
+        self.problems.append(problem)
+
+
+def breaks(_problem: Problem) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+async def test_one_that_goes_wrong_after_a_write_does_not_leave_its_group_waiting() -> None:
+    told = Told()
+    async with journal_on(BadStore()) as journal:
+        journal.write(Recorded(record(1)), breaks)
+        journal.write(Recorded(record(2)), told)
+        await until(lambda: told.problems == [None])
+        journal.write(Recorded(record(3)), told)
+        await until(lambda: told.problems == [None, None])
+
+
+async def test_a_taken_id_is_told_to_its_own_writer_alone() -> None:
+    told, other = Told(), Told()
+    async with journal_on(BadStore()) as journal:
+        journal.write(Recorded(record(1)))
+        await journal.drain(1)
+        journal.write(Recorded(record(1)), told)
+        journal.write(Recorded(record(2)), other)
+        await until(lambda: bool(told.problems and other.problems))
+    assert (told.problems, other.problems) == ([Clash()], [None])
+
+
+async def test_a_full_disk_is_tried_again_by_one_timer_however_much_is_owed() -> None:
+    store = BadStore()
+    async with journal_on(store) as journal:
+        store.is_full = True
+        for number in range(1, 41):  # each a group of its own
+            journal.write(said(1, number))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        assert journal.owes == 40
+        store.attempts = 0
+        await asyncio.sleep(RETRY_SECONDS * 3)
+        assert 1 <= store.attempts <= 4
+        store.is_full = False
+        await until(lambda: journal.owes == 0)
+        assert len(store.events(session(1))) == 40
+
+
+async def test_on_a_full_disk_outcomes_are_told_after_a_while_and_written_later() -> None:
+    store, began, ended = BadStore(), Told(), Told()
+    async with journal_on(store) as journal:
+        journal.write(Recorded(record(1)))
+        await journal.drain(1)
+        store.is_full = True
+        journal.write(outcome(1), ended)
+        journal.write(Recorded(record(2)), began)
+        await until(lambda: bool(began.problems), PATIENCE_SECONDS / 2)
+        assert isinstance(began.problems[0], Unavailable), "what cannot be recorded is told at once: nothing has run"
+        assert not ended.problems
+        await until(lambda: bool(ended.problems), PATIENCE_SECONDS + 2 * RETRY_SECONDS)
+        assert isinstance(ended.problems[0], Unavailable)
+        store.is_full = False
+        await until(lambda: store.state_of(1) is State.COMPLETED)
+    assert len(ended.problems) == 1, "told once"
+
+
+async def test_while_another_holds_the_store_outcomes_are_told_after_a_while_and_written_when_it_is_free() -> None:
+    """Those that were handed over and those that came behind them alike; patience counts from when each was asked for."""
+    store, first, second = BadStore(), Told(), Told()
+    async with journal_on(store) as journal:
+        journal.write(Recorded(record(1)))
+        journal.write(Recorded(record(2)))
+        await journal.drain(1)
+        store.free.clear()
+        began = time.monotonic()
+        journal.write(outcome(1), first)
+        await asyncio.sleep(0.1)
+        journal.write(outcome(2), second)
+        await until(lambda: bool(first.problems and second.problems))
+        assert time.monotonic() - began < PATIENCE_SECONDS + 0.4
+        assert all(isinstance(problem, Unavailable) for problem in (*first.problems, *second.problems))
+        assert store.state_of(1) is State.RUNNING
+        store.free.set()
+        await until(lambda: store.state_of(1) is store.state_of(2) is State.COMPLETED)
+    assert (len(first.problems), len(second.problems)) == (1, 1)
+
+
+async def test_calls_and_writes_take_turns() -> None:
+    """Neither a flood of the one nor of the other keeps anybody waiting."""
+    done_before: list[int] = []
+    async with journal_on(BadStore()) as journal:
+        calls = [journal.call(lambda store: store.count()) for _ in range(50)]
+        journal.write(Recorded(record(1)), lambda _problem: done_before.append(sum(call.done() for call in calls)))
+        await asyncio.gather(*calls)
+    assert done_before[0] <= 2
