@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,7 @@ async def test_an_exception_that_cannot_be_carried_or_put_into_words_is_still_a_
 
 @agent("spends")
 async def spends(ctx: Context, which: str) -> str:
-    amount = {"nan": NAN, "infinity": INFINITY, "bool": True, "huge": HUGE, "negative": -1, "text": "1"}[which]
+    amount: Any = {"nan": NAN, "infinity": INFINITY, "bool": True, "huge": HUGE, "negative": -1, "text": "1"}[which]
     for field in ("tokens", "cost"):
         try:
             ctx.spend(**{field: amount})
@@ -236,7 +237,7 @@ async def test_no_number_that_is_none_switches_a_budget_off(project: Path, which
         assert (await remit.describe(result.session_id)).tokens == 6
 
 
-WRONG_TERMS = [
+WRONG_TERMS: list[dict[str, Any]] = [
     *({"timeout": value} for value in (HUGE, -1, 0, NAN, INFINITY, True, "3", [])),
     *({"idle": value} for value in (HUGE, -1, NAN, INFINITY, True, "x")),
     *({"budget": {name: value}} for name in ("seconds", "tokens", "cost", "alive") for value in (HUGE, -1, NAN, INFINITY, True, "3")),

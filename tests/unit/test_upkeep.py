@@ -84,12 +84,12 @@ async def test_an_error_of_the_disk_does_not_end_the_upkeep(
     refuses = True
     real = shutil.rmtree
 
-    def rmtree(path: Path, **options: bool) -> None:
+    def rmtree(path: Path, ignore_errors: bool = False) -> None:
         if refuses:
             raise PermissionError(13, "Permission denied", str(path))
-        real(path, **options)
+        real(path, ignore_errors)
 
-    monkeypatch.setattr(upkeep.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
     clock = JumpingClock()
     async with Remit.open(tmp_path, agents=[scribbles], clock=clock.as_clock(), settings={"cleanup_seconds": 0.05}) as remit:
         folder = await scratch_of(remit)

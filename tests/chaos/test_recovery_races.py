@@ -1,0 +1,294 @@
+"""Several processes on one project, some of them dying: nobody's living work is taken over, nothing of the dead is lost (S8)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, Status, StopReason, Unavailable, agent
+from remit.core.record import Owner, Record
+from remit.core.states import State
+from remit.flow.context import Handle
+from remit.store import SqliteStore
+from remit.testing import Scripted, answer, hang
+
+# ---- the living
+
+CROWD = """
+import asyncio, sys, time
+from remit import Remit, agent
+
+@agent("worker")
+async def worker(n: int) -> int:
+    await asyncio.sleep(n * 0.003)
+    return n
+
+async def main():
+    faults, done, end = [], 0, time.monotonic() + 2
+    while time.monotonic() < end:
+        async with Remit.open(sys.argv[1], agents=[worker]) as remit:
+            if not remit.recovered.is_empty:
+                faults.append(str(remit.recovered))
+            for result in await asyncio.gather(*(remit.delegate("worker", n=n, timeout=5) for n in range(3))):
+                done += 1
+                if not result.ok:
+                    faults.append(result.summary)
+    print(done > 0, faults)
+
+asyncio.run(main())
+"""
+
+
+def test_processes_that_open_delegate_and_close_at_once_never_touch_each_others_work(tmp_path: Path) -> None:
+    crowd = [subprocess.Popen([sys.executable, "-c", CROWD, str(tmp_path)], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    try:
+        said = [process.communicate(timeout=30)[0].strip() for process in crowd]
+    finally:
+        for process in crowd:
+            process.kill()
+    assert said == ["True []"] * 3
+    store = SqliteStore(tmp_path / ".remit" / "remit.db")
+    assert (store.live(), store.owners()) == ([], [])
+    store.close()
+
+
+class PausedStore(SqliteStore):
+    """Lets something happen between the two things that recovery reads, whichever it reads first."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.between: Callable[[], None] | None = None
+
+    def live(self) -> list[Record]:
+        found = super().live()
+        self._pause()
+        return found
+
+    def owners(self) -> list[Owner]:
+        found = super().owners()
+        self._pause()
+        return found
+
+    def _pause(self) -> None:
+        between, self.between = self.between, None
+        if between is not None:
+            between()
+
+
+async def test_one_that_comes_while_another_recovers_is_not_taken_for_dead(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", _after(go))
+    loop = asyncio.get_running_loop()
+    (tmp_path / ".remit").mkdir()
+    store = PausedStore(tmp_path / ".remit" / "remit.db")
+    newcomer = Remit.open(tmp_path, agents=[worker])
+    started: list[Handle] = []
+
+    async def come() -> None:
+        await newcomer.__aenter__()
+        started.append(await newcomer.start("worker"))
+
+    async with Remit.open(tmp_path, agents=[worker], store=store) as remit:
+        store.between = lambda: asyncio.run_coroutine_threadsafe(come(), loop).result(5)
+        assert (await remit.recover()).is_empty
+        assert started
+        go.set()
+        assert (await started[0].result()).data == "mine"
+        await newcomer.close()
+    store.close()
+
+
+def _after(go: asyncio.Event) -> Any:
+    async def turn(_ctx: Context, _arguments: dict[str, Any]) -> str:
+        await go.wait()
+        return "mine"
+
+    return turn
+
+
+# ---- the dead
+
+DYING = """
+import asyncio, json, sys
+from remit import Context, Remit, agent
+
+async def work(ctx: Context, n: int = 0):
+    (ctx.root / "report.md").write_text("work")
+    ctx.artifact("report.md")
+    (ctx.scratch / "note.txt").write_text("note")
+    ctx.emit("before the crash")
+    ctx.spend(tokens=80)
+    await ctx.delegate("child")
+    await ctx.checkpoint({"left": ctx.budget.tokens})
+    print("ready", flush=True)
+    await asyncio.sleep(60)
+
+@agent("child")
+async def child():
+    return "child"
+
+async def main():
+    terms = json.loads(sys.argv[2])
+    agents = [agent("worker", resumable=True)(work), child]
+    async with Remit.open(sys.argv[1], agents=agents) as remit:
+        await remit.delegate("worker", timeout=60, **terms)
+
+asyncio.run(main())
+"""
+
+
+class Dying:
+    """Another process that runs `worker`, until it is killed."""
+
+    def __init__(self, root: Path, **terms: Any) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", DYING, str(root), json.dumps(terms)], stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.said = self.process.stdout
+        assert self.said.readline() == "ready\n"
+
+    def die(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.said.close()
+
+
+def left_behind(root: Path, **terms: Any) -> None:
+    Dying(root, **terms).die()
+
+
+@asynccontextmanager
+async def living(root: Path, **terms: Any) -> AsyncIterator[Dying]:
+    other = await asyncio.to_thread(lambda: Dying(root, **terms))
+    try:
+        yield other
+    finally:
+        other.die()
+
+
+async def outcome_of(remit: Remit, session_id: str) -> Any:
+    result = await remit.result(session_id, wait_seconds=5)
+    assert result is not None
+    return result
+
+
+async def test_a_resumable_agent_whose_signature_changed_does_not_keep_its_project_closed(tmp_path: Path) -> None:
+    left_behind(tmp_path, n=3)
+
+    @agent("worker", resumable=True)
+    async def worker(count: int) -> int:
+        return count
+
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        (session_id,) = remit.recovered.settled
+        result = await outcome_of(remit, session_id)
+        assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.CRASHED, "AGENT_CRASHED")
+        assert "report.md" in {artifact.path for artifact in result.artifacts}
+        assert (await remit.delegate("worker", count=1)).data == 1
+        assert await remit.live() == []
+
+
+async def test_a_crash_refills_no_tokens(tmp_path: Path) -> None:
+    left_behind(tmp_path, budget={"tokens": 100})
+
+    @agent("worker", resumable=True)
+    async def worker(ctx: Context) -> dict[str, Any]:
+        before = ctx.budget.tokens
+        ctx.spend(tokens=5)
+        return {"saved": ctx.saved, "left": before, "then": ctx.budget.tokens}
+
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        (session_id,) = remit.recovered.resumed
+        assert (await outcome_of(remit, session_id)).data == {"saved": {"left": 20}, "left": 20, "then": 15}
+        assert (await remit.describe(session_id)).tokens == 85
+
+
+async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_folder(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+
+    @agent("worker", resumable=True, requires_artifacts=True)
+    async def worker(ctx: Context) -> str:
+        ctx.emit("after the crash")
+        return (ctx.scratch / "note.txt").read_text()
+
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        (session_id,) = remit.recovered.resumed
+        result = await outcome_of(remit, session_id)
+        assert (result.status, result.data) == (Status.COMPLETED, "note")
+        assert [artifact.path for artifact in result.artifacts] == ["report.md"]
+        events = await remit.events(session_id)
+        assert [event.body["chunk"] for event in events if event.kind == "data"] == ["before the crash", "after the crash"]
+        assert len({event.number for event in events}) == len(events)
+
+
+async def test_a_resumed_run_that_is_stopped_hands_in_what_the_run_before_had(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    worker = Scripted("worker", hang(), resumable=True)
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        (session_id,) = remit.recovered.resumed
+        await worker.called.wait()
+        await remit.cancel(session_id)
+        result = await outcome_of(remit, session_id)
+        assert "report.md" in {artifact.path for artifact in result.artifacts}
+        assert result.data == {"chunks": ["before the crash"], "checkpoint": {"left": None}}
+
+
+async def test_cancelling_what_a_dead_process_was_running_settles_it_and_runs_nothing(tmp_path: Path) -> None:
+    left_behind(tmp_path)
+    worker = Scripted("worker", answer("ran again"), resumable=True)
+    async with Remit.open(tmp_path, agents=[worker], recover=False) as remit:
+        (record,) = await remit.live()
+        began = time.monotonic()
+        assert [node["state"] for node in await remit.cancel(record.session_id, "not wanted")] == ["stopped"]
+        assert time.monotonic() - began < 2
+        known = await remit.describe(record.session_id)
+        assert (known.state, known.attempt) == (State.CANCELLED, record.attempt)
+        assert known.result is not None
+        assert known.result.stop_reason is StopReason.CANCELLED
+        assert "report.md" in {artifact.path for artifact in known.result.artifacts}
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        assert remit.recovered.is_empty
+    assert worker.calls == []
+
+
+# ---- keys that another process holds
+
+
+async def test_who_waits_on_the_key_of_a_process_that_dies_gets_its_work_recovered(tmp_path: Path) -> None:
+    worker = Scripted("worker", answer("resumed"), resumable=True)
+    async with Remit.open(tmp_path, agents=[worker]) as remit, living(tmp_path, key="k") as other:
+        waiting = asyncio.create_task(remit.delegate("worker", key="k", timeout=10))
+        await asyncio.sleep(0.2)
+        assert not waiting.done()
+        other.die()
+        assert (await asyncio.wait_for(waiting, 4)).data == "resumed"
+        assert len(worker.calls) == 1
+
+
+async def test_who_waits_on_the_key_of_a_living_process_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
+    worker = Scripted("worker")
+    async with Remit.open(tmp_path, agents=[worker]) as remit, living(tmp_path, key="k"):
+        began = time.monotonic()
+        result = await remit.delegate("worker", key="k", timeout=0.4)
+        assert time.monotonic() - began < 1.4
+        assert (result.status, result.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+        assert "still running" in result.summary
+        (holder,) = [record for record in await remit.live() if record.agent == "worker"]
+        assert result.session_id == holder.session_id, "it names the one to look at"
+    assert worker.calls == []
+
+
+async def test_closing_tells_whoever_waits_on_a_key_of_another_process(tmp_path: Path) -> None:
+    remit = Remit.open(tmp_path, agents=[Scripted("worker")])
+    async with living(tmp_path, key="k"):
+        async with remit:
+            waiting = asyncio.create_task(remit.delegate("worker", key="k", timeout=60))
+            await asyncio.sleep(0.2)
+        with pytest.raises(Unavailable, match="closed while it was waited for"):
+            await asyncio.wait_for(waiting, 1)
