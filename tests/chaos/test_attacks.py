@@ -237,11 +237,12 @@ async def test_no_number_that_is_none_switches_a_budget_off(project: Path, which
         assert (await remit.describe(result.session_id)).tokens == 6
 
 
+WRONG: tuple[Any, ...] = (HUGE, -1, NAN, INFINITY, True, "3")
 WRONG_TERMS: list[dict[str, Any]] = [
-    *({"timeout": value} for value in (HUGE, -1, 0, NAN, INFINITY, True, "3", [])),
-    *({"idle": value} for value in (HUGE, -1, NAN, INFINITY, True, "x")),
-    *({"budget": {name: value}} for name in ("seconds", "tokens", "cost", "alive") for value in (HUGE, -1, NAN, INFINITY, True, "3")),
-    *({"priority": value} for value in (True, 99, -1, 2.5, "x", [])),
+    *({"timeout": value} for value in (*WRONG, 0, [])),
+    *({"idle": value} for value in WRONG),
+    *({"budget": {name: value}} for name in ("seconds", "tokens", "cost", "alive") for value in WRONG),
+    *({"priority": value} for value in (*WRONG, 99, 2.5, [])),
 ]
 
 

@@ -1,0 +1,387 @@
+"""What becomes of an answer: kept when it came in time, recorded as what it was, and never what its agent would like it to be."""
+
+import asyncio
+import itertools
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, Status, StopReason, agent, call
+from remit.core import ids
+from remit.core.clock import Clock
+from remit.core.result import Evidence, Return
+from remit.core.states import State
+from remit.settings import load_settings
+from remit.testing import ManualClock, Scripted, answer, hang, wait
+from remit.testing.engine_samples import code_of, until
+
+
+def dated_by(clock: ManualClock) -> Clock:
+    """Events are dated by it; limits are kept by the clock that runs."""
+    return Clock(wall=clock.as_clock().wall)
+
+
+@agent("quick")
+async def quick(n: int = 0) -> int:
+    return n
+
+
+# ---- an answer that came in time
+
+
+@agent("precious")
+async def precious(ctx: Context) -> dict[str, int]:
+    (ctx.root / "report.md").write_text("work")
+    ctx.artifact("report.md")
+    return {"precious": 1}
+
+
+async def test_an_answer_survives_its_deadline_falling_during_its_acceptance_commands(tmp_path: Path) -> None:
+    """S3.12, S2.6: not accepted, so not completed; but what it said and made is there."""
+    async with Remit.open(tmp_path, agents=[precious]) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("precious", timeout=0.5, accept=["sleep 30"])
+        assert time.monotonic() - began < 1.8
+    assert result.status is Status.PARTIAL
+    assert "'precious': 1" in str(result.data)
+    assert [artifact.path for artifact in result.artifacts] == ["report.md"]
+
+
+async def test_an_answer_survives_its_deadline_falling_while_its_children_are_ended(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    @agent("stubborn")
+    def stubborn() -> None:
+        over.wait(10)
+
+    @agent("leaves-a-child")
+    async def leaves_a_child(ctx: Context) -> str:
+        await ctx.start("stubborn")
+        await asyncio.sleep(0.45)
+        return "in time"
+
+    try:
+        async with Remit.open(tmp_path, agents=[stubborn, leaves_a_child]) as remit:
+            result = await remit.delegate("leaves-a-child", timeout=0.5)
+            assert (result.status, result.stop_reason, result.data) == (Status.COMPLETED, StopReason.FINISHED, "in time")
+            assert (await remit.describe(result.session_id)).state is State.COMPLETED
+    finally:
+        over.set()
+
+
+# ---- idempotency keys
+
+
+async def test_a_caller_with_less_time_than_the_holder_of_its_key_is_answered_by_its_own_deadline(tmp_path: Path) -> None:
+    holder = Scripted("holder", hang())
+    async with Remit.open(tmp_path, agents=[holder]) as remit:
+        held = await remit.start("holder", key="k", timeout=60)
+        began = time.monotonic()
+        result = await remit.delegate("holder", key="k", timeout=0.2)
+        assert time.monotonic() - began < 1.2
+        assert (result.status, code_of(result), result.session_id) == (Status.PARTIAL, "TIMEOUT", held.session_id)
+        assert (await remit.describe(held.session_id)).state is State.RUNNING, "the holder goes on"
+
+
+async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    first = Scripted("first", wait(go))
+
+    @agent("asks")
+    async def asks(ctx: Context) -> Any:
+        return (await (await ctx.start("quick", n=7, key="k")).result()).data
+
+    async with Remit.open(tmp_path, agents=[first, asks, quick], slots=1) as remit:
+        await remit.start("first")
+        await first.called.wait()
+        asking = asyncio.create_task(remit.delegate("asks", priority="critical", timeout=5))
+        await until(lambda: remit.engine.slots.waiting == 1)
+        held = await remit.start("quick", n=7, key="k", priority="low", timeout=5)
+        go.set()
+        assert (await asyncio.wait_for(asking, 3)).data == 7
+        assert (await held.result()).data == 7
+        assert (remit.engine.slots.used, remit.engine.slots.waiting) == (0, 0)
+
+
+async def test_one_call_with_a_key_of_another_does_not_lose_the_rest_of_its_group(tmp_path: Path) -> None:
+    @agent("groups")
+    async def groups(ctx: Context) -> list[str]:
+        await ctx.delegate("quick", n=1, key="k")
+        return [str(result.status) for result in await ctx.gather(call("quick", n=2), call("quick", n=3, key="k"), call("quick", n=4))]
+
+    async with Remit.open(tmp_path, agents=[groups, quick]) as remit:
+        assert (await remit.delegate("groups")).data == ["completed", "failed", "completed"]
+
+
+# ---- the queue
+
+
+async def test_the_bound_of_the_queue_holds_for_those_that_come_at_once(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer("ran")))
+    async with Remit.open(tmp_path, agents=[worker], settings={"slots_total": 1, "queue_limit": 3}) as remit:
+        asked = [asyncio.create_task(remit.delegate("worker", n=n)) for n in range(10)]
+        await until(lambda: sum(task.done() for task in asked) == 6)
+        go.set()
+        results = await asyncio.gather(*asked)
+        assert [result.ok for result in results] == [True] * 4 + [False] * 6
+        assert {code_of(result) for result in results if not result.ok} == {"QUEUE_FULL"}
+
+
+async def test_a_place_in_the_queue_is_free_when_whoever_waited_there_has_ended(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer("ran")))
+    async with Remit.open(tmp_path, agents=[worker], settings={"slots_total": 1, "queue_limit": 2}) as remit:
+        first = await remit.start("worker")
+        gone = [await remit.start("worker", timeout=0.1), await remit.start("worker")]
+        await gone[1].cancel()
+        assert [(await handle.result()).stop_reason for handle in gone] == [StopReason.DEADLINE, StopReason.CANCELLED]
+        assert remit.engine.slots.waiting == 0
+        queued = await remit.start("worker")
+        go.set()
+        assert (await queued.result()).ok
+        assert (await first.result()).ok
+
+
+# ---- signs of life
+
+
+async def test_a_checkpoint_and_what_a_child_says_are_signs_of_life(tmp_path: Path) -> None:
+    @agent("saves", idle=0.3)
+    async def saves(ctx: Context) -> str:
+        for step in range(6):
+            await asyncio.sleep(0.1)
+            await ctx.checkpoint(step)
+        return "saved"
+
+    @agent("talks")
+    async def talks(ctx: Context) -> str:
+        for _ in range(6):
+            ctx.progress("on it")
+            await asyncio.sleep(0.1)
+        return "said"
+
+    @agent("listens", idle=0.3)
+    async def listens(ctx: Context) -> Any:
+        return (await ctx.delegate("talks")).data
+
+    async with Remit.open(tmp_path, agents=[saves, talks, listens]) as remit:
+        results = await asyncio.gather(remit.delegate("saves"), remit.delegate("listens"))
+        assert [result.data for result in results] == ["saved", "said"]
+
+
+# ---- looking
+
+
+async def test_following_ones_own_delegation_ends_with_its_return(tmp_path: Path) -> None:
+    go = asyncio.Event()
+    worker = Scripted("worker", wait(go, answer("done")))
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        handle = await remit.start("worker")
+
+        async def followed() -> list[str]:
+            return [event.kind async for event in remit.follow(handle.session_id)]
+
+        following = asyncio.create_task(followed())
+        await asyncio.sleep(0.1)
+        go.set()
+        kinds = await asyncio.wait_for(following, 2)
+        assert kinds[-1] == "complete"
+        assert kinds.count("complete") == 1
+
+
+async def test_waiting_for_a_result_takes_no_longer_than_asked(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[Scripted("worker", hang())]) as remit:
+        handle = await remit.start("worker")
+        began = time.monotonic()
+        assert await remit.result(handle.session_id, wait_seconds=0.3) is None
+        assert time.monotonic() - began < 0.5
+
+
+async def test_the_registry_lists_what_was_settled_within_the_retention_however_long_it_ran(tmp_path: Path) -> None:
+    """S2.7, S4.6: it counts from the end of a delegation, not from its beginning."""
+    clock = ManualClock()
+    go = asyncio.Event()
+    slow = Scripted("slow", wait(go))
+    async with Remit.open(tmp_path, agents=[slow, quick], clock=dated_by(clock)) as remit:
+        handle = await remit.start("slow")
+        await remit.delegate("quick")
+        assert remit.export_state()["active"] == 1
+        clock.advance(5000)
+        go.set()
+        await handle.result()
+        assert [entry["agent"] for entry in remit.export_state()["list"]] == ["slow"]
+        clock.advance(3601)
+        state = remit.export_state()
+        assert (state["active"], state["total"], state["list"]) == (0, 2, [])
+
+
+# ---- what is asked for
+
+
+async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refused(tmp_path: Path) -> None:
+    """S2.2."""
+
+    @agent("long", timeout=20_000)
+    async def long(ctx: Context) -> float:
+        return ctx.remaining
+
+    async with Remit.open(tmp_path, agents=[long]) as remit:
+        assert 7199 < (await remit.delegate("long")).data <= 7200
+        refused = await remit.delegate("long", timeout=7201)
+        assert (refused.stop_reason, code_of(refused)) == (StopReason.REFUSED, "INVALID_PARAMETERS")
+
+
+async def test_a_child_works_on_the_task_of_its_caller_unless_it_is_given_another(tmp_path: Path) -> None:
+    """S1.6."""
+
+    @agent("shows")
+    async def shows(ctx: Context) -> Any:
+        return ctx.task.task_number if ctx.task else None
+
+    @agent("hands-on")
+    async def hands_on(ctx: Context) -> list[Any]:
+        return [(await ctx.delegate("shows")).data, (await ctx.delegate("shows", task={"task_number": 8})).data]
+
+    async with Remit.open(tmp_path, agents=[shows, hands_on]) as remit:
+        result = await remit.delegate("hands-on", task={"task_number": 195, "language": "lean"})
+        assert result.data == [195, 8]
+        assert [record.task.task_number for record in await remit.tree(result.session_id) if record.task] == [195, 195, 8]
+
+
+async def test_arguments_of_open_hold_over_settings_that_were_loaded_before(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, settings=load_settings(tmp_path), slots=3, durability="power") as remit:
+        assert (remit.settings.slots_total, remit.settings.durability) == (3, "power")
+
+
+# ---- what an agent says of itself
+
+
+@pytest.mark.parametrize("claimed", ["refused", "cancelled", "deadline", "crashed"])
+async def test_an_agent_cannot_choose_its_state_in_the_registry(tmp_path: Path, claimed: str) -> None:
+    liar = Scripted("liar", answer({"status": "completed", "summary": "I did it. All of it.", "stop_reason": claimed}))
+    async with Remit.open(tmp_path, agents=[liar]) as remit:
+        result = await remit.delegate("liar")
+        assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED)
+        assert (await remit.describe(result.session_id)).state is State.COMPLETED
+
+
+def kept_words(root: Path, result: Return) -> list[str]:
+    for artifact in result.artifacts:
+        assert artifact.evidence is Evidence.CHECKED
+    return [(root / artifact.path).read_text() for artifact in result.artifacts]
+
+
+@agent("model", answers="return")
+async def model(ctx: Context, first: str) -> str:
+    """Like a language model: its first answer as given, then a plain return."""
+    lineage = {"delegation_depth": 1, "delegation_path": ["orchestrator", "model"]}
+    metadata = {"session_id": ctx.session_id, "agent_type": "model", **lineage}
+    plain = json.dumps({"status": "completed", "summary": "Read it. Counted it.", "artifacts": [], "metadata": metadata})
+    return plain if ctx.repair is not None else first.replace("RETURN", plain)
+
+
+async def test_the_original_is_kept_when_a_return_was_found_amid_prose_or_repaired(tmp_path: Path) -> None:
+    """S3.7: the original is always kept."""
+    async with Remit.open(tmp_path, agents=[model]) as remit:
+        clean = await remit.delegate("model", first="RETURN")
+        assert (clean.status, clean.artifacts) == (Status.COMPLETED, ())
+        fenced = await remit.delegate("model", first="Here you are:\n```json\nRETURN\n```\nAnything else?")
+        assert fenced.status is Status.COMPLETED
+        assert [words.endswith("Anything else?") for words in kept_words(tmp_path, fenced)] == [True]
+        repaired = await remit.delegate("model", first="I counted to seven.")
+        assert repaired.status is Status.COMPLETED
+        assert kept_words(tmp_path, repaired) == ["I counted to seven."]
+
+
+@agent("breaks-inline")
+async def breaks_inline() -> None:
+    deep_inside()
+
+
+@agent("breaks-process", isolation="process")
+def breaks_process() -> None:
+    deep_inside()
+
+
+def deep_inside() -> None:
+    raise ValueError("the colour is missing")
+
+
+async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path: Path) -> None:
+    """S4.7."""
+    async with Remit.open(tmp_path, agents=[breaks_inline, breaks_process]) as remit:
+        await remit.delegate("breaks-inline")
+        await remit.delegate("breaks-process")
+    for name in ("breaks-inline", "breaks-process"):
+        (entry,) = remit.ledger.entries(agent=name)
+        assert "deep_inside" in entry.stack_trace
+        assert "ValueError: the colour is missing" in entry.stack_trace
+
+
+# ---- names and agents from elsewhere
+
+
+async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S1.1: the registry guarantees uniqueness, for roots and children alike."""
+    draws = itertools.chain([5, 5, 5, 6, 6, 5, 7], itertools.count(8))
+    monkeypatch.setattr(ids, "_draw", lambda: next(draws))
+
+    @agent("asks")
+    async def asks(ctx: Context) -> list[str]:
+        results = await ctx.gather(*(call("quick", n=n) for n in range(3)))
+        return [ctx.session_id, *(result.session_id for result in results)]
+
+    async with Remit.open(tmp_path, agents=[quick, asks], clock=dated_by(ManualClock())) as remit:
+        one = await remit.delegate("quick")
+        other = await remit.delegate("quick")
+        tree = (await remit.delegate("asks")).data
+        assert len({one.session_id, other.session_id, *tree}) == 6
+        assert len(await remit.history()) == 6
+        assert len(await remit.children(tree[0])) == 3
+        assert {record.root_id for record in await remit.tree(tree[0])} == {tree[0]}
+        assert remit.engine.running == {}
+
+
+GREETERS = """
+from remit import agent
+
+@agent("greets")
+def greets(name: str) -> str:
+    return f"Hello, {name}."
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A package as pip leaves it: a module, and what it says of itself."""
+    site = tmp_path / "site"
+    (site / "greeters-1.0.dist-info").mkdir(parents=True)
+    (site / "greeters-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: greeters\nVersion: 1.0\n")
+    entries = "[remit.agents]\nall = greeters\none = greeters:greets\nbroken = greeters:nothing\nleaves = leaving\n"
+    (site / "greeters-1.0.dist-info" / "entry_points.txt").write_text(entries)
+    (site / "greeters.py").write_text(
+        'from remit import agent\n\n@agent("greets")\ndef greets(name: str) -> str:\n    return f"Hello, {name}."\n'
+    )
+    (site / "leaving.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.syspath_prepend(str(site))
+    yield site
+    sys.modules.pop("greeters", None)
+
+
+async def test_agents_of_installed_packages_are_found_by_their_entry_point(installed: Path) -> None:
+    project = installed.parent / "project"
+    (project / ".remit" / "agents").mkdir(parents=True)
+    (project / ".remit" / "agents" / "leaves.py").write_text("import sys\nsys.exit(3)\n")
+    async with Remit.open(project) as remit:
+        assert (await remit.delegate("greets", name="Ada")).data == "Hello, Ada."
+        problems = "\n".join(remit.directory.problems)
+    assert "entry point broken: AttributeError" in problems
+    assert "entry point leaves: SystemExit: 3" in problems
+    assert "leaves.py (line 2): SystemExit: 3" in problems
