@@ -15,6 +15,7 @@ from remit.agents.carriers import Carriers
 from remit.agents.directory import Directory
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import ProcessPool, marker
+from remit.agents.process.target import must_not_start_anything
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
@@ -72,6 +73,7 @@ class Remit:
         self._store_given = store
         self._bell: Bell | None = None
         self._recovers = True
+        self._recovery: asyncio.Task[Recovered] | None = None
         self._is_answering = self._is_rung = False
         self._is_open = False
 
@@ -92,6 +94,7 @@ class Remit:
 
         Without `recover` it leaves what dead processes were running to the next who opens the project.
         """
+        must_not_start_anything()
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
@@ -280,8 +283,15 @@ class Remit:
     async def recover(self) -> Recovered:
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
         self._must_be_open()
-        sweep_bells(self.engine.run_folder)
-        return await recover(self.engine, self.engine.run_folder, self._reap)
+        if self._recovery is None or self._recovery.done():
+            sweep_bells(self.engine.run_folder)
+            self._recovery = self.engine.spawn(recover(self.engine, self.engine.run_folder, self._reap))
+        try:
+            return await asyncio.shield(self._recovery)  # ours, and shared: whoever stops waiting does not stop it half-way
+        except asyncio.CancelledError:
+            if self._recovery.cancelled() and not self._is_open:
+                raise Misused("This Remit was closed while it recovered.", advice="Open it again.") from None
+            raise
 
     def _reap(self, owner_id: str) -> int:
         mark = marker(self._project, owner_id)
@@ -307,7 +317,11 @@ class Remit:
     async def _carry_out_cancels(self) -> None:
         with contextlib.suppress(Unavailable):  # asked again at the next ring, or by the sweep
             for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
-                self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
+                if request.session_id in self.engine.pending:
+                    stop = Stop(reason=StopReason.CANCELLED, source=request.source, detail=request.reason)
+                    self.engine.pending[request.session_id] = stop
+                else:
+                    self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
 
     # ---- wiring
 

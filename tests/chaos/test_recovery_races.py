@@ -227,7 +227,6 @@ async def test_a_resumed_run_still_owns_its_files_its_chunks_and_its_scratch_fol
         assert len({event.number for event in events}) == len(events)
 
 
-@pytest.mark.xfail(strict=True, reason="a resumed run is measured by its new start: what it wrote before the crash counts as phantom work")
 async def test_what_a_resumed_run_wrote_before_the_crash_is_no_phantom_work(tmp_path: Path) -> None:
     """S3.5: written no earlier than the delegation's start, which is not that of its second attempt."""
     left_behind(tmp_path)

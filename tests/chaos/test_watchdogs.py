@@ -58,3 +58,22 @@ def test_an_answer_that_could_not_be_stopped_in_time_counts_and_is_called_late(t
     done, _ = on_another_thread(tmp_path, "naps")
     assert done.data == "woke"
     assert any("after its deadline" in warning for warning in done.warnings)
+
+
+@agent("blocks")
+async def blocks() -> None:
+    time.sleep(0.9)  # noqa: ASYNC251 - blocking the loop is what it is for
+
+
+@agent("works-a-little")
+async def works_a_little() -> str:
+    time.sleep(0.1)  # noqa: ASYNC251 - as above
+    return "done"
+
+
+async def test_nobody_is_stopped_for_the_time_that_others_took(tmp_path: Path) -> None:
+    """Only the one that stands there too long by itself: many short turns in a row are no block."""
+    async with Remit.open(tmp_path, agents=[blocks, works_a_little], settings={"block_limit_seconds": 0.5}) as remit:
+        everybody = await asyncio.gather(remit.delegate("blocks"), *(remit.delegate("works-a-little") for _ in range(8)))
+    assert everybody[0].status is Status.PARTIAL
+    assert [done.data for done in everybody[1:]] == ["done"] * 8

@@ -74,3 +74,46 @@ async def test_what_a_process_agent_prints_can_be_seen(tmp_path: Path) -> None:
 
 def test_a_call_can_name_the_session_to_resume() -> None:
     assert call("one", resume="sess_1700000000_abcdef").resume == "sess_1700000000_abcdef"
+
+
+@agent("turns", timeout=5, resumable=True)
+async def turns(ctx: Context, upto: int) -> list[int]:
+    seen = [(await ctx.delegate("counter")).data for _ in range(upto)]
+    if upto < 3:
+        await ctx.checkpoint(seen)
+    return seen
+
+
+@agent("counter")
+async def counter() -> int:
+    RAN.append(len(RAN) + 1)
+    return len(RAN)
+
+
+async def test_a_chain_of_resumed_runs_replays_in_the_order_of_their_work(tmp_path: Path) -> None:
+    RAN.clear()
+    async with Remit.open(tmp_path, agents=[turns, counter]) as remit:
+        first = await remit.delegate("turns", upto=1)
+        second = await remit.delegate("turns", upto=2, resume=first.session_id)
+        third = await remit.delegate("turns", upto=4, resume=second.session_id)
+    assert (first.data, second.data, third.data) == ([1], [1, 2], [1, 2, 3, 4])
+
+
+async def test_looking_back_gets_nobody_past_the_budget(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[one, caller_of_many]) as remit:
+        earlier = await remit.delegate("one", number=1)
+        done = await remit.delegate("caller-of-many", resume_id=earlier.session_id, budget={"delegations": 4})
+    assert done.data == 3
+
+
+@agent("caller-of-many")
+async def caller_of_many(ctx: Context, resume_id: str) -> int:
+    returns = await asyncio.gather(*(ctx.delegate("one", number=n, resume=resume_id) for n in range(20)))
+    return sum(one.ok for one in returns)
+
+
+async def test_a_run_that_was_refused_cannot_be_gone_on_from(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[one]) as remit:
+        refused = await remit.delegate("one", wrong=1)
+        again = await remit.delegate("one", number=1, resume=refused.session_id)
+    assert "was refused" in again.errors[0].message

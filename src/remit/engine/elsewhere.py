@@ -12,7 +12,7 @@ from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record
 from remit.core.result import Return
 from remit.engine.handle import final_event
-from remit.engine.owners import ring
+from remit.engine.owners import is_dead, ring
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 0.05
 """How often the store is asked whether another process has written: one cheap pragma."""
 CANCEL_SECONDS = 5.0
+LOOK_FOR_OWNER_SECONDS = 0.5
 
 
 async def known(store: Store, session_id: str) -> Record:
@@ -62,6 +63,28 @@ async def wait_elsewhere(store: Store, session_id: str) -> Return:
         if record.result is not None:
             return record.result
     raise AssertionError("changes never end")
+
+
+async def result_of(engine: "EmbeddedEngine", holder: Record) -> Return:
+    """The result of a delegation that somebody runs: here, in another process, or, when that has died, here after recovery."""
+    if holder.result is not None:
+        return holder.result
+    while True:
+        ours = engine.running.get(holder.session_id)
+        if ours is not None:
+            return await asyncio.shield(ours.done)
+        try:
+            async with asyncio.timeout(LOOK_FOR_OWNER_SECONDS):
+                return await wait_elsewhere(engine.store, holder.session_id)
+        except TimeoutError:
+            await _mind_the_owner(engine, holder)
+
+
+async def _mind_the_owner(engine: "EmbeddedEngine", holder: Record) -> None:
+    """Who waits for another process's work looks now and then whether that process lives; if not, its work is recovered here."""
+    owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
+    if engine.recover is not None and (holder.owner not in owners or is_dead(owners[holder.owner], engine.run_folder)):
+        await engine.recover()
 
 
 async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Record, reason: str, source: str) -> bool:
@@ -121,7 +144,7 @@ class ElsewhereHandle:
     async def result(self) -> Return:
         try:
             async with asyncio.timeout_at(self._delegation.deadline.hard_at):
-                return await wait_elsewhere(self._engine.store, self._session_id)
+                return await result_of(self._engine, await known(self._engine.store, self._session_id))
         except TimeoutError:
             raise Unavailable(
                 f"{self._session_id} is still run by another process.",
@@ -129,8 +152,15 @@ class ElsewhereHandle:
                 advice=f"Look at it with `remit show {self._session_id}`.",
             ) from None
 
-    def stream(self) -> AsyncIterator[Event]:
-        return follow(self._engine.store, self._session_id)
+    async def stream(self) -> AsyncIterator[Event]:
+        """Until it is settled, at most until our own deadline."""
+        events = follow(self._engine.store, self._session_id)
+        loop = asyncio.get_running_loop()
+        while (left := self._delegation.deadline.hard_at - loop.time()) > 0:
+            try:
+                yield await asyncio.wait_for(anext(events), left)
+            except (TimeoutError, StopAsyncIteration):
+                return
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         record = await known(self._engine.store, self._session_id)

@@ -74,6 +74,8 @@ class EmbeddedEngine:
         """Agents that could not be stopped, by session: what is left of them no longer counts."""
         self.declared: dict[str, set[str]] = {}
         """The paths of artifacts that living delegations declared as theirs, by session."""
+        self.pending: dict[str, reply.Stop | None] = {}
+        """Taken over from a dead process and not run again yet; with the cancellation that came meanwhile, if one did."""
         self.recover: Callable[[], Awaitable[Any]] | None = None
         """How to look after what dead processes left; given by whoever opened this."""
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -189,7 +191,7 @@ class EmbeddedEngine:
         if running.has_slot:
             self._launch(running)
         else:
-            self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
+            running.place = self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
             self._fill()
 
     def _not_recorded(self, running: Running, problem: Problem) -> None:
@@ -233,7 +235,8 @@ class EmbeddedEngine:
     def _launch(self, running: Running) -> None:
         running.state = State.RUNNING
         running.started_at = running.last_heard = self.loop.time()
-        running.started_wall = self.clock.wall()
+        if running.attempt == 1:
+            running.started_wall = self.clock.wall()  # a resumed run is measured by its first start
         running.ctx = Context(EngineDesk(running))
         if running.delegation.idle_seconds is not None:
             running.be_looked_at(running.next_look())  # silence is counted from here
@@ -307,6 +310,8 @@ class EmbeddedEngine:
         if running.is_queued:
             running.is_queued = False
             self.slots.release()
+            if running.place is not None:
+                running.place[2] = None
         if running.has_slot:
             running.has_slot = False
             if running.waiting_for == 0:

@@ -21,6 +21,8 @@ RETRY_SECONDS = 0.25
 PATIENCE_SECONDS = 0.6
 """How long a caller waits for an outcome to be written before it is answered anyway, with a warning."""
 
+CLOSED = Unavailable("The orchestrator has closed.", code="STORE_UNAVAILABLE", advice="Open the project again.")
+
 T = TypeVar("T")
 log = logging.getLogger("remit.engine")
 
@@ -67,6 +69,10 @@ class Journal:
         self._closed = False
 
     def write(self, write: Write, then: Then | None = None) -> None:
+        if self._closed:
+            if then is not None:
+                self._loop.call_soon(_call, then, CLOSED, context=self._context)
+            return
         self._writes.append(write)
         self._thens.append(then)
         if not self._armed:
@@ -76,6 +82,9 @@ class Journal:
     def call(self, function: Callable[[Store], T]) -> "asyncio.Future[T]":
         """Run `function` on the writer thread, between two groups: it alone has the writing side of the store."""
         future: asyncio.Future[T] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(CLOSED)
+            return future
         self._calls.append((function, future))
         if not self._armed:
             self._armed = True
@@ -97,6 +106,13 @@ class Journal:
     async def close(self) -> None:
         await self.drain(5.0)
         self._closed = True
+        thens, self._writes, self._thens = self._thens, [], []
+        for then in (*thens, *(then for _, then, _ in self._owed)):
+            if then is not None:
+                _call(then, CLOSED)
+        for _, waiter in self._calls:
+            if not waiter.done():
+                waiter.set_exception(CLOSED)
         self._thread.shutdown(wait=False)
 
     def _flush(self) -> None:
@@ -199,7 +215,7 @@ class Journal:
         busy = Unavailable("the database is busy", code="STORE_UNAVAILABLE", advice="Another process holds it, or the disk is slow.")
         for position, write in enumerate(writes):
             then = thens[position]
-            if isinstance(write, Settled) and then is not None:
+            if isinstance(write, Settled | Recorded) and then is not None:
                 thens[position] = None
                 _call(then, busy)
 
@@ -234,16 +250,19 @@ class Journal:
             self._pay_later()
             return
         owed, self._owed = self._owed, []
-        writes = [write for write, _, _ in owed]
+        writes, thens = [write for write, _, _ in owed], [then for _, then, _ in owed]
+        impatient = self._loop.call_later(PATIENCE_SECONDS, self._answer_early, writes, thens, context=self._context)
 
         def finished(future: Future[Applied]) -> None:
+            impatient.cancel()
             error = future.exception()
             if error is None:
-                self._tell(writes, [then for _, then, _ in owed], future.result())
-            else:
-                self._error = _as_unavailable(error)
-                self._owed = owed + self._owed
-                self._pay_later()
+                self._tell(writes, thens, future.result())
+                return
+            self._error = _as_unavailable(error)
+            still = [(write, then, since) for (write, _, since), then in zip(owed, thens, strict=True)]  # owed since then, not since now
+            self._owed = still + self._owed
+            self._pay_later()
 
         self._on_thread(self.store.apply, writes, finished)
 

@@ -10,15 +10,12 @@ from remit.core.errors import Misused, Unavailable
 from remit.core.lineage import Lineage
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
-from remit.engine.elsewhere import ElsewhereHandle, wait_elsewhere
+from remit.engine.elsewhere import ElsewhereHandle, result_of
 from remit.engine.handle import LocalHandle, SettledHandle
-from remit.engine.owners import is_dead
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle
 from remit.system.threads import off_loop
-
-LOOK_FOR_OWNER_SECONDS = 0.5
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
@@ -38,34 +35,13 @@ async def answer_from_holder(engine: "EmbeddedEngine", asked: Running, session_i
     try:
         record = await _holder(engine, asked, session_id)
         async with asyncio.timeout_at(asked.delegation.deadline.hard_at):
-            asked.tell(await _result(engine, record))
+            asked.tell(await result_of(engine, record))
     except TimeoutError:
         asked.tell(_still_running(asked, record))
     except (Unavailable, Misused) as error:
         asked.tell_trouble(error)
     finally:
         asked.tell_trouble(Unavailable("The orchestrator was closed while it was waited for.", advice="Ask again with the same key."))
-
-
-async def _result(engine: "EmbeddedEngine", holder: Record) -> Return:
-    if holder.result is not None:
-        return holder.result
-    while True:
-        ours = engine.running.get(holder.session_id)
-        if ours is not None:
-            return await asyncio.shield(ours.done)
-        try:
-            async with asyncio.timeout(LOOK_FOR_OWNER_SECONDS):
-                return await wait_elsewhere(engine.store, holder.session_id)
-        except TimeoutError:
-            await _mind_the_owner(engine, holder)
-
-
-async def _mind_the_owner(engine: "EmbeddedEngine", holder: Record) -> None:
-    """Who waits for another process's work looks now and then whether that process lives; if not, its work is recovered here."""
-    owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
-    if engine.recover is not None and (holder.owner not in owners or is_dead(owners[holder.owner], engine.run_folder)):
-        await engine.recover()
 
 
 def _still_running(asked: Running, holder: Record) -> Return:

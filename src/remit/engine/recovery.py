@@ -6,6 +6,7 @@ dead one left behind are found by their mark and killed.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
 from remit.system.threads import off_loop
+
+log = logging.getLogger("remit.engine")
 
 
 @dataclass(slots=True)
@@ -47,6 +50,7 @@ async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str]
     dead = [owner for owner in owners if owner.owner_id != engine.owner.owner_id and is_dead(owner, run_folder)]
     known = {owner.owner_id for owner in owners}
     nobody = {record.owner for record in live} - known
+    await _settle_strays(engine, live, report)
     for owner_id in (*(owner.owner_id for owner in dead), *sorted(nobody)):
         report.killed += await off_loop(reap, owner_id)
         await _take_over(engine, owner_id, report)
@@ -61,16 +65,45 @@ async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered) -
         return store.take_over(left, of=owner_id, to=engine.owner.owner_id)
 
     taken = await engine.journal.call(take)
+    engine.pending.update({record.session_id: None for record in taken})
     kept = _to_be_resumed(engine, taken)
     for record in sorted(taken, key=lambda r: -r.depth):
         if record.session_id not in kept:
-            await _settle_crashed(engine, record)
+            await _settle_crashed(engine, record, owner_id)
             report.settled.append(record.session_id)
     for record in taken:
         if record.session_id in kept and record.parent_id is None:
+            if await _resume(engine, record, [r for r in taken if r.session_id in kept], owner_id):
+                report.resumed.append(record.session_id)
+            else:
+                report.settled.append(record.session_id)
+
+
+async def _resume(engine: EmbeddedEngine, record: Record, kept: list[Record], owner_id: str) -> bool:
+    """Run it again, unless it was cancelled meanwhile; one that cannot be is settled, and keeps nobody from opening the project."""
+    stop = engine.pending.get(record.session_id)
+    try:
+        if stop is None:
             running = await restored(engine, record, None)
-            engine.spawn(_settle_unclaimed(engine, running, [r for r in taken if r.session_id in kept]))
-            report.resumed.append(record.session_id)
+            engine.spawn(_settle_unclaimed(engine, running, kept, owner_id))
+            return True
+    except Exception:
+        log.exception("%s could not be resumed", record.session_id)
+    for one in sorted((r for r in kept if r.root_id == record.root_id), key=lambda r: -r.depth):
+        if stop is not None:
+            await _settle(engine, one, stop)
+        else:
+            await _settle_crashed(engine, one, owner_id)
+    return False
+
+
+async def _settle_strays(engine: EmbeddedEngine, live: list[Record], report: Recovered) -> None:
+    """Ours on record, and run by nobody here: left by a recovery that ended half-way."""
+    for record in live:
+        session_id = record.session_id
+        if record.owner == engine.owner.owner_id and session_id not in engine.running and session_id not in engine.pending:
+            await _settle_crashed(engine, record, record.owner)
+            report.settled.append(session_id)
 
 
 def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
@@ -111,19 +144,19 @@ async def cancel_left_behind(engine: EmbeddedEngine, asked: Record, stop: reply.
     return [{"session_id": record.session_id, "agent": record.agent, "state": "stopped"} for record in taken]
 
 
-async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record]) -> None:
+async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record], owner_id: str) -> None:
     """When a resumed root has ended, what it did not ask for again is settled too: nothing stays live without a runner."""
     await asyncio.wait([root.done])
     for record in kept:
         if record.root_id == root.delegation.lineage.root_id and record.session_id not in engine.running:
             known = await off_loop(engine.store.get, record.session_id)
             if known is not None and known.result is None:
-                await _settle_crashed(engine, record)
+                await _settle_crashed(engine, record, owner_id)
 
 
-async def _settle_crashed(engine: EmbeddedEngine, record: Record) -> None:
+async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str) -> None:
     """Partial / AGENT_CRASHED with what can be harvested."""
-    pid = record.owner.partition("-")[0]
+    pid = owner_id.partition("-")[0]
     detail = (
         f"{record.agent} was running when its orchestrator ended (process {pid})."
         if record.started_at is not None
@@ -147,6 +180,7 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     written: asyncio.Future[None] = engine.loop.create_future()
     engine.journal.write(settled, lambda _problem: None if written.done() else written.set_result(None))
     await written
+    engine.pending.pop(record.session_id, None)
     engine.house.note_errors(delegation, result.errors, "")
 
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.record import Record
-from remit.core.result import StopReason
+from remit.core.result import Return, StopReason
+from remit.core.states import State
 from remit.flow import reply
 from remit.flow.accept import normalised_call
+from remit.flow.guard import Case, budget, expired
 from remit.flow.house import Order
 from remit.flow.request import Request
 from remit.system.threads import off_loop
@@ -58,13 +60,31 @@ async def look_back(engine: "EmbeddedEngine", order: Order) -> bool:
         error = ErrorInfo(type="invalid_parameters", message=fault.message, code=fault.code, recoverable=False, recommendation=fault.advice)
         order.refusal = reply.refused(order.delegation, error)
         return False
-    return True
+    order.refusal = _refused_meanwhile(engine, order)
+    return order.refusal is None
+
+
+def _refused_meanwhile(engine: "EmbeddedEngine", order: Order) -> Return | None:
+    """Looking back took time: what the guards saw before may no longer hold."""
+    case = Case(
+        target=order.delegation.agent,
+        now=engine.loop.time(),
+        caller_path=order.delegation.lineage.path[:-1],
+        caller_depth=order.delegation.lineage.depth - 1,
+        caller_hard_at=None if order.caller is None else order.caller.delegation.deadline.hard_at,
+        max_depth=engine.house.rules.max_depth,
+        budget=order.budget,
+        closing=None if order.caller is None else order.caller.closing,
+    )
+    error = expired(case) or budget(case)
+    return None if error is None else reply.refused(order.delegation, error)
 
 
 def earlier_of(engine: "EmbeddedEngine", order: Order) -> Earlier:
     assert order.agent is not None
     session_id, agent = order.delegation.resumes, order.delegation.agent
-    saved, children = None, []
+    saved: Any = None
+    children: list[Record] = []
     for _ in range(CHAIN_LIMIT):
         if session_id is None:
             break
@@ -77,10 +97,12 @@ def earlier_of(engine: "EmbeddedEngine", order: Order) -> Earlier:
             raise Misused(
                 f"{session_id} was handed to {record.agent}, not to {agent}.", advice=f"Resume it by delegating to {record.agent}."
             )
+        if record.state is State.REFUSED:
+            raise Misused(f"{session_id} was refused: it never ran.", advice="Delegate without resume.")
         if not record.state.is_settled:
             raise Misused(f"{session_id} has not ended.", advice=f"Wait for it, or `remit cancel {session_id}` first.")
         saved = engine.store.checkpoint(session_id) if saved is None else saved
         # What its own end stopped is no result: only what was completed is not done again.
-        children += [child for child in engine.store.children(session_id) if child.result is not None and child.result.ok]
+        children = [child for child in engine.store.children(session_id) if child.result is not None and child.result.ok] + children
         session_id = record.resumes
     return Earlier(saved, Replay(children) if order.agent.spec.resumable else None)

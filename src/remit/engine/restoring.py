@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from remit.core.budget import Budget
 from remit.core.deadline import Deadline, grace_seconds
 from remit.core.delegation import Delegation
+from remit.core.errors import Misused
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.lineage import Lineage
 from remit.core.ports import Store
@@ -41,15 +42,26 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     )
     running = Running(order, engine, parent)
     running.attempt = record.attempt + 1
-    before = await off_loop(earlier_of, engine, order) if record.resumes is not None else Earlier(None, None)
+    running.started_wall = record.started_at or record.created_at
+    before = await off_loop(_before, engine, order)
     saved = await off_loop(engine.store.checkpoint, record.session_id)
     running.saved = before.saved if saved is None else saved
-    running.replay = Replay([*(r for r in tree if r.parent_id == record.session_id), *(before.replay.finished() if before.replay else ())])
+    earlier = before.replay.finished() if before.replay is not None else []
+    running.replay = Replay([*earlier, *(r for r in tree if r.parent_id == record.session_id)])
     await _recollect(engine, running, record)
     await engine.journal.call(lambda store: store.requeue(record.session_id, owner=engine.owner.owner_id))
+    engine.pending.pop(record.session_id, None)
     engine.resubmit(running)
     running.notice(f"Resumed after a crash of its orchestrator; attempt {running.attempt}.")
     return running
+
+
+def _before(engine: "EmbeddedEngine", order: Order) -> Earlier:
+    """What the run it goes on from left; nothing, when that has been forgotten since."""
+    try:
+        return earlier_of(engine, order) if order.delegation.resumes is not None else Earlier(None, None)
+    except Misused:
+        return Earlier(None, None)
 
 
 def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], parent: Running | None) -> Budget:

@@ -40,6 +40,8 @@ class Running:
     state: State = State.QUEUED
     is_queued: bool = False
     """It has a place in the queue."""
+    place: list[Any] | None = None
+    """That place."""
     has_slot: bool = False
     is_recorded: bool = False
     concluding: bool = False

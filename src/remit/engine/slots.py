@@ -22,7 +22,7 @@ class Slots:
         self._limits: dict[str, int] = {}
         self._used_by_agent: dict[str, int] = {}
         self._ageing_seconds = ageing_seconds
-        self._lanes: dict[str, list[tuple[float, int, Any]]] = {}
+        self._lanes: dict[str, list[list[Any]]] = {}
         self._count = 0
 
     def limit(self, agent: str, slots: int | None) -> None:
@@ -59,18 +59,23 @@ class Slots:
         """The place is free again: it was given a slot, or ended before it had one."""
         self.waiting -= 1
 
-    def enqueue(self, agent: str, priority: Priority, since: float, item: Any) -> None:
-        """`item` has a place reserved and waits from now on."""
+    def enqueue(self, agent: str, priority: Priority, since: float, item: Any) -> list[Any]:
+        """`item` has a place reserved and waits from now on. The entry this gives is emptied when it no longer does."""
         self._count += 1
-        key = since - priority * self._ageing_seconds
-        heapq.heappush(self._lanes.setdefault(agent, []), (key, self._count, item))
+        entry = [since - priority * self._ageing_seconds, self._count, item]
+        lane = self._lanes.setdefault(agent, [])
+        if len(lane) > 64 and sum(one[2] is None for one in lane) * 2 > len(lane):
+            lane[:] = [one for one in lane if one[2] is not None]
+            heapq.heapify(lane)
+        heapq.heappush(lane, entry)
+        return entry
 
     def next(self, is_wanted: Callable[[Any], bool]) -> Any | None:
         """The next item that may run; those nobody wants any more are dropped on the way."""
         if self._lanes and self.used < self.total:
             best: str | None = None
             for agent, lane in list(self._lanes.items()):
-                while lane and not is_wanted(lane[0][2]):
+                while lane and (lane[0][2] is None or not is_wanted(lane[0][2])):
                     heapq.heappop(lane)
                 if not lane:
                     del self._lanes[agent]

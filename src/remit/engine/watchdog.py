@@ -71,6 +71,8 @@ class Watchdog:
         self._closing = threading.Event()
         self._closed = False
         self._reported_beat = 0.0
+        self._turn: tuple[float, int] = (0.0, 0)
+        self._turn_since = time.monotonic()
         self._stopping: str | None = None
         self._thread: threading.Thread | None = None
         self._loop_thread = threading.get_ident()
@@ -119,7 +121,7 @@ class Watchdog:
             self._wanted.wait()
             self._closing.wait(LOOK_SECONDS)
             beat_at = self._beat_at
-            blocked = time.monotonic() - beat_at - LOOK_SECONDS
+            blocked = self._turn_seconds(beat_at)
             if blocked < REPORT_SECONDS or not self._beating or self._closed:
                 continue
             earliest = self._deadlines.earliest_end()
@@ -128,6 +130,14 @@ class Watchdog:
             if self._reported_beat != beat_at or must_stop:
                 self._look_inside(blocked, must_stop)
                 self._reported_beat = beat_at
+
+    def _turn_seconds(self, beat_at: float) -> float:
+        """How long the one task that runs now has had the loop: what others took before it is not held against it."""
+        turn = (beat_at, id(asyncio.current_task(self._loop)))
+        now = time.monotonic()
+        if turn != self._turn:
+            self._turn, self._turn_since = turn, now
+        return now - self._turn_since
 
     def _look_inside(self, blocked: float, must_stop: bool) -> None:
         if self._has_signal:

@@ -5,6 +5,7 @@ Daemons: a file system that hangs keeps no program from ending. Each is used aga
 
 import asyncio
 import contextlib
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -20,6 +21,18 @@ _jobs: "queue.SimpleQueue[Callable[[], None]]" = queue.SimpleQueue()
 _guard = threading.Lock()
 _idle = 0
 _alive = 0
+_waiting = 0
+"""Jobs that no thread has taken yet; counted with `_idle`, so that a thread about to work is not taken for a free one."""
+
+
+def _forget() -> None:
+    """A forked process has none of these threads."""
+    global _jobs, _guard, _idle, _alive, _waiting
+    _jobs, _guard = queue.SimpleQueue(), threading.Lock()
+    _idle = _alive = _waiting = 0
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 async def off_loop(function: Callable[..., T], *args: Any) -> T:
@@ -53,17 +66,18 @@ def _deliver(answer: "asyncio.Future[Any]", value: Any, error: BaseException | N
 
 
 def _put(job: Callable[[], None]) -> None:
-    global _alive
-    _jobs.put(job)
+    global _alive, _waiting
     with _guard:
-        if _idle >= _jobs.qsize() or _alive >= MOST:
+        _waiting += 1
+        _jobs.put(job)
+        if _idle >= _waiting or _alive >= MOST:
             return
         _alive += 1
     threading.Thread(target=_work, name="remit-off-loop", daemon=True).start()
 
 
 def _work() -> None:
-    global _alive, _idle
+    global _alive, _idle, _waiting
     while True:
         with _guard:
             _idle += 1
@@ -78,4 +92,5 @@ def _work() -> None:
                 return
         with _guard:
             _idle -= 1
+            _waiting -= 1
         job()

@@ -1,6 +1,7 @@
 """Threads of our own beside asyncio's: work leaves the loop, comes back, and is held up by nobody."""
 
 import asyncio
+import os
 import threading
 import time
 from typing import Any
@@ -92,3 +93,12 @@ def test_work_that_ends_after_its_loop_is_told_to_nobody() -> None:
     over.set()
     assert ended.wait(2)
     assert asyncio.run(off_loop(lambda: "another loop")) == "another loop"
+
+
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    """Those of its parent are not there: whoever counted on them would wait for ever."""
+    asyncio.run(off_loop(int, "1"))
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if asyncio.run(asyncio.wait_for(off_loop(int, "2"), 5)) == 2 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -114,10 +114,29 @@ def _load_main(target: Target) -> ModuleType:
     if known is not None:
         return known
     module = ModuleType("__mp_main__")
-    if target.place is Place.MAIN_MODULE:
-        content = runpy.run_module(target.module, run_name="__mp_main__", alter_sys=True)
-    else:
-        content = runpy.run_path(target.file, run_name="__mp_main__")
+    _loading.append(target)
+    try:
+        content = _run_main(target)
+    finally:
+        _loading.pop()
     module.__dict__.update(content)
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
     return module
+
+
+_loading: list[Target] = []
+
+
+def must_not_start_anything() -> None:
+    """A script read again by a worker must only define things: what it starts would start it again, without end."""
+    if _loading:
+        raise Misused(
+            f"{_loading[-1].file or _loading[-1].module} opens a Remit while it is being read for its process agents.",
+            advice='Guard what the script does with `if __name__ == "__main__":`.',
+        )
+
+
+def _run_main(target: Target) -> dict[str, Any]:
+    if target.place is Place.MAIN_MODULE:
+        return runpy.run_module(target.module, run_name="__mp_main__", alter_sys=True)
+    return runpy.run_path(target.file, run_name="__mp_main__")
