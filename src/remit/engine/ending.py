@@ -31,7 +31,7 @@ PROCESS_GRACE_SECONDS = 0.75
 CHILDREN_SECONDS = 0.9
 LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
-LEFTOVERS_SECONDS = 0.8
+WRITING_SECONDS = 0.5
 INLINE_DATA_BYTES = 64 * 1024
 
 
@@ -167,8 +167,7 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
     try:
         if running.live_children:
             await end_children(engine, running)
-        async with asyncio.timeout(LEFTOVERS_SECONDS):
-            left = await leftovers(engine, running, late)
+        left = await leftovers(engine, running, late)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
         left = Leftovers(warnings=(f"What it left could not be gathered: {error!r}",))
     if why.reason is StopReason.CANCELLED:
@@ -244,9 +243,10 @@ async def _said_and_saved(running: Running, late: Return | None) -> tuple[Any, t
     if len(text) <= INLINE_DATA_BYTES:
         return data, ()
     try:
-        path = await off_loop(write_beside, running.scratch(), "harvest.json", text)
-    except OSError:
-        return data, ()  # a full disk: better a long return than a lost one
+        async with asyncio.timeout(WRITING_SECONDS):
+            path = await off_loop(write_beside, running.scratch(), "harvest.json", text)
+    except (OSError, TimeoutError):
+        return data, ()  # a full or stuck disk: better a long return than a lost one
     artifact = Artifact(type="data", path=path.relative_to(running.root).as_posix(), summary="Chunks streamed and the last checkpoint.")
     seen = await off_loop(seen_artifacts, running.root, (artifact,))
     return {"by_reference": artifact.path, "chunks": len(chunks)}, seen

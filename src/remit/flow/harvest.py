@@ -70,6 +70,9 @@ class Harvest:
     warnings: tuple[str, ...] = ()
 
 
+NOTHING = Harvest()
+
+
 @dataclass(frozen=True, slots=True)
 class _Ticket:
     hunt: Hunt
@@ -136,7 +139,12 @@ def _serve(root: Path) -> None:
             _start(root)
     seen: dict[str, Seen | Unseen] = {}
     mail = _Mail()
+    nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
     for ticket in tickets:
+        hunt = ticket.hunt
+        if nothing_changed and not hunt.declared and hunt.scratch is None:
+            mail.put(ticket, NOTHING)  # the frequent case, hundreds at once
+            continue
         try:
             result = _Gathering(ticket, seen).gather(changed)
         except OSError as error:
