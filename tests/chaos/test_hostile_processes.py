@@ -72,7 +72,8 @@ async def test_cancelling_is_as_sure_as_the_deadline(remit: Remit) -> None:
         assert processes_left(remit) == []
 
 
-async def test_after_two_hundred_of_them_nothing_is_left_and_it_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(300)
+async def test_after_a_thousand_of_them_nothing_is_left_and_it_still_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -80,7 +81,7 @@ async def test_after_two_hundred_of_them_nothing_is_left_and_it_still_answers(tm
     project = tmp_path / "project"
     project.mkdir()
     late: list[tuple[str, float]] = []
-    names = (NAMES * 7)[:200]
+    names = (NAMES * 40)[:1000]
     random.Random(7).shuffle(names)
     async with Remit.open(project, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as remit:
         for _ in range(3):
