@@ -21,7 +21,7 @@ HARVEST_SECONDS = 0.3
 _SEARCH_SHARE = 0.45
 """Of the time: less than half, so that whoever waits for the search under way still has time for its own."""
 _MARGIN_SECONDS = 0.1
-_COLLECT_SECONDS = 0.005
+_COLLECT_SECONDS = 0.002
 """How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
 MAX_ARTIFACTS = 1000
 _NAMES_SHOWN = 10
