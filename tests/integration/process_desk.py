@@ -73,6 +73,13 @@ class NotingDesk:
     def scratch(self) -> Path:
         return self.root / "scratch"
 
+    @property
+    def workspace(self) -> Path:
+        return self.root
+
+    def environment(self) -> dict[str, str]:
+        return {"REMIT_SESSION": self.delegation.session_id}
+
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(time.monotonic())
 

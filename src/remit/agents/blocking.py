@@ -105,6 +105,14 @@ class BlockingContext:
         return path
 
     @property
+    def workspace(self) -> Path:
+        return self._context.workspace
+
+    def environment(self) -> dict[str, str]:
+        told: dict[str, str] = self._do("environment")
+        return told
+
+    @property
     def repair(self) -> Repair | None:
         return self._context.repair
 

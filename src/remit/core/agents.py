@@ -28,6 +28,10 @@ class Workspace(StrEnum):
     """It writes only in its scratch folder."""
     NONE = "none"
     """It writes no files."""
+    WORKTREE = "worktree"
+    """A git worktree of its own: what it changes is a diff, merged only when that is asked for."""
+    COPY = "copy"
+    """A copy of the project: what it changes is a diff, and nothing else is touched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,5 +54,9 @@ class AgentSpec:
     """How many of it may run at once; None: no limit of its own."""
     parameters_schema: dict[str, Any] = field(default_factory=dict)
     """JSON schema of its parameters."""
+    merge: bool = False
+    """With workspace `worktree`: its changes are merged into the project when it completed."""
+    kind: str = "function"
+    """What carries it out: function, command, acp, claude, codex, opencode, or a profile that runs on one of them."""
     source: str = ""
     """Where it was declared: a module or a file."""

@@ -68,6 +68,13 @@ class EngineDesk:
         return self._alive().scratch()
 
     @property
+    def workspace(self) -> Path:
+        return self._running.root
+
+    def environment(self) -> dict[str, str]:
+        return self._alive().told_environment()
+
+    @property
     def saved(self) -> Any:
         return self._running.saved
 

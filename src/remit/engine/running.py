@@ -202,9 +202,12 @@ class Running:
         return None if self.scratch_path is None else self.scratch_path / "return.json"
 
     def environment(self) -> dict[str, str]:
+        return {**os.environ, **self.told_environment()}
+
+    def told_environment(self) -> dict[str, str]:
         session_id = self.delegation.session_id
         mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
-        return {**os.environ, "REMIT_MARK": mark, "REMIT_SESSION": session_id}
+        return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root)}
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:

@@ -50,7 +50,10 @@ class Desk(Protocol):
     @property
     def scratch(self) -> Path: ...
     @property
+    def workspace(self) -> Path: ...
+    @property
     def saved(self) -> Any: ...
+    def environment(self) -> dict[str, str]: ...
     def remaining(self) -> float: ...
     def budget_left(self) -> Limits: ...
     async def wait_hand_in(self) -> None: ...
@@ -133,6 +136,15 @@ class Context:
     def scratch(self) -> Path:
         """A folder of its own, made when first asked for. Whatever stands in it at the deadline is handed back."""
         return self._desk.scratch
+
+    @property
+    def workspace(self) -> Path:
+        """The folder it works in: the project's root, or the worktree or copy that was made for it."""
+        return self._desk.workspace
+
+    def environment(self) -> dict[str, str]:
+        """What to add to the environment of a command that is started for this delegation: what the command delegates is its child."""
+        return self._desk.environment()
 
     @property
     def repair(self) -> Repair | None:

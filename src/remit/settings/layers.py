@@ -17,7 +17,10 @@ from remit.settings.model import SettingsTable
 from remit.settings.values import DEFAULT_TIMEOUTS
 
 PREFIX = "REMIT_"
-OURS = frozenset({"REMIT_MARK", "REMIT_SESSION"})
+OURS = frozenset(
+    f"{PREFIX}{name}"
+    for name in ("MARK", "SESSION", "CALLER", "ROOT", "SCRATCH", "RETURN_FILE", "DEADLINE", "SOFT_DEADLINE", "PROMPT_FILE")
+)
 """Set by remit itself in the processes of agents: no settings."""
 
 Key = tuple[str, ...]

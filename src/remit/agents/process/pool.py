@@ -184,6 +184,7 @@ def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
         "facts": {
             "delegation": delegation_to_wire(desk.delegation),
             "root": str(desk.root),
+            "workspace": str(desk.workspace),
             "repair": repair_to_wire(desk.repair),
             "saved": desk.saved,
         },

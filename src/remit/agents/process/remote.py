@@ -149,6 +149,7 @@ class RemoteDesk:
 
     def __init__(self, channel: Channel, facts: Mapping[str, Any]) -> None:
         self._channel = channel
+        self._facts = facts
         self._delegation = delegation_from_wire(facts["delegation"])
         self._root = Path(facts["root"])
         self._repair = repair_from_wire(facts["repair"])
@@ -176,6 +177,14 @@ class RemoteDesk:
         if self._scratch is None:
             self._scratch = Path(self._channel.ask_now("scratch"))
         return self._scratch
+
+    @property
+    def workspace(self) -> Path:
+        return Path(self._facts["workspace"])
+
+    def environment(self) -> dict[str, str]:
+        told: dict[str, str] = self._channel.ask_now("environment")
+        return told
 
     @property
     def saved(self) -> Any:

@@ -33,6 +33,7 @@ class Service:
             "checkpoint": self._checkpoint,
             "scratch": self._scratch,
             "budget": self._budget,
+            "environment": self._environment,
         }
         self._tells: dict[str, Callable[..., None]] = {
             "progress": ctx.progress,
@@ -90,6 +91,9 @@ class Service:
 
     async def _budget(self) -> Any:
         return self._ctx.budget.to_dict()
+
+    async def _environment(self) -> Any:
+        return self._ctx.environment()
 
     def _handle(self, session_id: str) -> Handle:
         try:

@@ -1,0 +1,75 @@
+"""The prompt of an agent that is asked in words: what it is, what is to be done, what is known, and how to answer (S3.8, S6.11).
+
+Text only. The same for commands, coding agents and models; its end is always the format instruction.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from remit.agents.definition import Definition
+from remit.core.agents import Answers
+from remit.flow.context import Context
+from remit.flow.format import format_instruction, repair_instruction
+
+_DELEGATING = """\
+## Delegating
+
+You have the tools of remit: `list_agents` says who there is, `delegate` hands work to one of them and gives back its checked return.
+A refused delegation is final: do that part yourself.
+"""
+
+
+def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any]) -> str:
+    """What it is asked first."""
+    parts = [definition.instructions.strip(), _task(ctx, parameters), _limits(ctx)]
+    if definition.delegates:
+        parts.append(_DELEGATING)
+    background = ctx.background()
+    if background.text:
+        parts.append(f"## Context of the project\n\n{background.text}")
+    if definition.spec.answers is Answers.RETURN:
+        parts.append(format_instruction(ctx.session_id, definition.name, ctx.depth, ctx.path))
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def repair_prompt(ctx: Context, *, in_session: bool, first: str = "") -> str:
+    """What it is asked the second time. An agent that remembers nothing is told everything again."""
+    assert ctx.repair is not None
+    again = repair_instruction(ctx.repair.faults)
+    if in_session:
+        return again
+    return f"{first}\n## What you handed in before\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
+
+
+def hand_in_prompt(seconds: float) -> str:
+    """What an agent that can be spoken to is told at the soft deadline (S2.4)."""
+    return (
+        f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is, "
+        "as the JSON object you were told to end with; status partial unless all is done, and name in errors what is missing.\n"
+    )
+
+
+def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
+    lines = ["## Task", "", str(parameters.get("task", "")).strip()]
+    more = {name: value for name, value in parameters.items() if name != "task"}
+    if more:
+        lines += ["", "Given with it:", "", *_listed(more)]
+    task = ctx.task
+    if task is not None:
+        known = {name: value for name, value in task.to_dict().items() if value not in (None, "", False) and name != "complexity"}
+        if known:
+            lines += ["", "It belongs to this task of the project:", "", *_listed(known)]
+    return "\n".join(lines)
+
+
+def _listed(values: Mapping[str, Any]) -> list[str]:
+    return [f"- {name}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
+
+
+def _limits(ctx: Context) -> str:
+    return (
+        f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do. "
+        "Write files as soon as they are worth something: what stands in the working folder then is kept. "
+        f"A folder for intermediate files: {ctx.scratch}"
+    )
