@@ -26,8 +26,9 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
 
-PROCESS_GRACE_SECONDS = 0.75
-"""Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything."""
+PROCESS_GRACE_SECONDS = 0.6
+"""Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
+may take 0.4 s, this must stay below the second that S2.5 allows."""
 CHILDREN_SECONDS = 0.9
 LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
@@ -119,7 +120,7 @@ def _stop_of_child(engine: "EmbeddedEngine", child: Running, caller: Running, wh
 
 def _grace(engine: "EmbeddedEngine", running: Running) -> float:
     if running.agent.spec.isolation is Isolation.PROCESS:
-        return max(PROCESS_GRACE_SECONDS, engine.options.kill_grace_seconds + 0.5)
+        return max(PROCESS_GRACE_SECONDS, engine.options.kill_grace_seconds + 0.35)
     return engine.options.kill_grace_seconds + (0.1 if running.agent.spec.isolation is Isolation.THREAD else 0.0)
 
 
