@@ -187,3 +187,41 @@ def test_the_real_environment_is_read_when_none_is_given(tmp_path: Path) -> None
         [sys.executable, "-c", program, str(tmp_path)], env={"REMIT_MAX_DEPTH": "7"}, capture_output=True, text=True, check=True
     )
     assert done.stdout == "7\n"
+
+
+AGENTS = """
+profiles_on = "mine"
+
+[agents.mine]
+kind = "claude"
+environment = { ANTHROPIC_API_KEY = "secret" }
+
+[agents."other.one"]
+command = ["true"]
+
+[agents.bare]
+"""
+
+
+def test_agents_are_kept_as_they_were_written_with_their_place(tmp_path: Path) -> None:
+    """Issue 3, item 1"""
+    settings = load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"})
+    assert settings.agents["mine"] == {"kind": "claude", "environment": {"ANTHROPIC_API_KEY": "secret"}, "model": "opus"}
+    assert (settings.agents["other.one"], settings.agents["bare"], settings.profiles_on) == ({"command": ["true"]}, {}, "mine")
+    assert settings.source_of_agent("mine") == "remit.toml:[agents.mine]"
+    assert settings.source_of_agent("other.one") == "remit.toml:[agents.other.one]"
+    assert settings.source_of_agent("bare") == "remit.toml:[agents.bare]"
+
+
+def test_an_agents_environment_is_told_by_its_names_alone(tmp_path: Path) -> None:
+    told = {key: (value, source) for key, value, source in describe(load(tmp_path, AGENTS, {"REMIT_AGENTS__MINE__MODEL": "opus"}))}
+    assert told["agents.mine.environment"][0] == ["ANTHROPIC_API_KEY"]
+    assert told["agents.mine.environment"][1].startswith("remit.toml:[agents.mine")
+    assert told["agents.mine.model"] == ("opus", "env REMIT_AGENTS__MINE__MODEL")
+    assert told["agents.bare"][0] == {}
+    assert "secret" not in str(told)
+
+
+def test_an_agent_that_is_no_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misused, match=r"agents\.mine must be a table of keys"):
+        load(tmp_path, "[agents]\nmine = 3")

@@ -102,7 +102,7 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def _leaves(value: Any, key: Key = ()) -> list[tuple[Key, Any]]:
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and (value or key[:1] != ("agents",)):  # an agent may be declared by its name alone
         return [leaf for name, inner in value.items() for leaf in _leaves(inner, (*key, str(name)))]
     return [(key, value)]
 

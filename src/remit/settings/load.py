@@ -52,9 +52,20 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
             case "languages":
                 told.append((name, list(settings.languages)))
+            case "agents":
+                told += [one for agent, said in settings.agents.items() for one in _told_agent(agent, said)]
             case _:
                 told.append((name, getattr(settings, name)))
     return told
+
+
+def _told_agent(name: str, said: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Of its environment only the names: a value may be a key of somebody's."""
+    if not said:
+        return [(f"agents.{name}", {})]
+    return [
+        (f"agents.{name}.{key}", list(value) if key == "environment" and isinstance(value, dict) else value) for key, value in said.items()
+    ]
 
 
 def _shown(rule: Rule) -> str:

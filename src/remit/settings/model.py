@@ -73,6 +73,8 @@ class SettingsTable(_Table):
     chunk_limit_bytes: Annotated[int, Field(strict=True, ge=0)] = _BUILT_IN.chunk_limit_bytes
     routing: dict[Name, tuple[RuleTable, ...]] = {}
     languages: tuple[Name, ...] = _BUILT_IN.languages
+    agents: dict[Name, dict[str, Any]] = {}
+    profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
 
     def values(self, sources: dict[str, str]) -> Settings:
         plain = {name: getattr(self, name) for name in _PLAIN}

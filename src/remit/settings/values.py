@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
@@ -65,6 +65,10 @@ class Settings:
     routing: RoutingTable = DEFAULT_TABLE
     languages: tuple[str, ...] = ("general", "lean", "markdown", "python")
     """Those a task may name; more can be added."""
+    agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.files` judges them."""
+    profiles_on: str | None = None
+    """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
 
@@ -87,4 +91,11 @@ class Settings:
         return named.get(agent, named.get(agent.partition(".")[0], self.slots_per_agent_default))
 
     def source_of(self, key: str) -> str:
-        return self.sources.get(key, "default")
+        """Of a table: where the first of its keys was said."""
+        return self.sources.get(key) or next((said for name, said in self.sources.items() if name.startswith(f"{key}.")), "default")
+
+    def source_of_agent(self, name: str) -> str:
+        """The place of its table: `remit.toml:[agents.NAME]`."""
+        source = self.source_of(f"agents.{name}")
+        file, in_file, place = source.partition(":[")
+        return f"{file}:[{'tool.remit.' if place.startswith('tool.') else ''}agents.{name}]" if in_file else source
