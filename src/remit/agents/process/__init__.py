@@ -5,14 +5,18 @@
         │                                      supervisor (adopts orphans, drains output, no agent code)
         ├── orders and report ───────────────►   │
         └── frames: job, ctx, answer ────────►   └── worker (own session, dies with its supervisor, runs the agent)
+            or pipes: input, output                  or command (the same; a program of any kind in the worker's place)
 
 Each process watches the one above it, so a kill -9 of any of them leaves nothing behind: the worker dies with its supervisor,
 orphans of a dead supervisor fall to the zygote, and supervisor and zygote end when the Remit process does.
-The parent's side is `pool` (with `nursery`, `child` and `service`), the child's is `zygote`, `supervisor`, `worker` and `remote`.
+The parent's side is `pool` (with `nursery`, `link`, `child`, `spawned` and `service`), the child's is `zygote`, `supervisor`, `launch`,
+`worker` and `remote`.
 """
 
 from remit.agents.process.errors import AgentRaised
 from remit.agents.process.pool import Job, ProcessPool
+from remit.agents.process.program import Program
+from remit.agents.process.spawned import Spawned
 from remit.agents.process.target import Target, target_of
 
-__all__ = ["AgentRaised", "Job", "ProcessPool", "Target", "target_of"]
+__all__ = ["AgentRaised", "Job", "ProcessPool", "Program", "Spawned", "Target", "target_of"]

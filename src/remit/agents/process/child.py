@@ -1,4 +1,4 @@
-"""One worker as the Remit process sees it: its two pipes, the questions it has open, and how it ended.
+"""One worker as the Remit process sees it: its channel, the questions it has open, and how it ended.
 
 Nothing that comes over the pipes can raise in the event loop: what is no frame is noted as the worker's end.
 """
@@ -6,13 +6,12 @@ Nothing that comes over the pipes can raise in the event loop: what is no frame 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable
 from typing import Any
 
 from remit.agents.process import frames
 from remit.agents.process.errors import error_from_wire, error_to_wire
+from remit.agents.process.link import Link, Pipe
 from remit.agents.process.service import Service
-from remit.agents.process.supervisor import STOP
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError
 
 CALLS_AT_ONCE = 1024
@@ -22,41 +21,6 @@ PRINTED_CHARACTERS = 2000
 _OUTCOMES = frozenset({"answer", "raised", "broken"})
 
 
-class _Pipe(asyncio.Protocol):
-    """Frames off one socket, and its end."""
-
-    def __init__(self, take: Callable[[dict[str, Any]], None], garbled: Callable[[str], None]) -> None:
-        self._take = take
-        self._garbled = garbled
-        self._unpacker = frames.Unpacker()
-        self.transport: asyncio.Transport | None = None
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._unpacker.feed(data):
-                self._take(message)
-        except frames.Garbled as error:
-            self._garbled(str(error))
-            self.close()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if not self.lost.done():
-            self.lost.set_result(None)
-
-    def write(self, data: bytes) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
-
-    def close(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
-
-
 class Child:
     def __init__(self, service: Service) -> None:
         loop = asyncio.get_running_loop()
@@ -64,22 +28,16 @@ class Child:
         self._calls: dict[int, asyncio.Task[None]] = {}
         self._keepsakes: set[int] = set()
         self._outcome: dict[str, Any] | None = None
-        self._report: dict[str, Any] | None = None
         self._garble: str | None = None
         self._spoken = loop.create_future()
         self._stopping = False
-        self._channel = _Pipe(self._take, self._take_garble)
-        self._link = _Pipe(self._take_report, self._take_garble)
-        self.pid: int | None = None
-        """Of the supervisor."""
-        self.started: str | None = None
+        self._channel = Pipe(self._take, self._take_garble)
+        self.link = Link(self._take_garble)
 
     async def connect(self, channel: socket.socket, link: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        for sock, pipe in ((channel, self._channel), (link, self._link)):
-            sock.setblocking(False)
-            await loop.create_unix_connection(lambda pipe=pipe: pipe, sock=sock)  # type: ignore[misc]
-        self._link.lost.add_done_callback(lambda _: self._speak())
+        await self._channel.connect(channel)
+        await self.link.connect(link)
+        self.link.when_lost(self._speak)
 
     def send(self, message: dict[str, Any]) -> None:
         self._channel.write(frames.pack(message))
@@ -88,15 +46,10 @@ class Child:
         """Until there is an outcome, or there will be none."""
         await asyncio.shield(self._spoken)
 
-    async def wait_gone(self, limit: float) -> bool:
-        """Until the supervisor has ended: it does so after everything below it."""
-        await asyncio.wait([self._link.lost], timeout=limit)
-        return self._link.lost.done() and self._report is not None
-
     async def wait_ended(self, limit: float) -> None:
         """After the outcome: until the worker is gone and all it sent is read. At once where that cannot be expected."""
-        is_well = self._outcome is not None or self._report is not None
-        if not is_well or self._garble is not None or not await self.wait_gone(limit):
+        is_well = self._outcome is not None or self.link.report is not None
+        if not is_well or self._garble is not None or not await self.link.wait_gone(limit):
             return
         if self._channel.transport is not None and not self._channel.transport.is_closing():
             self._channel.transport.resume_reading()
@@ -108,11 +61,11 @@ class Child:
         for number, task in self._calls.items():
             if number not in self._keepsakes:
                 task.cancel()
-        self._link.write(STOP + f"{int(grace_seconds * 1000)}\n".encode())
+        self.link.order_stop(grace_seconds)
 
     async def close(self, limit: float) -> None:
         self._channel.close()
-        self._link.close()
+        self.link.close()
         tasks = list(self._calls.values())
         for task in tasks:
             task.cancel()
@@ -121,7 +74,7 @@ class Child:
 
     def printed(self) -> str:
         """The end of what it wrote to its standard output and error."""
-        report = self._report or {}
+        report = self.link.report or {}
         parts = []
         for name in ("stdout", "stderr"):
             tail, count = str(report.get(f"{name}_tail", "")).strip(), report.get(f"{name}_bytes", 0)
@@ -132,7 +85,7 @@ class Child:
 
     def outcome(self) -> Any:
         """The answer, or how it failed, raised."""
-        outcome, report = self._outcome or {}, self._report or {}
+        outcome, report = self._outcome or {}, self.link.report or {}
         tail = str(report.get("stderr_tail", ""))[-STDERR_TAIL_CHARACTERS:]
         code = report.get("exit")
         match outcome:
@@ -153,7 +106,7 @@ class Child:
                 )
         if self._garble is not None:
             what = f"sent what is no message ({self._garble})"
-        elif self._report is None:
+        elif self.link.report is None:
             what = "killed its supervisor or was killed with it"
         else:
             what = f"ended without an answer, {_exit_words(code)}"
@@ -220,9 +173,6 @@ class Child:
         except ValueError as error:  # a return that does not fit into a frame
             with contextlib.suppress(ValueError):
                 self.send({"k": "reply", "id": message.get("id"), "error": error_to_wire(Failed(str(error)))})
-
-    def _take_report(self, report: dict[str, Any]) -> None:
-        self._report = report
 
     def _take_garble(self, why: str) -> None:
         self._garble = why

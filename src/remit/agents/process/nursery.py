@@ -13,7 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from remit.agents.process import frames
@@ -105,12 +105,27 @@ class Nursery:
         self._starting = asyncio.Lock()
 
     async def fork(self, *, mark: str, session_id: str, channel: int, link: int) -> int:
-        """A supervisor with a worker; the supervisor's pid. A zygote that fails is replaced once."""
-        order = {"op": "fork", "mark": mark, "session_id": session_id}
+        """A supervisor with a worker; the supervisor's pid."""
+        return await self._make({"op": "fork", "mark": mark, "session_id": session_id}, [channel, link], self._serving)
+
+    async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> int:
+        """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input.
+
+        By the first zygote: it is the smallest, so the quickest to fork, and has nothing of an agent's module in it.
+        """
+        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.ready)
+
+    async def ready(self) -> "Zygote":
+        """The first zygote, started if need be."""
+        async with self._starting:
+            return await self._living_first()
+
+    async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable["Zygote"]]) -> int:
+        """A zygote that fails is replaced once."""
         for _ in range(3):  # the grown one, the first one, a new one
-            zygote = await self._serving()
+            zygote = await choose()
             try:
-                answer = await zygote.order(order, [channel, link])
+                answer = await zygote.order(order, fds)
             except ZygoteGone:
                 continue
             if "pid" in answer:
@@ -127,8 +142,7 @@ class Nursery:
 
     async def preload(self, targets: Sequence[Target]) -> dict[str, str]:
         """Grow a zygote that has imported the targets' modules; what could not be imported, and why."""
-        async with self._starting:
-            first = await self._living_first()
+        first = await self.ready()
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
@@ -167,8 +181,7 @@ class Nursery:
         grown = self._grown
         if grown is not None and not grown.is_gone:
             return grown
-        async with self._starting:
-            return await self._living_first()
+        return await self.ready()
 
     async def _living_first(self) -> Zygote:
         if self._first is None or self._first.is_gone:

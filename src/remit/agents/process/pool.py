@@ -1,27 +1,29 @@
 """The pool: runs agents in processes of their own, one per delegation, for one Remit. The door of this package.
 
-`run` gives the worker's raw answer or raises how it failed; when it is cancelled it lets the cancellation go on only after the
-worker and everything it started are dead. Deadlines are the caller's: the pool knows none.
+`run` gives the worker's raw answer or raises how it failed; `spawn` gives a command that runs. When either is cancelled or left, it
+goes on only after the process and everything it started are dead. Deadlines are the caller's: the pool knows none.
 """
 
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.process.child import Child
+from remit.agents.process.link import Link
 from remit.agents.process.nursery import Nursery, ZygoteGone
+from remit.agents.process.program import Program, program_to_wire
 from remit.agents.process.service import Service
+from remit.agents.process.spawned import Spawned
 from remit.agents.process.target import Target
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
-from remit.system.processes import is_alive, kill_tree_async, look, process_start, send_signal
+from remit.system.processes import MARK, kill_tree_async
 
 TERM_GRACE_SECONDS = 0.25
 _GONE_LIMIT = 3.0
@@ -53,11 +55,11 @@ class ProcessPool:
         self._nursery = Nursery(mark_prefix=marker(project, owner_id))
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._children: set[Child] = set()
+        self._wards: set[Child | Spawned] = set()
         self._is_closed = False
 
     def warm_up(self, targets: Sequence[Target]) -> None:
-        """Load the targets' modules ahead, in the background. Nothing waits for it."""
+        """Have a zygote ready, and the targets' modules loaded, in the background. Nothing waits for it."""
         self._warming = asyncio.create_task(self._warm_up(targets))
 
     async def wait_warm(self) -> None:
@@ -69,7 +71,7 @@ class ProcessPool:
             raise Misused("The process pool is closed.", advice="Open a new Remit.")
         mark = marker(self._project, self._owner_id, ctx.session_id)
         child = Child(Service(ctx))
-        self._children.add(child)
+        self._wards.add(child)
         told: asyncio.Task[None] | None = None
         start = self._own(self._start(child, mark, job, ctx))
         try:
@@ -80,15 +82,30 @@ class ProcessPool:
         finally:
             if told is not None:
                 told.cancel()
-            # Owned by the pool: neither a second cancellation nor the end of our patience ends the killing.
-            ending = self._own(self._end(child, mark, start))
-            await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
-            if not ending.done():
-                gone = ctx._desk.abandoned("its processes are still being killed")
-                ending.add_done_callback(lambda _: gone())
+            await self._leave(child, mark, start, ctx)
             if printed := child.printed():
                 ctx._desk.printed(printed)
         return child.outcome()
+
+    @contextlib.asynccontextmanager
+    async def spawn(self, program: Program, ctx: Context) -> AsyncIterator[Spawned]:
+        """A command that runs. When the block is left, by whatever way, it and all its descendants are dead.
+
+        Raises `Unavailable` when it cannot be started, and `Misused` when what it is given cannot be passed to a program.
+        """
+        if self._is_closed:
+            raise Misused("The process pool is closed.", advice="Open a new Remit.")
+        mark = marker(self._project, self._owner_id, ctx.session_id)
+        wire = program_to_wire(program, {MARK: mark})
+        spawned = Spawned(program)
+        self._wards.add(spawned)
+        start = self._own(self._launch(spawned, mark, wire, ctx))
+        try:
+            await asyncio.shield(start)
+            await spawned.wait_begun()
+            yield spawned
+        finally:
+            await self._leave(spawned, mark, start, ctx)
 
     async def close(self) -> None:
         """End everything; nothing of ours is left when this returns."""
@@ -96,8 +113,8 @@ class ProcessPool:
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.wait([self._warming])
-        for child in self._children:
-            child.order_stop(0.0)
+        for ward in self._wards:
+            ward.order_stop(0.0)
         while self._tasks:
             await asyncio.wait(self._tasks)
         await self._nursery.close()
@@ -116,7 +133,10 @@ class ProcessPool:
     async def _warm_up(self, targets: Sequence[Target]) -> None:
         # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
         with contextlib.suppress(Unavailable, ZygoteGone):
-            await self._nursery.preload(targets)
+            if targets:
+                await self._nursery.preload(targets)
+            else:
+                await self._nursery.ready()
 
     async def _start(self, child: Child, mark: str, job: Job, ctx: Context) -> None:
         try:
@@ -127,45 +147,45 @@ class ProcessPool:
         try:
             await child.connect(channel, link)
             child.send(_job_frame(job, ctx))
-            child.pid = await self._nursery.fork(mark=mark, session_id=ctx.session_id, channel=channel_end.fileno(), link=link_end.fileno())
-            child.started = process_start(child.pid)
+            fds = {"channel": channel_end.fileno(), "link": link_end.fileno()}
+            child.link.know(await self._nursery.fork(mark=mark, session_id=ctx.session_id, **fds))
         finally:
             channel_end.close()
             link_end.close()
 
-    async def _end(self, child: Child, mark: str, start: "asyncio.Task[Any]") -> None:
-        """Everything of this worker is dead, and every descriptor of it closed, when this returns."""
+    async def _launch(self, spawned: Spawned, mark: str, wire: dict[str, Any], ctx: Context) -> None:
+        with contextlib.ExitStack() as theirs:
+            link, streams = await spawned.open(theirs)
+            spawned.send(wire)
+            spawned.link.know(await self._nursery.launch(mark=mark, session_id=ctx.session_id, link=link, streams=streams))
+
+    async def _leave(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]", ctx: Context) -> None:
+        # Owned by the pool: neither a second cancellation nor the end of our patience ends the killing.
+        ending = self._own(self._end(ward, mark, start))
+        await asyncio.wait([ending], timeout=self._term_grace + _WAIT_LIMIT)
+        if not ending.done():
+            gone = ctx._desk.abandoned("its processes are still being killed")
+            ending.add_done_callback(lambda _: gone())
+
+    async def _end(self, ward: Child | Spawned, mark: str, start: "asyncio.Task[Any]") -> None:
+        """Everything of this process is dead, and every descriptor of it closed, when this returns."""
+        link = ward.link
         await asyncio.wait([start])
         try:
-            if child.pid is not None and not await child.wait_gone(0.0):
-                child.order_stop(self._term_grace)
-                _wake(child)
-                if not await child.wait_gone(self._term_grace + _GONE_LIMIT):
-                    await self._kill_without_supervisor(child, mark)
-            await _wait_dead(child)
+            if link.pid is not None and not await link.wait_gone(0.0):
+                ward.order_stop(self._term_grace)
+                link.wake()
+                if not await link.wait_gone(self._term_grace + _GONE_LIMIT):
+                    await self._kill_without_supervisor(link, mark)
+            await link.wait_dead()
         finally:
-            await child.close(limit=0.1)
-            self._children.discard(child)
+            await ward.close(limit=0.1)
+            self._wards.discard(ward)
 
-    async def _kill_without_supervisor(self, child: Child, mark: str) -> None:
+    async def _kill_without_supervisor(self, link: Link, mark: str) -> None:
         """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""
-        await kill_tree_async(child.pid, started=child.started, marker=mark, term_grace=0.0, limit=1.0)
+        await kill_tree_async(link.pid, started=link.started, marker=mark, term_grace=0.0, limit=1.0)
         await self._nursery.sweep()
-
-
-def _wake(child: Child) -> None:
-    """A worker may have stopped its supervisor (SIGSTOP)."""
-    process = look(child.pid or 0)
-    if process is not None and process.started == child.started:
-        send_signal(process, signal.SIGCONT)
-
-
-async def _wait_dead(child: Child) -> None:
-    """A supervisor closes its pipe a moment before it is dead."""
-    for _ in range(50):
-        if child.pid is None or not is_alive(child.pid, child.started):
-            return
-        await asyncio.sleep(0.001)
 
 
 async def _tell_hand_in(child: Child, ctx: Context) -> None:

@@ -12,6 +12,7 @@ import signal
 import socket
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from remit.agents.process.frames import pack
 from remit.system.processes import children, walk_below
@@ -39,6 +40,7 @@ def child_alarm() -> tuple[int, int]:
 class Output:
     """One stream of the worker: its end is kept, the rest counted, so that 100 MB of it cost nothing."""
 
+    name: str
     fd: int
     tail: bytearray
     count: int = 0
@@ -60,13 +62,13 @@ class Output:
 class Supervisor:
     """Runs until the worker and everything it left behind are dead."""
 
-    def __init__(self, *, link: socket.socket, worker: int, owner: int | None, alarm: int, stdout: int, stderr: int) -> None:
+    def __init__(self, *, link: socket.socket, worker: int, owner: int | None, alarm: int, stdout: int | None, stderr: int) -> None:
+        """`stdout` is None for a command, whose output the Remit process reads itself."""
         self._link = link
         self._worker = worker
         self._owner = owner
         self._alarm = alarm
-        self._outputs = {stdout: Output(stdout, bytearray()), stderr: Output(stderr, bytearray())}
-        self._stdout, self._stderr = self._outputs[stdout], self._outputs[stderr]
+        self._outputs = {fd: Output(name, fd, bytearray()) for name, fd in (("stdout", stdout), ("stderr", stderr)) if fd is not None}
         self._exit: int | None = None
         self._orders = bytearray()
 
@@ -77,16 +79,12 @@ class Supervisor:
         if self._exit is None and grace > 0:
             self._ask_to_end(grace)
         self._kill_all()
+        report: dict[str, Any] = {"exit": self._exit}
         for output in self._outputs.values():
             while output.drain() and select.select([output.fd], [], [], 0)[0]:
                 pass
-        report = {
-            "exit": self._exit,
-            "stdout_bytes": self._stdout.count,
-            "stderr_bytes": self._stderr.count,
-            "stdout_tail": bytes(self._stdout.tail).decode(errors="replace"),
-            "stderr_tail": bytes(self._stderr.tail).decode(errors="replace"),
-        }
+            report[f"{output.name}_bytes"] = output.count
+            report[f"{output.name}_tail"] = bytes(output.tail).decode(errors="replace")
         with contextlib.suppress(OSError):  # nobody may be left to hear it
             self._link.setblocking(True)
             self._link.sendall(pack(report))

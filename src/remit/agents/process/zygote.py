@@ -2,6 +2,7 @@
 
 It takes one order at a time over its control socket and answers each:
   fork   descriptors of a worker's channel and of its supervisor's link come along: fork both
+  exec   descriptors of a supervisor's link and of a command's output and input come along; the command itself comes over the link
   grow   a control socket comes along: fork a second zygote that imports agents' modules and then serves there
   sweep  kill what fell to us because its supervisor was killed
 Agents' modules are never imported in the first zygote, so a module that breaks or hangs at import cannot break it.
@@ -18,6 +19,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from remit.agents.process import frames, worker
+from remit.agents.process.launch import Streams, launch
 from remit.agents.process.supervisor import Supervisor, child_alarm
 from remit.agents.process.target import Target
 from remit.system.prctl import adopt_orphans, die_with_parent, find_mark, write_mark
@@ -50,7 +52,7 @@ class Zygote:
 
     def _take_order(self) -> bool:
         try:
-            text, fds, _, _ = socket.recv_fds(self._control, _ORDER_BYTES, 2, _CLOSE_ON_EXEC)
+            text, fds, _, _ = socket.recv_fds(self._control, _ORDER_BYTES, 3, _CLOSE_ON_EXEC)
         except OSError:
             return False
         if not text:
@@ -73,6 +75,8 @@ class Zygote:
         match order["op"]:
             case "fork":
                 return {"pid": self._fork(lambda: self._supervise(fds[0], fds[1], order))}
+            case "exec":
+                return {"pid": self._fork(lambda: self._supervise_command(fds, order))}
             case "grow":
                 return {"pid": self._fork(lambda: self._grow(fds[0], order["mark"]))}
             case "sweep":
@@ -97,14 +101,18 @@ class Zygote:
             os.close(fd)
         self._control.close()
 
-    def _supervise(self, channel: int, link: int, order: dict[str, Any]) -> None:
+    def _become_supervisor(self, order: dict[str, Any]) -> tuple[int, int]:
+        """In a child: its mark, no ear for signals, and an alarm for children that end."""
         self._leave_behind()
         write_mark(self._mark_address, order["mark"])
         os.environ["REMIT_SESSION"] = order["session_id"]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         adopt_orphans()
-        alarm = child_alarm()
+        return child_alarm()
+
+    def _supervise(self, channel: int, link: int, order: dict[str, Any]) -> None:
+        alarm = self._become_supervisor(order)
         stdout, stderr = os.pipe2(os.O_CLOEXEC), os.pipe2(os.O_CLOEXEC)
         supervisor = os.getpid()
         pid = os.fork()
@@ -118,6 +126,23 @@ class Zygote:
         sock = socket.socket(fileno=link)
         sock.setblocking(False)
         Supervisor(link=sock, worker=pid, owner=self._owner, alarm=alarm[0], stdout=stdout[0], stderr=stderr[0]).run()
+
+    def _supervise_command(self, fds: list[int], order: dict[str, Any]) -> None:
+        link, stdout, stdin = fds[0], fds[1], fds[2] if len(fds) > 2 else None
+        alarm = self._become_supervisor(order)
+        sock = socket.socket(fileno=link)
+        program = frames.receive(sock)
+        if program is None:
+            return  # whoever wanted it is gone
+        stderr = os.pipe2(os.O_CLOEXEC)
+        pid, begun = launch(program, Streams(stdin=stdin, stdout=stdout, stderr=stderr[1]))
+        for fd in (*fds[1:], stderr[1]):
+            os.close(fd)
+        os.set_blocking(stderr[0], False)
+        with contextlib.suppress(OSError):  # nobody may be left to hear it; the supervisor sees that
+            frames.send(sock, {"begun": begun})
+        sock.setblocking(False)
+        Supervisor(link=sock, worker=pid, owner=self._owner, alarm=alarm[0], stdout=None, stderr=stderr[0]).run()
 
     def _grow(self, control: int, mark: str) -> None:
         self._leave_behind()
