@@ -1,0 +1,34 @@
+"""Scripted models: a model server on loopback for the tests of agents, ours and yours.
+
+`server` says how it is used; `python -m remit.testing.models` runs it by hand.
+"""
+
+from remit.testing.models.request import Api, Message, ModelRequest, Tool
+from remit.testing.models.returns import valid_return
+from remit.testing.models.turns import Call, Cut, Drip, Fail, Reply, Say, Script, Silence, Turn, Usage
+
+try:
+    from remit.testing.models.server import ScriptedModels
+except ModuleNotFoundError as error:
+    if error.name != "h11":
+        raise
+    raise ModuleNotFoundError("The scripted model server needs h11: pip install 'remit[testing]'", name="h11") from None
+
+__all__ = [
+    "Api",
+    "Call",
+    "Cut",
+    "Drip",
+    "Fail",
+    "Message",
+    "ModelRequest",
+    "Reply",
+    "Say",
+    "Script",
+    "ScriptedModels",
+    "Silence",
+    "Tool",
+    "Turn",
+    "Usage",
+    "valid_return",
+]

@@ -1,0 +1,126 @@
+"""A request to a scripted model, read: the same shape whichever of the three APIs it came by.
+
+What a script decides on, and tests look at.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+_SESSION = re.compile(r"\bsess_\d{8,}_[a-z0-9]{6}\b")
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_TITLE = re.compile(r"\btitle\b", re.IGNORECASE)
+
+
+class Api(StrEnum):
+    ANTHROPIC = "anthropic"
+    """Anthropic Messages."""
+    CHAT = "chat"
+    """OpenAI Chat Completions."""
+    RESPONSES = "responses"
+    """OpenAI Responses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call the model made earlier, as it stands in the conversation."""
+
+    name: str
+    arguments: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    role: str
+    """system, user, assistant or tool (the result of a call)."""
+    text: str
+    calls: tuple[Asked, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    name: str
+    namespace: str | None = None
+    """Of the Responses API: tools of an MCP server stand together in one."""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}__{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRequest:
+    api: Api
+    model: str
+    stream: bool
+    messages: tuple[Message, ...]
+    """The conversation so far; the system prompt is the first, where there is one."""
+    tools: tuple[Tool, ...]
+    body: Mapping[str, Any]
+    """As it came."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    number: int = 0
+    """Counted over all requests of the server, from 1."""
+    turn: int = 0
+    """Which request of its conversation it is, from 0; a repeat after an error counts."""
+
+    @property
+    def text(self) -> str:
+        """All that was said to the model by its user, without the system prompt and the results of tools."""
+        return "\n".join(message.text for message in self.messages if message.role == "user")
+
+    @property
+    def system(self) -> str:
+        return "\n".join(message.text for message in self.messages if message.role == "system")
+
+    @property
+    def last(self) -> Message:
+        """What it is to answer."""
+        return self.messages[-1] if self.messages else Message(role="user", text="")
+
+    @property
+    def answers(self) -> int:
+        """How often the model has spoken in this conversation already."""
+        roles = [message.role for message in self.messages]
+        return sum(role == "assistant" and before != "assistant" for before, role in zip(["", *roles], roles, strict=False))
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What the tools it called gave back."""
+        return tuple(message.text for message in self.messages if message.role == "tool")
+
+    @property
+    def conversation(self) -> str:
+        """The same for all requests of one conversation: the session id remit gave its agent, or else a hash of how it began."""
+        session = _SESSION.search(self.text)
+        if session:
+            return session[0]
+        first = next((message.text for message in self.messages if message.role == "user"), "")
+        return hashlib.sha256(_REMINDER.sub("", first).encode()).hexdigest()[:16]
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether it is a small request that coding agents make beside the work: a title for the session, or a look at the quota."""
+        if self.tools:
+            return False
+        tiny = self.body.get("max_tokens") == 1
+        return tiny or bool(_TITLE.search(self.system[:4000]))
+
+    def tool(self, name: str) -> Tool | None:
+        """The tool that is called so, in full or by the end of its name, in any case of letters; None when it is not offered."""
+        wanted = name.lower()
+        by_rank: dict[int, Tool] = {}
+        for tool in self.tools:
+            full = tool.full_name.lower()
+            if wanted in (full, tool.name.lower()):
+                by_rank.setdefault(0 if tool.namespace is None else 1, tool)
+            elif re.search(rf"[_.:/-]{re.escape(wanted)}$", full):
+                by_rank.setdefault(2, tool)
+        return by_rank[min(by_rank)] if by_rank else None
+
+    def offers(self, name: str) -> bool:
+        return self.tool(name) is not None
