@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import errno
 import hashlib
-import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -26,8 +24,9 @@ from remit.core.record import HistoryQuery, Record, registry_entry
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engine import elsewhere
+from remit.engine.doorbell import Doorbell
 from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
-from remit.engine.owners import Bell, is_dead, note_closed, sweep_bells, this_owner
+from remit.engine.owners import is_dead, note_closed, sweep_bells, this_owner
 from remit.engine.recovery import Recovered, cancel_left_behind, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
@@ -36,27 +35,13 @@ from remit.flow.reply import Stop
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter, Noted
 from remit.settings import Settings, load_settings
+from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
 
 __all__ = ["Remit", "run"]
-
-RING_SECONDS = 0.01
-
-_IGNORED = """\
-# made by remit: what runs here is not for the repository; agents, commands and the policy are
-*
-!.gitignore
-!agents/
-!agents/**
-!commands/
-!commands/**
-!context/
-!context/**
-!policy.*
-"""
 
 
 class Remit:
@@ -71,10 +56,9 @@ class Remit:
         self.folder = root / ".remit"
         self._given = tuple(agents)
         self._store_given = store
-        self._bell: Bell | None = None
+        self._bell: Doorbell | None = None
         self._recovers = True
         self._recovery: asyncio.Task[Recovered] | None = None
-        self._is_answering = self._is_rung = False
         self._is_open = False
 
     @classmethod
@@ -112,18 +96,12 @@ class Remit:
     async def __aenter__(self) -> "Remit":
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
-        await off_loop(self._make_folder)
+        await off_loop(make_folder, self.folder)
         self.owner = this_owner(self.clock)
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
-        grace = self.settings.kill_grace_seconds
-        self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
-        self.directory = Directory(self._carriers)
-        for given in self._given:
-            self.directory.register(given)
-        self.directory.load_folder(self.folder / "agents")
-        self.directory.load_entry_points()
+        self._load_directory()
         self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
         self._house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
         self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, self._options())
@@ -140,11 +118,11 @@ class Remit:
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
         self.engine.recover = self.recover
-        self._bell = Bell(self.engine.run_folder, self.owner.owner_id, self._answer_bell)
+        self._bell = Doorbell(self.engine)
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
-        self.engine.spawn(keep_house(self.engine, self.settings, self._carry_out_cancels))
+        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -300,44 +278,16 @@ class Remit:
             kill_tree(None, marker=mark, term_grace=0.1)
         return left
 
-    def _answer_bell(self) -> None:
-        """However often it is rung while we look, one more look is enough."""
-        self._is_rung = True
-        if not self._is_answering:
-            self._is_answering = True
-            self.engine.spawn(self._answer_while_rung())
-
-    async def _answer_while_rung(self) -> None:
-        while self._is_rung:
-            self._is_rung = False
-            await self._carry_out_cancels()
-            await asyncio.sleep(RING_SECONDS)  # whoever rings without end is heard in turns
-        self._is_answering = False
-
-    async def _carry_out_cancels(self) -> None:
-        with contextlib.suppress(Unavailable):  # asked again at the next ring, or by the sweep
-            for request in await self.engine.journal.call(lambda store: store.take_cancels(self.owner.owner_id)):
-                if request.session_id in self.engine.pending:
-                    stop = Stop(reason=StopReason.CANCELLED, source=request.source, detail=request.reason)
-                    self.engine.pending[request.session_id] = stop
-                else:
-                    self.engine.spawn(self.engine.cancel(request.session_id, request.reason, request.source))
-
     # ---- wiring
 
-    def _make_folder(self) -> None:
-        try:
-            self.folder.mkdir(exist_ok=True)
-            ignore = self.folder / ".gitignore"
-            if not ignore.exists():
-                ignore.write_text(_IGNORED)
-            if not os.access(self.folder, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        except OSError as error:
-            fault, advice = f"cannot be used: {error.strerror}", "Make the project folder writable, or work in a copy of it."
-            if self.folder.is_file():
-                fault, advice = "is a file, and remit keeps a folder of that name", f"Move it: mv {self.folder} {self.folder}.old"
-            raise Unavailable(f"{self.folder} {fault}.", code="STORE_UNAVAILABLE", advice=advice) from None
+    def _load_directory(self) -> None:
+        grace = self.settings.kill_grace_seconds
+        self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
+        self.directory = Directory(self._carriers)
+        for given in self._given:
+            self.directory.register(given)
+        self.directory.load_folder(self.folder / "agents")
+        self.directory.load_entry_points()
 
     def _open_store(self) -> Store:
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
