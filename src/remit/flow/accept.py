@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Budget, Limits
+from remit.core.caller import struck_out_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Failed, Misused, RemitError
@@ -254,7 +255,7 @@ def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """As JSON holds them: what is recorded, and what crosses to another process."""
     try:
         weigh(parameters)
-        plain = from_json(to_json(dict(parameters), inf_nan_mode="constants"))
+        plain = from_json(struck_out_bytes(to_json(dict(parameters), inf_nan_mode="constants")))
     except (Failed, PydanticSerializationError, ValueError, RecursionError, UnicodeError) as error:
         raise Misused(
             f"Parameters must be what JSON can hold: {error}",

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic_core import to_jsonable_python
 
+from remit.core.caller import struck_out
 from remit.core.errors import Failed
 
 MAX_DEPTH = 100
@@ -25,7 +26,8 @@ _LISTS = (list, tuple, set, frozenset, deque)
 
 
 def clean(text: str) -> str:
-    """`text` with a question mark in place of each lone surrogate: no encoding can carry those."""
+    """`text` with a question mark in place of each lone surrogate, which no encoding can carry, and without the secrets of tokens."""
+    text = struck_out(text)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
 
 

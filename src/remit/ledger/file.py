@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from remit.core.caller import struck_out_bytes
 from remit.core.clock import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import Misused, Unavailable
 from remit.ledger.entry import FIX_STATUSES, RELATED_LIMIT, Entry, entry_from, first_entry
@@ -144,7 +145,7 @@ def _serialised(contents: _Contents, now: float) -> bytes:
         "errors": [entry.to_dict() for entry in contents.entries],
         **contents.extra,
     }
-    return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
+    return struck_out_bytes(to_json(document, indent=2, inf_nan_mode="null")) + b"\n"
 
 
 def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Entry, ...]:

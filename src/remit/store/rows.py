@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
+from remit.core.caller import struck_out_bytes
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
@@ -58,7 +59,7 @@ COLUMNS = ", ".join(Row._fields)
 def encoded(value: Any) -> str:
     """JSON of anything: what JSON cannot hold is kept as its description, because one odd value must not lose a whole group."""
     try:
-        return to_json(value).decode()
+        return struck_out_bytes(to_json(value)).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
         return _encoded_patiently(value, levels=3)
 

@@ -31,10 +31,12 @@ def pack(message: Any) -> bytes:
 class Unpacker:
     """Takes bytes as they come, gives whole messages."""
 
-    __slots__ = ("_bytes",)
+    __slots__ = ("_bytes", "limit")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._bytes = bytearray()
+        self.limit = limit
+        """The largest frame that is taken; less for one who has not said yet who it is."""
 
     def feed(self, data: bytes) -> list[dict[str, Any]]:
         self._bytes += data
@@ -42,7 +44,7 @@ class Unpacker:
         start = 0
         while len(self._bytes) - start >= 4:
             size = int.from_bytes(self._bytes[start : start + 4], "big")
-            if size > FRAME_LIMIT:
+            if size > self.limit:
                 raise Garbled(f"a frame of {size} bytes was announced")
             if len(self._bytes) - start - 4 < size:
                 break
