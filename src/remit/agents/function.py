@@ -93,7 +93,7 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
     if isolation is Isolation.THREAD and is_async:
         raise Misused(f"{function.__name__} is async and needs no thread.", advice='Use isolation="inline" or "process".')
     spec = AgentSpec(
-        name=_name(name or function.__name__),
+        name=agent_name(name or function.__name__),
         description=declared.pop("description", "") or (inspect.getdoc(function) or "").partition("\n")[0],
         timeout_seconds=_seconds("timeout", declared.pop("timeout", None)),
         idle_seconds=_seconds("idle", declared.pop("idle", None)),
@@ -106,7 +106,8 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
     return FunctionAgent(function, spec)
 
 
-def _name(name: str) -> str:
+def agent_name(name: str) -> str:
+    """`name`, if it can be one."""
     if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
         raise Misused(f"{name!r} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
     return name

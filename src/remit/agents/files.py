@@ -1,0 +1,118 @@
+"""The agents a project declares without Python: `[agents.NAME]` of the settings, and the agent files of remit, Claude and OpenCode.
+
+One that is faulty takes no other with it: it becomes a line among the problems, with its file and line. Starts nothing; what carries
+the definitions out is joined in `app`.
+"""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remit.agents.definition import Definition, Kind
+from remit.agents.function import agent_name
+from remit.agents.profiles import Declared, carried, carrier_for, definition_for, uncarried
+from remit.core.errors import Misused
+from remit.settings import Settings
+
+if TYPE_CHECKING:
+    from remit.agents.vendors import Reader
+
+FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
+"""Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
+MOST_FILES = 1000
+
+
+def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
+    """Every agent that is declared, profiles joined with who carries them out; and what is wrong with the others, a line each."""
+    problems: list[str] = []
+    known: dict[str, tuple[Declared, Definition]] = {}
+    for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
+        other = known.get(declared.name)
+        if other is not None:
+            problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
+            continue
+        try:
+            known[declared.name] = declared, definition_for(declared)
+        except Misused as error:
+            problems.append(_with_line(declared, error))
+    return list(_joined(known, settings, problems)), problems
+
+
+def _joined(known: dict[str, tuple[Declared, Definition]], settings: Settings, problems: list[str]) -> Iterator[Definition]:
+    definitions = [definition for _, definition in known.values()]
+    for declared, definition in known.values():
+        if definition.kind is not Kind.PROFILE:
+            yield definition
+            continue
+        carrier = carrier_for(definition, settings.profiles_on, definitions)
+        try:
+            if carrier is None:
+                yield uncarried(declared, settings.profiles_on)
+            else:
+                yield carried(declared, known[carrier.name][0], carrier)
+        except Misused as error:
+            problems.append(_with_line(declared, error))
+
+
+def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared]:
+    for name, table in settings.agents.items():
+        source = settings.source_of_agent(name)
+        try:
+            yield Declared(name=agent_name(name), table=table, source=source)
+        except Misused as error:
+            problems.append(f"{source}: {error}")
+
+
+def _from_files(root: Path, problems: list[str]) -> Iterator[Declared]:
+    for folder in FOLDERS:
+        for path in _pages_in(root / folder, root, problems):
+            # Only here: reading YAML costs a program that has no such file nothing.
+            from remit.agents.pages import read_page
+
+            try:
+                page = read_page(path, root)
+                declared = _reader(folder)(page) if page is not None else None
+            except Misused as error:
+                problems.append(f"{path}: {error}")
+                continue
+            if declared is not None:
+                yield declared
+            elif page is None and folder == FOLDERS[0]:
+                problems.append(f"{path}: line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
+
+
+def _reader(folder: str) -> "Reader":
+    from remit.agents import vendors
+
+    return {".remit/agents": vendors.ours, ".claude/agents": vendors.claude}.get(folder, vendors.opencode)
+
+
+def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
+    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
+    try:
+        if not folder.is_dir():
+            return []
+        if not folder.resolve().is_relative_to(root.resolve()):
+            problems.append(f"{folder}: it is a link that leads out of the project.")
+            return []
+    except (OSError, RuntimeError) as error:
+        problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
+        return []
+    found: list[Path] = []
+    for place, below, names in os.walk(folder, onerror=lambda error: problems.append(f"{error.filename}: {error.strerror}.")):
+        below.sort()
+        if place == str(root / FOLDERS[0]):
+            below.clear()
+        found += [Path(place, name) for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", "."))]
+        if len(found) > MOST_FILES:
+            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+            break
+    return [path for path in found[:MOST_FILES] if path.name.upper() != "README.MD"]
+
+
+def _with_line(declared: Declared, error: Misused) -> str:
+    """With the line of the first key that is at fault, where the agent has a file of its own."""
+    said = error.message.removeprefix(f"{declared.source}: ")
+    line = (declared.lines or {}).get(said.partition(":")[0].partition(".")[0])
+    return f"{declared.source}: {f'line {line}: ' if line else ''}{said}"

@@ -1,0 +1,132 @@
+"""Agent files as text: a page of Markdown whose head is YAML between two lines of dashes, whose body is instructions.
+
+Reads one file and judges its form alone: that it can be read, is text of a bearable size, lies inside the project, has a head that
+is YAML. What the keys mean is `agents.vendors`' and `agents.files`' concern. Used by `agents.files` alone.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from frontmatter import YAMLHandler
+
+from remit.core.errors import Misused
+
+LARGEST_BYTES = 1024 * 1024
+"""More is no instruction that anybody wrote."""
+LARGEST_HEAD = 64 * 1024
+_BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
+_PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*?)[ \t]*$")
+_YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
+"""What the YAML library raises, beside its own errors, for values that look like dates, numbers or truths and are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    path: Path
+    head: Mapping[str, Any]
+    body: str
+    lines: Mapping[str, int]
+    """On which line of the file each key of the head stands."""
+
+
+class _Loader(yaml.SafeLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """References are refused: nobody needs them here, and a few lines of them can stand for more than any memory holds."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "references (*name) are not read here", self.peek_event().start_mark)
+        return super().compose_node(parent, index)
+
+
+def read_page(path: Path, root: Path) -> Page | None:
+    """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line."""
+    text = _text_of(path, root)
+    head, body = _split(text)
+    if head is None:
+        return None
+    if len(head) > LARGEST_HEAD:
+        raise Misused(f"its head has {len(head)} characters; {LARGEST_HEAD} are the most.")
+    said = _parsed(head)
+    if said is None:
+        said = {}
+    if not isinstance(said, dict):
+        raise Misused(f"line 2: the head must be keys and values, not a {type(said).__name__}.")
+    return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=_lines(head))
+
+
+def _text_of(path: Path, root: Path) -> str:
+    try:
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(root.resolve()):
+            raise Misused("it is a link that leads out of the project.")
+        if not real.is_file():
+            raise Misused("it is no file.")
+        with real.open("rb") as opened:
+            data = opened.read(LARGEST_BYTES + 1)
+    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+        raise Misused(f"it cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if len(data) > LARGEST_BYTES:
+        raise Misused(f"it is larger than {LARGEST_BYTES // 1024} KiB.")
+    if b"\0" in data:
+        raise Misused("it is not text.")
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Misused(f"line {data[: error.start].count(10) + 1}: it is not UTF-8 text.") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    handler = YAMLHandler(fm_boundary=_BOUNDARY)
+    if not handler.detect(text):
+        return None, text
+    try:
+        head, body = handler.split(text)
+    except ValueError:
+        raise Misused("line 1: its head is not ended by a line of three dashes.") from None
+    return head.removeprefix("\n"), body
+
+
+def _parsed(head: str) -> Any:
+    """As YAML; and where that fails, with one-line values taken as the plain text that they are meant as.
+
+    `description: Use this when: …` is no YAML, yet stands in many files, and those who read them elsewhere let it pass.
+    """
+    try:
+        return yaml.load(head, Loader=_Loader)
+    except (yaml.YAMLError, *_YAML_ERRORS) as error:
+        first = error
+    try:
+        return yaml.load(_quoted(head), Loader=_Loader)
+    except (yaml.YAMLError, *_YAML_ERRORS):
+        raise Misused(_said(first)) from None
+
+
+def _quoted(head: str) -> str:
+    lines = []
+    for line in head.split("\n"):
+        plain = _PLAIN_LINE.match(line)
+        if plain and (": " in plain[2] or " #" in plain[2] or plain[2].endswith(":")):
+            value = plain[2].replace("'", "''")
+            line = f"{plain[1]}: '{value}'"
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _said(error: Exception) -> str:
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or str(error) or type(error).__name__
+    line = f"line {mark.line + 2}: " if mark is not None else ""
+    return f"{line}its head is not YAML: {str(problem)[:200]}."
+
+
+def _lines(head: str) -> dict[str, int]:
+    """The first line on which each key stands, also of keys inside `remit:`."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(head.split("\n"), start=2):
+        if key := re.match(r"[ \t]*[\"']?([\w-]+)[\"']?[ \t]*:", line):
+            found.setdefault(key[1], number)
+    return found

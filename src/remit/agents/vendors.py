@@ -1,0 +1,102 @@
+"""Agent files of the vendors, as tables of ours: what Claude Code and OpenCode write into them, and what our own hold beside it.
+
+One function per vendor, from a page to what it declares. None of them reads a file or knows who will carry it out.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from remit.agents.definition import DefinitionTable
+from remit.agents.function import agent_name
+from remit.agents.pages import Page
+from remit.agents.profiles import Declared
+from remit.core.errors import Misused
+
+OURS = "remit"
+_SHARED = frozenset({"name", "description", "model"})
+_COMMA = re.compile(r",(?![^()]*\))")
+
+
+Reader = Callable[[Page], Declared | None]
+
+
+def ours(page: Page) -> Declared | None:
+    """`.remit/agents/NAME.md`: its name may be left to the file. Keys of ours stand under `remit:`."""
+    misplaced = sorted((set(DefinitionTable.model_fields) - _SHARED) & set(page.head))
+    if misplaced:
+        raise Misused(f"line {page.lines.get(misplaced[0], 2)}: {misplaced[0]} belongs under {OURS}:.")
+    return _declared(page, _name(page, page.head.get("name", page.path.stem)), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
+
+
+def claude(page: Page) -> Declared | None:
+    """`.claude/agents/**/*.md`: what has no name is none; `tools` names what it may use, or it may use everything."""
+    if "name" not in page.head:
+        if page.head.keys() & {"description", "tools", "model"}:
+            raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
+        return None
+    return _declared(page, _name(page, page.head["name"]), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
+
+
+def opencode(page: Page) -> Declared | None:
+    """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
+    if page.head.get("disable") is True:
+        return None
+    return _declared(page, _name(page, page.path.stem), None, (*_switched_off(page), *_denied(page)))
+
+
+def _declared(page: Page, name: str, tools: tuple[str, ...] | None, without: tuple[str, ...]) -> Declared:
+    own = page.head.get(OURS)
+    if own is None:
+        own = {}
+    if not isinstance(own, dict):
+        raise Misused(f"line {page.lines.get(OURS, 2)}: {OURS} must hold keys and values.")
+    said = {key: page.head[key] for key in ("description", "model") if page.head.get(key) is not None}
+    table = {**said, **{str(key): value for key, value in own.items()}}
+    if page.body:
+        table["instructions"] = page.body
+    return Declared(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=page.lines)
+
+
+def _name(page: Page, name: Any) -> str:
+    if not isinstance(name, str):
+        raise Misused(f"line {page.lines.get('name', 2)}: name must be text, not a {type(name).__name__}.")
+    try:
+        return agent_name(name.strip())
+    except Misused as error:
+        raise Misused(f"line {page.lines.get('name', 1)}: {error}") from None
+
+
+def _tools(page: Page, key: str) -> tuple[str, ...] | None:
+    """`Read, Bash(git *)` or a list of them; nothing, or *, is all."""
+    said = page.head.get(key)
+    if isinstance(said, str):
+        said = _COMMA.split(said)
+    if said is None or said == ["*"]:
+        return None
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        raise Misused(f"line {page.lines.get(key, 2)}: {key} must be names with commas between them, or a list of names.")
+    return tuple(one.strip() for one in said if one.strip())
+
+
+def _switched_off(page: Page) -> tuple[str, ...]:
+    said = page.head.get("tools")
+    return tuple(str(name) for name, is_on in said.items() if is_on is False) if isinstance(said, dict) else ()
+
+
+def _denied(page: Page) -> tuple[str, ...]:
+    """`edit: deny`, or by use: `bash: {"git push": deny}`. To be asked means that the carrier's own list decides."""
+    said = page.head.get("permission")
+    if said is None:
+        return ()
+    if isinstance(said, str):
+        return ("*",) if said == "deny" else ()
+    if not isinstance(said, dict):
+        raise Misused(f"line {page.lines.get('permission', 2)}: permission must name tools and allow, ask or deny for each.")
+    denied: list[str] = []
+    for tool, answer in said.items():
+        if isinstance(answer, dict):
+            denied += [str(tool) if use == "*" else f"{tool}({use})" for use, one in answer.items() if one == "deny"]
+        elif answer == "deny":
+            denied.append(str(tool))
+    return tuple(denied)

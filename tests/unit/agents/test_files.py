@@ -1,0 +1,161 @@
+"""Agents from settings and agent files: what is read, what is passed over, and what is said of a faulty one (issue 3, items 1 and 10)."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.agents.definition import Definition, Kind, PromptBy
+from remit.agents.files import definitions_of
+from remit.settings import load_settings
+
+CLAUDE = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read, Grep, Bash(git diff:*)\nmodel: sonnet\n---\nYou review code.\n"
+OPENCODE = "---\ndescription: Writes documents.\nmode: subagent\nmodel: anthropic/claude-x\npermission:\n  bash: deny\n---\nYou write.\n"
+
+
+def project(root: Path, files: dict[str, str | bytes]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return root
+
+
+def read(root: Path, files: dict[str, str | bytes] | None = None) -> tuple[dict[str, Definition], list[str]]:
+    project(root, files or {})
+    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    return {definition.name: definition for definition in definitions}, problems
+
+
+def test_agents_come_from_the_settings_and_from_all_kinds_of_files(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        "remit.toml": '[agents.wc]\ncommand = "wc -w"\ndescription = "Counts."\n',
+        ".remit/agents/own.md": "---\ndescription: Ours.\nremit:\n  command: [cat]\n  prompt: argument\n  timeout: 30\n---\nAgain.\n",
+        ".claude/agents/team/reviewer.md": CLAUDE,
+        ".opencode/agent/writer.md": OPENCODE,
+        ".opencode/agents/deep/planner.md": "---\ndescription: Plans.\n---\nYou plan.\n",
+    }
+    agents, problems = read(tmp_path, files)
+    assert problems == []
+    assert list(agents) == ["wc", "own", "reviewer", "writer", "planner"]
+    assert (agents["wc"].kind, agents["wc"].command, agents["wc"].spec.source) == (Kind.COMMAND, ("wc", "-w"), "remit.toml:[agents.wc]")
+    own = agents["own"]
+    assert (own.kind, own.prompt, own.spec.timeout_seconds, own.instructions) == (Kind.COMMAND, PromptBy.ARGUMENT, 30, "Again.")
+    assert (agents["reviewer"].kind, agents["reviewer"].instructions) == (Kind.PROFILE, "You review code.")
+    assert agents["reviewer"].spec.source == str(tmp_path / ".claude/agents/team/reviewer.md")
+
+
+def test_a_byte_order_mark_and_other_line_ends_are_borne(tmp_path: Path) -> None:
+    text = b"\xef\xbb\xbf" + CLAUDE.replace("\n", "\r\n").encode()
+    agents, problems = read(tmp_path, {".claude/agents/a.md": text})
+    assert (list(agents), problems) == (["reviewer"], [])
+    assert agents["reviewer"].instructions == "You review code."
+
+
+def test_a_description_with_colons_is_read_as_it_is_meant(tmp_path: Path) -> None:
+    """Such files are no YAML, are made by the vendors' own tools, and are everywhere."""
+    said = "Use this when: code changed. Examples: <example>user: 'do it' # now</example>"
+    agents, problems = read(tmp_path, {".claude/agents/a.md": f"---\nname: a\ndescription: {said}\n---\nBody: x\n"})
+    assert problems == []
+    assert agents["a"].spec.description == said
+
+
+FAULTY: list[tuple[str, str | bytes, str]] = [
+    (".claude/agents/x.md", "---\nname: x\ndescription: [unclosed\n---\n", "x.md: line 4: its head is not YAML"),
+    (".claude/agents/x.md", "---\ndescription: It has no name.\n---\n", "x.md: line 1: it has no name"),
+    (".claude/agents/x.md", "---\nname: 12\n---\n", "x.md: line 2: name must be text"),
+    (".claude/agents/x.md", "---\nname: my agent\n---\n", "x.md: line 2: 'my agent' is not a name"),
+    (".claude/agents/x.md", "---\nname: x\ntools: {a: b}\n---\n", "x.md: line 3: tools must be names"),
+    (".claude/agents/x.md", "---\nname: x\nmodel: 3\n---\n", "x.md: line 3: model: "),
+    (".claude/agents/x.md", "---\nname: x\nnever ended\n", "x.md: line 1: its head is not ended"),
+    (".claude/agents/x.md", "---\n- a\n- b\n---\n", "x.md: line 2: the head must be keys and values"),
+    (".claude/agents/x.md", b"---\nname: x\n---\n\xff\xfe", "x.md: line 4: it is not UTF-8"),
+    (".claude/agents/x.md", b"---\nname: x\0\n---\n", "x.md: it is not text"),
+    (".claude/agents/x.md", b"---\nname: x\n---\n" + b"a" * 1_100_000, "x.md: it is larger than 1024 KiB"),
+    (".claude/agents/x.md", "---\nname: x\nwhen: 2024-99-99\n---\n", "x.md: its head is not YAML: month must be in 1..12"),
+    (".claude/agents/x.md", "---\nname: x\na: &a [1]\nb: *a\n---\n", "x.md: line 4: its head is not YAML: references"),
+    (".claude/agents/x.md", "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n", "x.md: "),
+    (".opencode/agent/x.md", "---\npermission: 3\n---\n", "x.md: line 2: permission must name tools"),
+    (".opencode/agent/a b.md", "---\ndescription: x\n---\n", "a b.md: line 1: 'a b' is not a name"),
+    (".remit/agents/x.md", "No head at all.\n", "x.md: line 1: it has no head"),
+    (".remit/agents/x.md", "---\ncommand: cat\n---\n", "x.md: line 2: command belongs under remit:"),
+    (".remit/agents/x.md", "---\nremit: 3\n---\n", "x.md: line 2: remit must hold keys"),
+    (".remit/agents/x.md", "---\nremit:\n  comand: cat\n---\n", "x.md: line 3: comand: there is no such key (did you mean command?)"),
+    (".remit/agents/x.md", "---\nremit:\n  kind: profile\n  command: cat\n---\n", "x.md: line 4: command: a profile has none"),
+    ("remit.toml", '[agents.x]\nkind = "acp"\n', 'remit.toml:[agents.x]: it: kind = "acp" needs a command'),
+    ("remit.toml", '[agents."a b"]\nkind = "claude"\n', "remit.toml:[agents.a b]: 'a b' is not a name"),
+]
+
+
+@pytest.mark.parametrize(("name", "text", "said"), FAULTY, ids=[said for _, _, said in FAULTY])
+def test_a_faulty_one_is_a_line_that_names_its_place_and_takes_no_other_with_it(tmp_path: Path, name: str, text: str, said: str) -> None:
+    agents, problems = read(tmp_path, {name: text, ".claude/agents/good.md": CLAUDE})
+    assert list(agents) == ["reviewer"]
+    assert len(problems) == 1
+    assert said in problems[0]
+    assert "\n" not in problems[0]
+
+
+def test_files_that_are_no_agents_are_passed_over(tmp_path: Path) -> None:
+    files: dict[str, str | bytes] = {
+        ".claude/agents/README.md": "---\ndescription: x\n---\n",
+        ".claude/agents/notes.md": "Only notes.\n",
+        ".claude/agents/page.md": "---\ntitle: A page\n---\n",
+        ".claude/agents/data.txt": "---\nname: x\n---\n",
+        ".remit/agents/_draft.md": "---\nremit: {}\n---\n",
+        ".opencode/agent/off.md": "---\ndisable: true\n---\n",
+    }
+    assert read(tmp_path, files) == ({}, [])
+
+
+def test_links_out_of_the_project_and_what_cannot_be_read_are_named(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    inside = project(tmp_path / "inside", {".claude/agents/good.md": CLAUDE})
+    project(outside, {"a.md": CLAUDE, "agents/b.md": CLAUDE})
+    folder = inside / ".claude" / "agents"
+    (folder / "link.md").symlink_to(outside / "a.md")
+    (folder / "circle.md").symlink_to(folder / "circle.md")
+    (folder / "gone.md").symlink_to(outside / "gone.md")
+    os.mkfifo(folder / "pipe.md")
+    (inside / ".opencode").mkdir()
+    (inside / ".opencode" / "agent").symlink_to(outside / "agents")
+    agents, problems = read(inside)
+    assert list(agents) == ["reviewer"]
+    assert sorted(Path(line.partition(": ")[0]).name for line in problems) == ["agent", "circle.md", "gone.md", "link.md", "pipe.md"]
+    assert sum("leads out of the project" in line for line in problems) == 2
+
+
+def test_when_names_clash_the_settings_come_first_then_ours_then_claudes(tmp_path: Path) -> None:
+    head = "---\nname: x\ndescription: {}\n---\n"
+    files: dict[str, str | bytes] = {
+        "remit.toml": '[agents.x]\ncommand = "cat"\n',
+        ".remit/agents/x.md": head.format("ours"),
+        ".claude/agents/a.md": head.format("claude"),
+        ".opencode/agent/x.md": head.format("opencode"),
+    }
+    project(tmp_path, files)
+    for winner in files:
+        agents, problems = read(tmp_path)
+        assert agents["x"].spec.source.replace(":[agents.x]", "").endswith(winner)
+        assert len(problems) == len(files) - 1 - list(files).index(winner)
+        assert all("'x'" in line and winner in line.partition(": ")[2] for line in problems)
+        (tmp_path / winner).unlink()
+
+
+heads = st.text(st.characters(codec="utf-8"), max_size=200)
+yaml_like = st.lists(
+    st.sampled_from(
+        ["name: x", "tools:", "  - a", "remit:", "  timeout: 1e999", "? [a]", "!!int x", "!!timestamp y", "a: &b", "*b", "- ", "key: |"]
+    ),
+    max_size=8,
+).map("\n".join)
+
+
+@given(head=heads | yaml_like, body=heads, folder=st.sampled_from([".remit/agents", ".claude/agents", ".opencode/agent"]))
+def test_no_text_whatever_makes_reading_fail(tmp_path_factory: pytest.TempPathFactory, head: str, body: str, folder: str) -> None:
+    root = tmp_path_factory.mktemp("any")
+    agents, problems = read(root, {f"{folder}/x.md": f"---\n{head}\n---\n{body}", ".claude/agents/good.md": CLAUDE})
+    assert "reviewer" in agents
+    assert len(problems) <= 1

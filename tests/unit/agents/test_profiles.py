@@ -1,0 +1,169 @@
+"""Profiles: agent files carried out by whichever agent is configured (issue 3, item 10)."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.agents.allowing import narrowed
+from remit.agents.definition import Definition, Kind
+from remit.agents.files import definitions_of
+from remit.agents.profiles import Uncarried, why_uncarried
+from remit.core.agents import Workspace
+from remit.core.errors import Misused
+from remit.settings import load_settings
+
+BASE = """
+[agents.claude]
+kind = "claude"
+timeout = 60
+workspace = "worktree"
+merge = true
+allow = ["Read", "Edit", "Bash(git *)"]
+model = "opus"
+options = ["--fast"]
+"""
+OTHERS = """
+[agents.codex]
+kind = "codex"
+model = "gpt-5"
+[agents.opencode]
+kind = "opencode"
+model = "local/small"
+[agents.sh]
+command = "cat"
+"""
+
+
+def profile(root: Path, head: str, *, toml: str = BASE, folder: str = ".claude/agents") -> Definition:
+    path = root / folder / "p.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\nYou are P.\n")
+    (root / "remit.toml").write_text(toml)
+    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    assert problems == []
+    return next(one for one in definitions if one.name == "p")
+
+
+def test_a_profile_takes_over_what_its_carrier_declares_and_keeps_what_is_its_own(tmp_path: Path) -> None:
+    found = profile(tmp_path, "model: haiku")
+    assert (found.kind, found.runs_on, found.model, found.options) == (Kind.CLAUDE, "claude", "haiku", ("--fast",))
+    assert (found.instructions, found.spec.description, found.spec.kind) == ("You are P.", "Its own.", "claude")
+    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge) == (60, Workspace.WORKTREE, True)
+    assert found.spec.source == str(tmp_path / ".claude/agents/p.md")
+
+
+def test_what_a_profile_says_of_itself_comes_before_its_carrier(tmp_path: Path) -> None:
+    found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true")
+    assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, Workspace.COPY, False, True)
+
+
+def test_without_a_name_the_first_coding_agent_carries_it_and_never_just_any_command(tmp_path: Path) -> None:
+    assert profile(tmp_path, "", toml=OTHERS + BASE).runs_on == "claude"
+    assert profile(tmp_path, "", toml=OTHERS).runs_on == "codex"
+    assert profile(tmp_path, "", toml='[agents.sh]\ncommand = "cat"').kind is Kind.PROFILE
+
+
+def test_the_settings_and_before_them_the_file_name_the_carrier(tmp_path: Path) -> None:
+    toml = 'profiles_on = "sh"\n' + BASE + OTHERS
+    found = profile(tmp_path, "", toml=toml)
+    assert (found.runs_on, found.kind, found.command) == ("sh", Kind.COMMAND, ("cat",))
+    assert profile(tmp_path, "remit: {runs_on: opencode}", toml=toml).kind is Kind.OPENCODE
+
+
+def test_a_carrier_with_instructions_gives_them_first_and_is_not_chosen_before_a_plain_one(tmp_path: Path) -> None:
+    house = '[agents.house]\nkind = "claude"\ninstructions = "House rules."\n'
+    assert profile(tmp_path, "", toml=house).instructions == "House rules.\n\nYou are P."
+    assert profile(tmp_path, "", toml=house + BASE).runs_on == "claude"
+
+
+MODELS = [
+    ("claude", "sonnet", "sonnet"),
+    ("claude", "claude-opus-4-1", "claude-opus-4-1"),
+    ("claude", "anthropic/claude-opus-4-1", "claude-opus-4-1"),
+    ("claude", "inherit", "opus"),
+    ("claude", "openai/gpt-5", "opus"),
+    ("codex", "openai/gpt-6", "gpt-6"),
+    ("codex", "o9", "o9"),
+    ("codex", "sonnet", "gpt-5"),
+    ("opencode", "openai/gpt-6", "openai/gpt-6"),
+    ("opencode", "sonnet", "local/small"),
+    ("sh", "sonnet", None),
+]
+
+
+@pytest.mark.parametrize(("carrier", "asked", "used"), MODELS)
+def test_a_model_is_used_where_its_carrier_has_such_a_one(tmp_path: Path, carrier: str, asked: str, used: str | None) -> None:
+    toml = f'profiles_on = "{carrier}"\n' + BASE + OTHERS
+    assert profile(tmp_path, f"model: {asked}", toml=toml).model == used
+
+
+def test_a_file_that_names_its_carrier_means_the_model_it_says(tmp_path: Path) -> None:
+    assert profile(tmp_path, "model: own-thing\nremit: {runs_on: codex}", toml=OTHERS).model == "own-thing"
+
+
+def test_tools_of_a_file_narrow_what_its_carrier_may_use_and_never_widen_it(tmp_path: Path) -> None:
+    assert profile(tmp_path, "tools: Read, Bash, WebFetch").allow == ("Read", "Bash(git *)")
+    assert profile(tmp_path, "disallowedTools: Bash").allow == ("Read", "Edit")
+    assert profile(tmp_path, "tools: []").allow == ()
+    denied = "permission:\n  edit: deny\n  bash:\n    'git push*': deny"
+    (tmp_path / ".claude/agents/p.md").unlink()
+    assert profile(tmp_path, denied, folder=".opencode/agent").allow == ("Read",)
+
+
+def test_what_is_allowed_under_remit_is_allowed(tmp_path: Path) -> None:
+    assert profile(tmp_path, "remit: {allow: [WebFetch]}", folder=".remit/agents").allow == ("WebFetch",)
+
+
+@pytest.mark.parametrize(
+    ("allow", "tools", "without", "left"),
+    [
+        (["*"], ["Read", "Bash(git *)"], (), ("Read", "Bash(git *)")),
+        (["read", "execute"], ["Read", "Bash"], (), ("read", "execute")),
+        (["Edit", "Write"], ["Edit"], (), ("Edit",)),
+        (["edit"], None, ["Write"], ()),
+        (["mcp__db__query", "mcp__web__get"], ["mcp__db"], (), ("mcp__db__query",)),
+        (["mcp__db"], ["mcp__db__query"], (), ("mcp__db__query",)),
+        (["Bash(git *)"], ["Bash(git log*)"], (), ("Bash(git log*)",)),
+        (["Bash(git *)"], ["Bash(rm *)"], (), ()),
+        (["Bash(git *)", "Read"], None, ["Bash(git push*)"], ("Read",)),
+        (["Bash(ls*)"], None, ["Bash(rm*)"], ("Bash(ls*)",)),
+        (["Read"], None, ["*"], ()),
+    ],
+)
+def test_names_of_tools_are_compared_by_what_they_mean(
+    allow: list[str], tools: list[str] | None, without: list[str], left: tuple[str, ...]
+) -> None:
+    assert narrowed(allow, tools, without) == left
+
+
+def test_everything_but_one_is_everything_else() -> None:
+    left = narrowed(["*"], None, ["Bash"])
+    assert "*" not in left
+    assert "read" in left
+    assert not {"bash", "execute", "shell"} & set(left)
+
+
+names = st.text("ABCabc_*()[]", max_size=6)
+
+
+@given(allow=st.lists(names), tools=st.none() | st.lists(names), without=st.lists(names))
+def test_what_is_denied_is_never_left_and_no_spelling_makes_it_fail(allow: list[str], tools: list[str] | None, without: list[str]) -> None:
+    assert not set(narrowed(allow, tools, without)) & {one for one in without if one.isalpha()}
+    assert narrowed(allow, [], without) == ()
+
+
+async def test_a_profile_nobody_can_carry_out_says_which_lines_are_missing(tmp_path: Path) -> None:
+    found = profile(tmp_path, "", toml="")
+    agent = Uncarried(found)
+    assert agent.check({"task": "x"}) == {"task": "x"}
+    with pytest.raises(Misused, match="task"):
+        agent.check({})
+    error = why_uncarried(found)
+    assert error.code == "AGENT_UNAVAILABLE"
+    assert "[agents.claude]" in error.advice
+    assert "remit agents --detect" in error.advice
+    named = why_uncarried(profile(tmp_path, "", toml='profiles_on = "gone"'))
+    assert "'gone'" in named.message
+    assert "[agents.gone]" in named.advice
