@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli import agents, cancel, config, delegate, follow, history, ledger, recover, show, status, validate
+from remit.cli import agents, cancel, config, delegate, follow, history, ledger, mcp, recover, show, status, validate
 from remit.cli.demo.command import demo
 from remit.cli.exits import legend
 from remit.cli.output import answering, report_usage
@@ -37,6 +37,7 @@ for name, command in (
     ("recover", recover.recover),
     ("validate", validate.validate),
     ("config", config.config),
+    ("mcp", mcp.mcp),
 ):
     app.command(name)(answering(command))
 

@@ -80,6 +80,11 @@ class _Stdout:
         self._kept = os.dup(number)
         os.dup2(other, number)
 
+    @property
+    def kept(self) -> int:
+        """Where the document goes."""
+        return sys.stdout.fileno() if self._kept is None else self._kept
+
     def write(self, text: str) -> None:
         if self._kept is None:
             print(text, flush=True)
@@ -90,6 +95,12 @@ class _Stdout:
 
 
 _stdout = _Stdout()
+
+
+def claim_stdout() -> int:
+    """The descriptor of stdout, for a command that speaks a protocol there: whatever else is printed goes to stderr from now on."""
+    _stdout.claim()
+    return _stdout.kept
 
 
 def say_json(document: Any) -> None:

@@ -1,0 +1,90 @@
+"""`remit mcp`: serve the project's agents to whoever speaks the Model Context Protocol, on stdin and stdout or over HTTP."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+
+def mcp(
+    http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
+    host: Annotated[
+        str, typer.Option(help="Where to listen with --http; anything but loopback lets others have work done here.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port with --http; 0: any that is free, told on stderr.", min=0, max=65535)] = 8791,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Another name by which clients may call this machine with --http; repeatable.", show_default=False
+        ),
+    ] = None,
+    answer_after: Annotated[
+        str, typer.Option(metavar="SECONDS", help="Answer with a handle when a delegation takes longer; also 10s, 2m.")
+    ] = "45",
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Let MCP clients delegate to the agents of this project. Delegations go on when a client leaves, and are found again by their id."""
+    import importlib.util
+
+    from remit.cli import values
+    from remit.cli.project import find_root
+    from remit.core.errors import Misused
+
+    seconds = values.seconds(answer_after, "--answer-after") or 0.0
+    folder = find_root(root)
+    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp_types") is None:
+        raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice="Install it: pip install 'remit[mcp]'")
+    if http:
+        return _over_http(folder, host, port, allow_host or [], seconds)
+    return _over_stdio(folder, seconds)
+
+
+def _over_stdio(folder: Path, seconds: float) -> Exit:
+    from remit.cli.output import claim_stdout
+    from remit.serve.mcp.outliving import split
+
+    incoming, outgoing = claim_stdin(), claim_stdout()
+    leash = split()  # before anything is opened or started; the process the client knows only waits from here on
+
+    import asyncio
+
+    from remit.serve.mcp.run import Streams, serve_stdio
+
+    asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, leash=leash), answer_after_seconds=seconds))
+    return Exit.OK
+
+
+def claim_stdin() -> int:
+    """The client's descriptor, kept from agents: whoever of them reads stdin finds it empty."""
+    import os
+
+    incoming = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    return incoming
+
+
+def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
+    import asyncio
+
+    from remit.cli.output import say_aside
+    from remit.serve.mcp.http import address_of, bound
+    from remit.serve.mcp.run import serve_http
+
+    with bound(host, port) as listening:
+        address = address_of(listening)
+        serving = serve_http(
+            folder,
+            listening,
+            host,
+            allowed_hosts,
+            answer_after_seconds=seconds,
+            ready=lambda: say_aside(f"Serving {folder} at {address} — Ctrl-C stops it."),
+        )
+        asyncio.run(serving)
+    return Exit.OK

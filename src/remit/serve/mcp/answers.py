@@ -1,0 +1,103 @@
+"""What a tool answers: the return of a delegation (S3) or the handle of one that still runs, as structure and as the same JSON in text.
+
+Artifacts are linked as files. A refused or failed one is an error of the tool, so that the model reads it and does something else; a
+partial one is not: what was done is there. Knows no transport.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from mcp_types import CallToolResult, ContentBlock, ResourceLink, TextContent
+
+from remit.core.errors import Refused, RemitError, Unavailable
+from remit.core.record import Record
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.states import State
+from remit.serve.mcp.shortening import PAGE_CHARACTERS, fitting, json_text
+
+Document = dict[str, Any]
+LINKS = 20
+"""So many artifacts are linked; the rest stand in the return."""
+
+_STATES = {
+    StopReason.CANCELLED: State.CANCELLED,
+    StopReason.REFUSED: State.REFUSED,
+    StopReason.DEADLINE: State.TIMEOUT,
+    StopReason.IDLE: State.TIMEOUT,
+}
+
+
+def return_document(result: Return) -> Document:
+    state = _STATES.get(result.stop_reason, State(result.status))
+    return {"session_id": result.session_id, "state": str(state), **result.to_dict()}
+
+
+def is_failure(result: Return) -> bool:
+    return result.status is Status.FAILED or result.stop_reason is StopReason.REFUSED
+
+
+def handle_document(record: Record, waited_seconds: float, now: float) -> Document:
+    """Of a delegation that is not done: how to ask again."""
+    words = "is queued" if record.state is State.QUEUED else "is running"
+    return {
+        "session_id": record.session_id,
+        "state": str(record.state),
+        "agent": record.agent,
+        "message": f"{record.agent} {words}; it was waited for {waited_seconds:.0f} s and goes on by itself. Ask for its return with "
+        f'delegation_result {{"session_id": "{record.session_id}"}}; stop it with delegation_cancel. Do not delegate the same again.',
+        "ask_again": {"tool": "delegation_result", "arguments": {"session_id": record.session_id}},
+        "age_seconds": round(max(0.0, now - record.created_at), 1),
+        "left_seconds": round(max(0.0, record.deadline_at - now), 1),
+    }
+
+
+def error_document(error: RemitError) -> Document:
+    """An error of ours in the shape of a return: nothing ran, or nothing can be said about it now."""
+    kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "misused"
+    return {
+        "state": str(State.FAILED if isinstance(error, Unavailable) else State.REFUSED),
+        "status": str(Status.FAILED),
+        "summary": error.message,
+        "errors": [
+            {
+                "type": kind,
+                "code": error.code,
+                "message": error.message,
+                "recoverable": isinstance(error, Unavailable),
+                "recommendation": error.advice,
+            }
+        ],
+    }
+
+
+def answer(document: Document, *, is_error: bool = False, links: Iterable[ContentBlock] = ()) -> CallToolResult:
+    """`document` within the size that clients take, as structure and as text."""
+    short = fitting(document, _whole(document))
+    return CallToolResult(content=[TextContent(text=json_text(short)), *links], structured_content=short, is_error=is_error)
+
+
+def _whole(document: Document) -> str:
+    if "session_id" in document:
+        asked = f'{{"session_id": "{document["session_id"]}", "offset": 0, "limit": {PAGE_CHARACTERS}}}'
+        return f"This answer was shortened. The whole, page by page: delegation_result {asked}."
+    if "results" in document:
+        return "These answers were shortened. Ask for each by its session_id: delegation_result."
+    return "This answer was shortened. Name one target to see it whole." if "agents" in document else "This answer was shortened."
+
+
+def return_answer(result: Return, root: Path) -> CallToolResult:
+    return answer(return_document(result), is_error=is_failure(result), links=links_of(result.artifacts, root))
+
+
+def links_of(artifacts: Iterable[Artifact], root: Path) -> list[ContentBlock]:
+    """Files of the project, by their place on this machine."""
+    return [
+        ResourceLink(
+            name=artifact.path,
+            uri=(root / artifact.path).as_uri(),
+            description=artifact.summary or artifact.type,
+            size=artifact.size,
+        )
+        for artifact in list(artifacts)[:LINKS]
+    ]

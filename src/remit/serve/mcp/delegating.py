@@ -1,0 +1,224 @@
+"""The six tools carried out: each a method that takes arguments and gives a tool's answer. Everything goes through the one door, `Remit`.
+
+Knows no transport. A request that is cancelled stops waiting and nothing else: the delegation it began goes on.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import CallToolResult
+
+from remit.core.errors import Misused, RemitError
+from remit.core.events import Event
+from remit.core.record import Record
+from remit.core.result import Return
+from remit.flow.context import Handle
+from remit.serve.mcp import answers, looking
+from remit.serve.mcp.asking import DELEGATION_ARGUMENTS, Asked, arguments_of, delegation_of, milliseconds, session_of, whole_number
+from remit.serve.mcp.catalogue import Catalogue
+from remit.serve.mcp.shortening import PAGE_CHARACTERS, json_text, page_of
+from remit.serve.mcp.tools import MANY
+from remit.serve.mcp.waiting import Progress, settled_within
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+Tool = Callable[[Mapping[str, Any], Progress], Awaitable[CallToolResult]]
+FARTHEST = 10**9
+
+
+class Delegations:
+    def __init__(self, remit: "Remit", answer_after_seconds: float) -> None:
+        self._remit = remit
+        self._answer_after = answer_after_seconds
+        self._starting: set[asyncio.Task[Handle]] = set()
+        self.catalogue = Catalogue(remit.directory.specs)
+        self.tools: dict[str, Tool] = {
+            "delegate": self._delegate,
+            "delegate_many": self._delegate_many,
+            "delegation_status": self._status,
+            "delegation_result": self._result,
+            "delegation_cancel": self._cancel,
+            "list_agents": self._list_agents,
+        }
+
+    async def call(self, name: str, arguments: Mapping[str, Any] | None, progress: Progress) -> CallToolResult:
+        """Whatever goes wrong is told to the model, in words it can act on."""
+        try:
+            return await self.tools[name](arguments or {}, progress)
+        except RemitError as error:
+            return answers.answer(answers.error_document(error), is_error=True)
+        except Exception as error:  # noqa: BLE001 - the boundary to clients: a fault of ours is told as an error, never as a traceback
+            fault = RemitError(f"{name} went wrong: {type(error).__name__}: {error}"[:400], advice="Look into it with `remit history`.")
+            return answers.answer(answers.error_document(fault), is_error=True)
+
+    async def finish(self) -> None:
+        """Until everything that this process runs has ended: by its deadline, like everything."""
+        while self._starting:
+            await asyncio.wait(self._starting)
+        while running := list(self._remit.engine.running.values()):
+            await asyncio.wait([one.done for one in running])
+            await asyncio.sleep(0)
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._starting or self._remit.engine.running)
+
+    # ---- the tools
+
+    async def _delegate(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, *DELEGATION_ARGUMENTS, "wait_ms")
+        wait = self._wait(arguments)
+        handle = await self._started(delegation_of(arguments, self.catalogue))
+        told = self._told(progress, str(arguments["target"]), handle.stream()) if progress.is_wanted else ()
+        (done,) = await settled_within(wait, [handle.result()], told)
+        return await self._outcome(handle.session_id, done, wait)
+
+    async def _delegate_many(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, "delegations", "wait_ms")
+        wait = self._wait(arguments)
+        asked = arguments.get("delegations")
+        if not isinstance(asked, list) or not 1 <= len(asked) <= MANY:
+            raise Misused(f"delegations must be a list of 1 to {MANY}.", advice="Describe each as for delegate.")
+        begun = await asyncio.gather(*(self._begun(one) for one in asked))
+        handles = [one for one in begun if not isinstance(one, RemitError)]
+        told: list[Awaitable[None]] = []
+        if progress.is_wanted:
+            told = [progress.tell(handle.session_id, handle.stream()) for handle in handles]
+            told.append(progress.beat(lambda: f"{len(handles)} delegations"))
+        futures = iter(await settled_within(wait, [handle.result() for handle in handles], told))
+        outcomes = [one if isinstance(one, RemitError) else await self._document(one.session_id, next(futures), wait) for one in begun]
+        return self._many(outcomes)
+
+    def _many(self, outcomes: Sequence[RemitError | Return | answers.Document]) -> CallToolResult:
+        documents, links, failures, running = [], [], 0, 0
+        for one in outcomes:
+            if isinstance(one, Return):
+                documents.append(answers.return_document(one))
+                links += answers.links_of(one.artifacts, self._remit.root)
+                failures += answers.is_failure(one)
+            elif isinstance(one, RemitError):
+                documents.append(answers.error_document(one))
+                failures += 1
+            else:
+                documents.append(one)
+                running += 1
+        document = {"results": documents, "finished": len(documents) - running, "running": running}
+        return answers.answer(document, is_error=failures == len(documents), links=links[: answers.LINKS])
+
+    async def _status(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, "session_id")
+        store, run_folder, now = self._remit.store, self._remit.engine.run_folder, time.time()
+        if "session_id" not in arguments:
+            return answers.answer(await off_loop(looking.living_document, store, run_folder, now))
+        record = await self._remit.describe(session_of(arguments))
+        return answers.answer(await off_loop(looking.status_document, store, run_folder, record, now))
+
+    async def _result(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, "session_id", "wait_ms", "offset", "limit")
+        session_id, wait = session_of(arguments), self._wait(arguments)
+        offset = whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
+        limit = whole_number("limit", arguments.get("limit", PAGE_CHARACTERS), least=1, most=FARTHEST)
+        record = await self._minded(await self._remit.describe(session_id))
+        if record.result is None:
+            told = self._told(progress, record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
+            await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
+            record = await self._remit.describe(session_id)
+        result = record.result
+        if result is None:
+            return answers.answer(answers.handle_document(record, wait, time.time()))
+        if "offset" in arguments or "limit" in arguments:
+            page = page_of(json_text(result.to_dict()), offset, limit)
+            return answers.answer({"session_id": session_id, "state": answers.return_document(result)["state"], "page": page})
+        return answers.return_answer(result, self._remit.root)
+
+    async def _cancel(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, "session_id", "reason")
+        session_id, reason = session_of(arguments), arguments.get("reason", "")
+        if not isinstance(reason, str):
+            raise Misused(f"reason must be text, not {reason!r:.60}.")
+        await self._minded(await self._remit.describe(session_id))
+        nodes = await self._remit.cancel(session_id, reason[:1000], source="an MCP client")
+        state = (await self._remit.describe(session_id)).state
+        return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
+
+    async def _list_agents(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+        arguments = arguments_of(given, "target")
+        target = arguments.get("target")
+        if target is not None and target not in self.catalogue.targets():
+            self.catalogue.find(target, None)  # says what there is
+        documents = []
+        for name, operations in self.catalogue.targets().items():
+            for operation, spec in operations.items() if target is None or str(target).partition(".")[0] == name else ():
+                limits = self._remit.settings.limits_for(spec.name)
+                documents.append(
+                    {
+                        "target": name,
+                        "operation": operation,
+                        "description": spec.description,
+                        "parameters": spec.parameters_schema,
+                        "timeout_ms": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
+                        "longest_ms": 1000 * limits.maximum_seconds,
+                        "kind": spec.kind,
+                        "workspace": str(spec.workspace),
+                        "requires_artifacts": spec.requires_artifacts,
+                    }
+                )
+        return answers.answer({"agents": documents, "problems": list(self._remit.directory.problems)})
+
+    # ---- beginning and ending
+
+    def _told(self, progress: Progress, name: str, events: AsyncIterator[Event]) -> tuple[Awaitable[None], ...]:
+        return progress.tell(name, events), progress.beat(lambda: f"{name} is still running")
+
+    def _wait(self, arguments: Mapping[str, Any]) -> float:
+        """Seconds to wait: never longer than clients do."""
+        if "wait_ms" not in arguments:
+            return self._answer_after
+        return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
+
+    async def _started(self, asked: Asked) -> Handle:
+        """Begun whole or not at all, whatever becomes of the request."""
+        start = asyncio.ensure_future(self._remit.start(asked.agent, parameters=asked.parameters, **asked.options))
+        self._starting.add(start)
+        start.add_done_callback(self._starting.discard)
+        return await asyncio.shield(start)
+
+    async def _begun(self, one: object) -> Handle | RemitError:
+        try:
+            if not isinstance(one, Mapping):
+                raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
+            return await self._started(delegation_of(arguments_of(one, *DELEGATION_ARGUMENTS), self.catalogue))
+        except RemitError as error:
+            return error
+
+    async def _outcome(self, session_id: str, done: "asyncio.Future[Return] | None", waited_seconds: float) -> CallToolResult:
+        outcome = await self._document(session_id, done, waited_seconds)
+        if isinstance(outcome, RemitError):
+            raise outcome
+        return answers.return_answer(outcome, self._remit.root) if isinstance(outcome, Return) else answers.answer(outcome)
+
+    async def _document(
+        self, session_id: str, done: "asyncio.Future[Return] | None", waited_seconds: float
+    ) -> Return | RemitError | answers.Document:
+        """The return, the error in its place, or a handle."""
+        try:
+            if done is not None:
+                return done.result()
+            record = await self._remit.describe(session_id)
+        except RemitError as error:
+            return error
+        return record.result or answers.handle_document(record, waited_seconds, time.time())
+
+    async def _minded(self, record: Record) -> Record:
+        """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
+        if record.state.is_settled or record.session_id in self._remit.engine.running:
+            return record
+        living = await off_loop(looking.living_owners, self._remit.store, self._remit.engine.run_folder)
+        if not looking.is_gone(record, living):
+            return record
+        await self._remit.recover()
+        return await self._remit.describe(record.session_id)

@@ -1,0 +1,85 @@
+"""The protocol's side of the tools: a server of the SDK whose handlers call `Delegations`. Speaks 2026-07-28 and the revisions before it.
+
+Told of changes among the agents by `watch`: a client that listens hears `tools/list_changed`.
+"""
+
+import asyncio
+from collections import deque
+from importlib.metadata import version
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+
+from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.tools import tools_of
+from remit.serve.mcp.waiting import Progress
+
+INSTRUCTIONS = (
+    "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
+    "piece of work and `delegate_many` for several at once; `list_agents` says who there is. An answer with state `running` is a handle: "
+    "ask again with `delegation_result`. A delegation goes on when you stop waiting; only `delegation_cancel` ends it."
+)
+LOOK_SECONDS = 2.0
+LISTENERS = 64
+"""Of clients that listed the tools, the newest are told when these change."""
+
+Ctx = ServerRequestContext[Any, Any]
+
+
+class ToolServer(Server[Any]):
+    def __init__(self, delegations: Delegations) -> None:
+        self._delegations = delegations
+        self._bus = InMemorySubscriptionBus()
+        self._listing: deque[ServerSession] = deque(maxlen=LISTENERS)
+        super().__init__(
+            "remit",
+            version=version("remit"),
+            title="remit",
+            description="Delegate work to the agents of this project.",
+            instructions=INSTRUCTIONS,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=ListenHandler(self._bus),
+            get_tool_input_schema=self._input_schema,
+        )
+        self.middleware.clear()  # spans of the SDK's own: nothing here exports them
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        told = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(told, experimental_capabilities, extensions)
+
+    async def _list_tools(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        if not any(known.client_params is ctx.session.client_params for known in self._listing):
+            self._listing.append(ctx.session)
+        return types.ListToolsResult(tools=tools_of(self._delegations.catalogue))
+
+    async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
+        if params.name not in self._delegations.tools:
+            raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
+        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta))
+
+    def _input_schema(self, name: str) -> dict[str, Any] | None:
+        return next((tool.input_schema for tool in tools_of(self._delegations.catalogue) if tool.name == name), None)
+
+    async def watch(self) -> None:
+        """Tell clients when the agents have changed. Runs as long as the server does."""
+        catalogue = self._delegations.catalogue
+        known = catalogue.specs
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if catalogue.specs is not known:
+                known = catalogue.specs
+                await self._bus.publish(ToolsListChanged())
+                for session in list(self._listing):
+                    await session.send_tool_list_changed()
