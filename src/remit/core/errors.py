@@ -6,6 +6,7 @@
     │   ├── InvalidReturn   what the agent handed back breaks the contract (S3); `faults` lists how
     │   ├── AgentCrashed    the agent's process or code ended by itself; carries exit code and the end of stderr
     │   └── Stopped         it was stopped: deadline, idle, cancel, budget
+    │       └── OutOfTime       it ended at its soft deadline, as it was told, without an answer
     ├── Unavailable    a part could not be reached (database, disk, agent): trying again is safe
     └── Misused        the caller's bug: a wrong argument, a closed runtime
 
@@ -120,6 +121,12 @@ class Stopped(Failed):
     """Raised by `ctx` in an agent that goes on after its end: its delegation has been stopped or settled."""
 
     default_code = "CANCELLED"
+
+
+class OutOfTime(Stopped):
+    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6)."""
+
+    default_code = "TIMEOUT"
 
 
 class Unavailable(RemitError):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from remit.core.agents import Isolation
+from remit.core.errors import OutOfTime
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return, StopReason
 from remit.engine.running import Running
@@ -48,6 +49,8 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
             task.uncancel()
     except BlockedLoop as blocked:
         running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=blocked.message or running.blocked)
+    except OutOfTime as early:
+        running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=_early_words(running, early))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
@@ -71,6 +74,10 @@ def _with_lateness(engine: "EmbeddedEngine", running: Running, late: Return) -> 
     """It finished by itself before anybody could stop it: its answer counts, and that it came late is said."""
     seconds = engine.loop.time() - running.delegation.deadline.hard_at
     return replace(late, warnings=(*late.warnings, f"It finished {seconds:.1f} s after its deadline: the event loop stood still."))
+
+
+def _early_words(running: Running, early: OutOfTime) -> str:
+    return f"{early.message.rstrip('.')}: {running.elapsed():.1f} s of its {running.delegation.deadline.timeout_seconds:g} s were over."
 
 
 def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:

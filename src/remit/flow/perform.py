@@ -1,6 +1,7 @@
 """The half that performs: run the agent, receive its answer, validate it (repair once), check what it claims, and hand up a return.
 
-Runs inside whatever engine holds the deadline. A cancellation passes through here untouched: the engine knows why it came.
+Runs inside whatever engine holds the deadline. A cancellation passes through here untouched: the engine knows why it came. So does
+`OutOfTime`: whoever ended at the soft deadline without an answer is harvested as at the hard one.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 
 from remit.core.agents import AgentSpec, Answers
 from remit.core.delegation import Delegation
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, RemitError, Stopped, Unavailable
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
@@ -87,6 +88,8 @@ async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     try:
         answer = await _run(work)
+    except OutOfTime:
+        raise
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
         work.stamp(_MONITOR, _RECEIVE)
         return await _raised(work, error)
@@ -144,6 +147,8 @@ async def _received(work: Work, answer: Any) -> Return:
             result = await _judged(work, second)
             result = replace(result, warnings=(*result.warnings, "The first return was not valid; this is the repaired one."))
             return await _with_original(work, result, original)
+        except OutOfTime:
+            raise
         except InvalidReturn as invalid:
             faults, original = invalid.faults, (await _read(second)).original
         except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
