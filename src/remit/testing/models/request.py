@@ -79,8 +79,8 @@ class ModelRequest:
 
     @property
     def last(self) -> Message:
-        """What it is to answer."""
-        return self.messages[-1] if self.messages else Message(role="user", text="")
+        """What it is to answer: what the user or a tool said last."""
+        return next((message for message in reversed(self.messages) if message.role != "system"), Message(role="user", text=""))
 
     @property
     def answers(self) -> int:

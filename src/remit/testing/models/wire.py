@@ -5,6 +5,8 @@ Knows no model. Everything is bounded: the head, the body, and how long a client
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -84,6 +86,8 @@ class Connection:
 
     def reset(self) -> None:
         """Break the connection off: the client sees it reset, not closed."""
+        with suppress(OSError):  # lingering for no time is what makes the kernel send a reset
+            self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._writer.transport.abort()
 
     async def wait_gone(self) -> None:

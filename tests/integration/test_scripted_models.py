@@ -1,0 +1,298 @@
+"""The scripted model server: what it says on the wire is what the vendors document, and its bad behaviour is real."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.flow.format import format_instruction
+from remit.flow.validate import check_return
+from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
+
+PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
+APIS = list(Api)
+SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}}
+
+
+def body(api: Api, text: str, *, stream: bool = False, tools: bool = True) -> dict[str, Any]:
+    said: dict[str, Any] = {"input": text} if api is Api.RESPONSES else {"messages": [{"role": "user", "content": text}]}
+    offered: dict[Api, list[dict[str, Any]]] = {
+        Api.ANTHROPIC: [{"name": "mcp__remit__delegate", "description": "", "input_schema": SCHEMA}],
+        Api.CHAT: [{"type": "function", "function": {"name": "remit_delegate", "parameters": SCHEMA}}],
+        Api.RESPONSES: [
+            {"type": "namespace", "name": "mcp__remit", "tools": [{"type": "function", "name": "delegate", "parameters": SCHEMA}]}
+        ],
+    }
+    more = {"max_tokens": 100} if api is Api.ANTHROPIC else {}
+    return {"model": "some-model", "stream": stream, **said, **more, **({"tools": offered[api]} if tools else {})}
+
+
+def post(url: str, document: Any, timeout: float = 10.0) -> tuple[int, dict[str, str], str]:
+    data = document if isinstance(document, bytes) else json.dumps(document).encode()
+    request = urllib.request.Request(url, data=data, headers={"content-type": "application/json", "x-api-key": "any"})
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, dict(error.headers), error.read().decode()
+
+
+async def ask(models: ScriptedModels, api: Api, text: str = "Do it.", **asked: Any) -> tuple[int, dict[str, str], str]:
+    return await asyncio.to_thread(post, models.base_url + PATHS[api], body(api, text, **asked))
+
+
+def events(stream: str) -> list[dict[str, Any]]:
+    """The data of each event; where an event has a name, it is the type in its data."""
+    found = []
+    for block in stream.strip().split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.splitlines())
+        data: dict[str, Any] = {"type": "[DONE]"} if lines["data"] == "[DONE]" else json.loads(lines["data"])
+        assert lines.get("event", data.get("type")) == data.get("type")
+        found.append(data)
+    return found
+
+
+def kinds(stream: str) -> list[str]:
+    """The types of the events, repeats left out."""
+    named = [event["type"] for event in events(stream)]
+    return [kind for before, kind in zip(["", *named], named, strict=False) if kind != before]
+
+
+async def test_an_answer_of_the_messages_api_streams_as_documented() -> None:
+    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7, 20)]) as models:
+        _, headers, stream = await ask(models, Api.ANTHROPIC, stream=True)
+    assert headers["content-type"].startswith("text/event-stream")
+    assert kinds(stream) == [
+        "message_start",
+        "ping",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+        "message_stop",
+    ]
+    assert "".join(event["delta"]["text"] for event in events(stream) if event["type"] == "content_block_delta") == "Read all of it, twice."
+    end = events(stream)[-2]
+    assert end["delta"] == {"stop_reason": "end_turn", "stop_sequence": None}
+    assert end["usage"] == {"input_tokens": 100, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 20, "output_tokens": 7}
+
+
+async def test_an_answer_of_chat_completions_streams_as_documented() -> None:
+    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
+        asked = body(Api.CHAT, "Do it.", stream=True) | {"stream_options": {"include_usage": True}}
+        _, _, stream = await asyncio.to_thread(post, models.openai_url + "/chat/completions", asked)
+    *chunks, usage, done = [json.loads(line[6:]) if line != "data: [DONE]" else "done" for line in stream.split("\n\n") if line]
+    assert done == "done"
+    assert (usage["choices"], usage["usage"]["total_tokens"]) == ([], 127)
+    assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
+    assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == "Read all of it, twice."
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
+
+
+async def test_an_answer_of_the_responses_api_streams_as_documented() -> None:
+    async with ScriptedModels([Say("Read all of it, twice.").using(120, 7)]) as models:
+        _, _, stream = await ask(models, Api.RESPONSES, stream=True)
+    assert kinds(stream) == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    assert [event["sequence_number"] for event in events(stream)] == list(range(len(events(stream))))
+    whole = events(stream)[-1]["response"]
+    assert whole["output"][0]["content"][0]["text"] == "Read all of it, twice."
+    assert whole["usage"]["total_tokens"] == 127
+
+
+async def test_a_tool_is_called_by_the_end_of_its_name_in_each_api() -> None:
+    async with ScriptedModels([[Say("I hand it on."), Call("delegate", task="read")]]) as models:
+        streams = {api: (await ask(models, api, f"Do it by {api}.", stream=True))[2] for api in APIS}
+    block = next(event for event in events(streams[Api.ANTHROPIC]) if event["type"] == "content_block_start" and event["index"] == 1)
+    assert (block["content_block"]["type"], block["content_block"]["name"]) == ("tool_use", "mcp__remit__delegate")
+    pieces = [event["delta"].get("partial_json", "") for event in events(streams[Api.ANTHROPIC]) if event["type"] == "content_block_delta"]
+    assert json.loads("".join(pieces)) == {"task": "read"}
+    assert events(streams[Api.ANTHROPIC])[-2]["delta"]["stop_reason"] == "tool_use"
+    assert '"name":"remit_delegate"' in streams[Api.CHAT]
+    assert '"finish_reason":"tool_calls"' in streams[Api.CHAT]
+    item = events(streams[Api.RESPONSES])[-1]["response"]["output"][1]
+    assert (item["type"], item["namespace"], item["name"], json.loads(item["arguments"])) == (
+        "function_call",
+        "mcp__remit",
+        "delegate",
+        {"task": "read"},
+    )
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_without_streaming_the_answer_comes_whole(api: Api) -> None:
+    async with ScriptedModels([Say("Done.")]) as models:
+        status, headers, text = await ask(models, api)
+        assert (status, headers["content-type"]) == (200, "application/json")
+        whole = json.loads(text)
+    said = {
+        Api.ANTHROPIC: lambda: whole["content"][0]["text"],
+        Api.CHAT: lambda: whole["choices"][0]["message"]["content"],
+        Api.RESPONSES: lambda: whole["output"][0]["content"][0]["text"],
+    }
+    assert said[api]() == "Done."
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_error_comes_with_its_status_headers_and_the_shape_of_the_api(api: Api) -> None:
+    async with ScriptedModels([Fail(429, retry_after=2), Fail(529, "come later"), Fail(401), Say("ok")]) as models:
+        (status, headers, text), overloaded, unknown, good = [await ask(models, api) for _ in range(4)]
+    assert (status, headers["retry-after"]) == (429, "2")
+    assert json.loads(text)["error"]["message"] == "rate limit exceeded"
+    assert (overloaded[0], json.loads(overloaded[2])["error"]["message"]) == (529, "come later")
+    assert (unknown[0], good[0]) == (401, 200)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_cut_connection_breaks_off_in_the_middle(stream: bool) -> None:
+    async with ScriptedModels([Cut("Half a sentence, and then"), Cut()]) as models:
+        for _ in range(2):
+            with pytest.raises(OSError, match=r"[Rr]eset"):
+                await ask(models, Api.ANTHROPIC, stream=stream)
+        assert len(models.requests) == 2
+
+
+async def test_silence_is_never_answered_and_ends_with_the_server() -> None:
+    async with ScriptedModels([Silence()]) as models:
+        waiting = asyncio.ensure_future(ask(models, Api.CHAT))
+        await models.wait_asked()
+        done, _ = await asyncio.wait([waiting], timeout=0.3)
+        assert not done
+    with pytest.raises(OSError, match=r"[Rr]eset"):
+        await asyncio.wait_for(waiting, 5)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_slow_answer_takes_the_time_it_is_told(stream: bool) -> None:
+    loop = asyncio.get_running_loop()
+    async with ScriptedModels([Drip("One piece after the other.", seconds=0.4)]) as models:
+        begun = loop.time()
+        status, _, text = await ask(models, Api.ANTHROPIC, stream=stream)
+    assert status == 200
+    assert loop.time() - begun >= 0.3
+    assert text.rstrip().endswith("}")
+
+
+async def test_each_conversation_has_its_own_place_in_the_script() -> None:
+    """Several agents share one server; an agent that is asked again goes on where it was."""
+    async with ScriptedModels([Say("first"), Say("second")]) as models:
+        said = [
+            json.loads((await ask(models, Api.CHAT, text))[2])["choices"][0]["message"]["content"] for text in ("a", "b", "a", "b", "a")
+        ]
+    assert said == ["first", "first", "second", "second", "second"]
+    assert [request.turn for request in models.requests] == [0, 0, 1, 1, 2]
+
+
+async def test_a_script_can_be_chosen_by_words_of_the_prompt_or_made_by_a_function() -> None:
+    async with ScriptedModels({"apples": [Say("red")], "pears": [Reply(lambda request: Say(request.text.upper()))]}) as models:
+        assert "red" in (await ask(models, Api.ANTHROPIC, "Look at the apples."))[2]
+        assert "PEARS" in (await ask(models, Api.ANTHROPIC, "Look at the pears."))[2]
+        status, _, text = await ask(models, Api.ANTHROPIC, "Look at the plums.")
+    assert status == 400
+    assert "No script is for this conversation" in text
+    async with ScriptedModels(lambda request: Say(str(request.offers("delegate")))) as models:
+        assert "True" in (await ask(models, Api.RESPONSES))[2]
+        assert "False" in (await ask(models, Api.RESPONSES, "Other.", tools=False))[2]
+
+
+async def test_a_call_of_a_tool_that_is_not_offered_is_told_as_a_fault_of_the_script() -> None:
+    async with ScriptedModels([Call("Bash", command="ls")]) as models:
+        status, _, text = await ask(models, Api.RESPONSES)
+    assert status == 400
+    assert "Offered: mcp__remit__delegate" in text
+    assert models.faults == ["The script calls the tool 'Bash', and no tool of that name is offered. Offered: mcp__remit__delegate."]
+
+
+async def test_a_script_that_ends_with_a_call_does_not_call_for_ever() -> None:
+    async with ScriptedModels([Call("delegate", task="read")]) as models:
+        assert [(await ask(models, Api.CHAT))[0] for _ in range(2)] == [200, 400]
+    assert "ends with a call of a tool" in models.faults[0]
+
+
+async def test_what_was_asked_can_be_looked_at_afterwards() -> None:
+    conversation = [
+        {"role": "user", "content": "Do it."},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": [{"type": "text", "text": "a.txt"}]}]},
+    ]
+    async with ScriptedModels([Say("Done.")]) as models:
+        asked = body(Api.ANTHROPIC, "") | {"system": [{"type": "text", "text": "Be brief."}], "messages": conversation}
+        await asyncio.to_thread(post, models.base_url + "/v1/messages?beta=true", asked)
+    (request,) = models.requests
+    assert (request.api, request.model, request.system, request.text) == (Api.ANTHROPIC, "some-model", "Be brief.", "Do it.")
+    assert request.results == ("a.txt",)
+    assert request.messages[2].calls[0].arguments == {"command": "ls"}
+    assert (request.answers, request.last.text, request.headers["x-api-key"]) == (1, "a.txt", "any")
+
+
+async def test_a_title_is_given_aside_and_takes_no_turn() -> None:
+    async with ScriptedModels([Say("Done.")]) as models:
+        asked = body(Api.CHAT, "Do it.", tools=False)
+        asked["messages"].insert(0, {"role": "system", "content": "You are a title generator."})
+        assert "Untitled" in (await asyncio.to_thread(post, models.openai_url + "/chat/completions", asked))[2]
+        assert "Done." in (await ask(models, Api.CHAT))[2]
+    assert (len(models.asides), len(models.requests), models.requests[0].turn) == (1, 1, 0)
+
+
+async def test_a_valid_return_is_made_from_the_prompt() -> None:
+    """S3.8: what it was told to take over is taken over."""
+    told = format_instruction("sess_1700000000_abc123", "claude", 2, ["orchestrator", "boss", "claude"])
+    async with ScriptedModels([Reply(lambda request: Say(valid_return(request, data=[1], words="Here it is.")))]) as models:
+        answer = json.loads((await ask(models, Api.ANTHROPIC, f"Do it.\n\n{told}"))[2])["content"][0]["text"]
+    assert models.requests[0].conversation == "sess_1700000000_abc123"
+    checked = check_return(answer, session_id="sess_1700000000_abc123")
+    assert (checked.status, checked.data, checked.metadata.delegation_depth) == ("completed", [1], 2)
+
+
+def test_without_the_instruction_there_is_no_valid_return() -> None:
+    request = ModelRequest(api=Api.CHAT, model="m", stream=False, messages=(), tools=(), body={})
+    with pytest.raises(LookupError, match="not told how to answer"):
+        valid_return(request)
+
+
+async def test_tokens_are_counted_models_are_listed_and_nonsense_is_told() -> None:
+    async with ScriptedModels([Say("Done.")], models=["small", "large"]) as models:
+        counted = await asyncio.to_thread(post, models.base_url + "/v1/messages/count_tokens", body(Api.ANTHROPIC, "Do it."))
+        assert json.loads(counted[2])["input_tokens"] > 0
+        listed = await asyncio.to_thread(lambda: urllib.request.urlopen(models.openai_url + "/models", timeout=5).read())
+        assert [model["id"] for model in json.loads(listed)["data"]] == ["small", "large"]
+        assert (await asyncio.to_thread(post, models.base_url + "/v1/messages", b"{nonsense"))[0] == 400
+        assert (await asyncio.to_thread(post, models.base_url + "/v1/elsewhere", {}))[0] == 404
+        assert models.requests == []
+
+
+async def test_waiting_for_a_request_that_does_not_come_says_what_came() -> None:
+    async with ScriptedModels([Say("Done.")]) as models:
+        await ask(models, Api.CHAT)
+        with pytest.raises(TimeoutError, match=r"1 of 2 requests came in 0.1 s"):
+            await models.wait_asked(2, timeout=0.1)
+
+
+def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("from remit.testing.models import Say\nscript = [Say('By hand.')]\n")
+    command = [sys.executable, "-m", "remit.testing.models", str(tmp_path / "script.py")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            running.stdout.readline()
+            url = running.stdout.readline().strip().partition("=")[2]
+            assert "By hand." in post(url + "/responses", body(Api.RESPONSES, "Do it."))[2]
+            assert running.stdout.readline() == "1 responses some-model turn 0, 1 tools: Do it.\n"
+        finally:
+            running.terminate()
