@@ -283,10 +283,11 @@ class Remit:
     def _load_directory(self) -> None:
         grace = self.settings.kill_grace_seconds
         self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
-        self.directory = Directory(self._carriers)
+        self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:
             self.directory.register(given)
         self.directory.load_folder(self.folder / "agents")
+        self.directory.load_definitions(self.root, self.settings)
         self.directory.load_entry_points()
 
     def _open_store(self) -> Store:

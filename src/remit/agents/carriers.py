@@ -1,10 +1,12 @@
-"""Carriers: a declared function gets the isolation it asked for (design 6)."""
+"""Carriers: a declared function gets the isolation it asked for (design 6), a definition the adapter of its kind."""
 
 from typing import Any
 
+from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Target, target_of
+from remit.agents.profiles import Uncarried
 from remit.agents.thread import ThreadAgent, ThreadPool
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
@@ -39,6 +41,7 @@ class Carriers:
         self.threads = ThreadPool()
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
+        self._has_commands = False
 
     def __call__(self, agent: FunctionAgent) -> AgentPort:
         match agent.spec.isolation:
@@ -51,9 +54,28 @@ class Carriers:
             case _:
                 return agent
 
+    def define(self, definition: Definition) -> AgentPort:
+        """Each adapter is imported only where an agent of its kind is declared."""
+        if definition.kind is Kind.PROFILE:
+            return Uncarried(definition)
+        self._has_commands = True
+        match definition.kind:
+            case Kind.COMMAND:
+                from remit.agents.command.agent import CommandAgent
+
+                return CommandAgent(definition, self.processes)
+            case Kind.ACP:
+                from remit.agents.acp.agent import AcpAgent
+
+                return AcpAgent(definition, self.processes)
+            case _:
+                from remit.agents.coding.agent import CodingAgent
+
+                return CodingAgent(definition, self.processes)
+
     def warm_up(self) -> None:
         """Start what process agents need, in the background, if there are any."""
-        if self._targets:
+        if self._targets or self._has_commands:
             self.processes.warm_up(self._targets)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The directory: which agents exist and what they accept. Found in the program, in `.remit/agents/*.py` and by entry point.
+"""The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
 A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke.
 """
@@ -13,18 +13,23 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
+from remit.agents.definition import Definition
+from remit.agents.files import definitions_of
 from remit.agents.function import FunctionAgent
+from remit.agents.profiles import Uncarried
 from remit.core.agents import AgentSpec
-from remit.core.errors import Misused
+from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
+from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
 
 
 class Directory:
-    def __init__(self, carried: Callable[[FunctionAgent], AgentPort]) -> None:
-        """`carried` gives a declared function the carrier its isolation asks for."""
+    def __init__(self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = Uncarried) -> None:
+        """`carried` gives a declared function the carrier its isolation asks for, `defined` a definition the one of its kind."""
         self._carried = carried
+        self._defined = defined
         self._agents: dict[str, AgentPort] = {}
         self.problems: list[str] = []
 
@@ -36,6 +41,10 @@ class Directory:
         if known is not None and known.spec.source != agent.spec.source:
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
         self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
+
+    def define(self, definition: Definition) -> None:
+        """An agent that is no Python function. Raises `Misused`."""
+        self.register(self._defined(definition))
 
     def find(self, name: str) -> AgentPort | None:
         return self._agents.get(name)
@@ -51,6 +60,16 @@ class Directory:
         for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
             if not path.name.startswith("_"):
                 self._load(str(path), lambda path=path: agents_of_file(path))  # type: ignore[misc]
+
+    def load_definitions(self, root: Path, settings: Settings) -> None:
+        """The agents that agent files and settings of a project declare."""
+        definitions, problems = definitions_of(root, settings)
+        self.problems += problems
+        for definition in definitions:
+            try:
+                self.define(definition)
+            except (RemitError, ImportError) as error:
+                self.problems.append(f"{definition.spec.source}: {error}")
 
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""

@@ -74,9 +74,11 @@ def open_record(root: Path) -> Iterator["Store | None"]:
 def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
     from remit.agents.directory import Directory
+    from remit.settings import load_settings
 
     directory = Directory(lambda agent: agent)
     directory.load_folder(project_folder(root) / "agents")
+    directory.load_definitions(root, load_settings(root, {}))
     directory.load_entry_points()
     return directory
 

@@ -41,7 +41,8 @@ _OPTIONS = frozenset(f.name for f in fields(Request)) - {"agent", "parameters"}
 def call(agent: str, /, **asked: Any) -> Request:
     """`call("digest", path="README.md", timeout=30)`: options by their names, everything else a parameter of the agent.
 
-    A parameter that has the name of an option is passed as `parameters={"timeout": …}`.
+    A parameter that has the name of an option is passed as `parameters={"timeout": …}`. A task in words is a parameter: what an agent
+    that is asked in words is asked; a task of the project is a mapping.
     """
     if not isinstance(agent, str) or not agent:
         raise Misused(f"An agent is named by a string, not {agent!r}.", code="INVALID_TARGET", advice="See `remit agents`.")
@@ -50,5 +51,5 @@ def call(agent: str, /, **asked: Any) -> Request:
     explicit = asked.pop("parameters", None) or {}
     if not isinstance(explicit, Mapping):
         raise Misused(f"parameters must be a mapping, not {type(explicit).__name__}.", advice='Pass parameters={"name": value}.')
-    options = {name: asked.pop(name) for name in _OPTIONS & asked.keys()}
+    options = {name: asked.pop(name) for name in _OPTIONS & asked.keys() if name != "task" or not isinstance(asked["task"], str)}
     return Request(agent=agent, parameters={**asked, **explicit}, **options)
