@@ -201,6 +201,7 @@ def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
         "parameters": job.parameters,
         "sys_path": sys.path,
         "folder": os.getcwd(),
+        "environment": desk.environment(),
         "facts": {
             "delegation": delegation_to_wire(desk.delegation),
             "root": str(desk.root),

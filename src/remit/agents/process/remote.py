@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from remit.agents.process import frames
 from remit.agents.process.errors import error_from_wire
@@ -24,6 +24,16 @@ from remit.core.result import Return
 from remit.flow.context import Handle, Repair
 from remit.flow.plain import plain
 from remit.flow.request import Request
+
+
+class Asks(Protocol):
+    """Whatever carries the questions of a desk to the real one."""
+
+    hand_in: "Future[None]"
+
+    def tell(self, name: str, **body: Any) -> None: ...
+    def ask_now(self, name: str, **body: Any) -> Any: ...
+    async def ask(self, name: str, **body: Any) -> Any: ...
 
 
 class Channel:
@@ -123,7 +133,7 @@ class Channel:
 class RemoteHandle:
     """A child that was started and not waited for."""
 
-    def __init__(self, channel: Channel, session_id: str) -> None:
+    def __init__(self, channel: Asks, session_id: str) -> None:
         self._channel = channel
         self._session_id = session_id
 
@@ -147,7 +157,7 @@ class RemoteHandle:
 class RemoteDesk:
     """`flow.context.Desk` over a channel."""
 
-    def __init__(self, channel: Channel, facts: Mapping[str, Any]) -> None:
+    def __init__(self, channel: Asks, facts: Mapping[str, Any]) -> None:
         self._channel = channel
         self._facts = facts
         self._delegation = delegation_from_wire(facts["delegation"])

@@ -51,6 +51,7 @@ def work(sock: socket.socket) -> NoReturn:
     channel.listen()
     try:
         enter_path(job["sys_path"])
+        os.environ.update(job["environment"])
         with contextlib.suppress(OSError):
             os.chdir(job["folder"])
         found = Target.from_wire(job["target"]).load()
