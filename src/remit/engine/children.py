@@ -12,32 +12,36 @@ from remit.engine.restoring import restored
 from remit.engine.running import Running
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
+from remit.flow.house import House
 from remit.flow.request import Request
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
 
 
-async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Request) -> Return:
-    """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children."""
+async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Return:
+    """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children.
+
+    `house`: where the caller knows agents that the engine's own house does not.
+    """
     engine.lend_slot(running)
     try:
         if running.replay is not None:
             child = await _reclaimed(engine, running, request)
             if child is not None:
                 return await asyncio.shield(child.done) if isinstance(child, Running) else child
-        return await halves.delegate(request, running, engine.house, engine)
+        return await halves.delegate(request, running, house or engine.house, engine)
     finally:
         engine.take_slot_back(running)
 
 
-async def start_child(engine: "EmbeddedEngine", running: Running, request: Request) -> Handle:
+async def start_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Handle:
     child = None if running.replay is None else await _reclaimed(engine, running, request)
     if isinstance(child, Running):
         return LocalHandle(child, engine, running)
     if child is not None:
         return SettledHandle(child)
-    handle = await halves.start(request, running, engine.house, engine)
+    handle = await halves.start(request, running, house or engine.house, engine)
     return handle.waited_for_by(running) if isinstance(handle, LocalHandle) else handle
 
 

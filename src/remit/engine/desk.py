@@ -20,6 +20,7 @@ from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.plain import clean, plain
+from remit.flow.house import House
 from remit.flow.reply import Stop
 from remit.flow.request import Request
 
@@ -48,6 +49,11 @@ class EngineDesk:
         return running
 
     @property
+    @property
+    def running(self) -> Running:
+        """Whose desk it is."""
+        return self._running
+
     def delegation(self) -> Delegation:
         return self._running.delegation
 
@@ -91,13 +97,13 @@ class EngineDesk:
                 running.hand_in_event = asyncio.Event()
             await running.hand_in_event.wait()
 
-    async def delegate(self, request: Request) -> Return:
+    async def delegate(self, request: Request, house: House | None = None) -> Return:
         running = self._alive()
-        return await children.delegate_child(running.engine, running, request)
+        return await children.delegate_child(running.engine, running, request, house)
 
-    async def start(self, request: Request) -> Handle:
+    async def start(self, request: Request, house: House | None = None) -> Handle:
         running = self._alive()
-        return await children.start_child(running.engine, running, request)
+        return await children.start_child(running.engine, running, request, house)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
         """At once as many as asked, as the budget has room for, and no more than a sensible number."""

@@ -78,6 +78,8 @@ class EmbeddedEngine:
         """Taken over from a dead process and not run again yet; with the cancellation that came meanwhile, if one did."""
         self.recover: Callable[[], Awaitable[Any]] | None = None
         """How to look after what dead processes left; given by whoever opened this."""
+        self.token_for: Callable[[Running], str] | None = None
+        """Gives a delegation the token by which what its processes delegate is known as its own; set by whoever listens for them."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 

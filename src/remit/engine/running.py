@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Workspace
+from remit.core.caller import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
@@ -101,6 +102,12 @@ class Running:
     def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
         assert order.agent is not None
         self.engine = engine
+    # ---- its processes
+    token: str | None = None
+    """By which they show that they are its own; made when first asked for."""
+    carrier: tuple[int, str] | None = None
+    """The process, pid and start, that carries it out for us; None: this one, or a worker below it."""
+
         self.order = order
         self.delegation: Delegation = order.delegation
         self.agent: AgentPort = order.agent
@@ -202,12 +209,19 @@ class Running:
         return None if self.scratch_path is None else self.scratch_path / "return.json"
 
     def environment(self) -> dict[str, str]:
-        return {**os.environ, **self.told_environment()}
+        """For commands that are not the agent's: they delegate nothing in its name."""
+        inherited = {name: value for name, value in os.environ.items() if name != CALLER}
+        return inherited | self._marks()
 
     def told_environment(self) -> dict[str, str]:
         session_id = self.delegation.session_id
         mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
         return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root)}
+        """For the agent's own processes: what they delegate is its child."""
+        token_for = self.engine.token_for
+        return self._marks() if token_for is None else {**self._marks(), CALLER: token_for(self)}
+
+    def _marks(self) -> dict[str, str]:
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
