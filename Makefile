@@ -6,18 +6,21 @@ BIN := $(VENV)/bin
 # Stamps: the set-up is repeated only when pyproject.toml has changed.
 READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
+# Real coding agents and the MCP conformance suite, for the tests. Without them the tests that need them are skipped, and say so.
+TOOLS := .tools
+READY_TOOLS := $(TOOLS)/.ready
 
 # A virtualenv made without pip is filled by the pip of $(PYTHON).
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
 INSTALL = $(PIP) install -qq --disable-pip-version-check
 
-.PHONY: demo test lint ruff format-check mypy imports format bench clean python
+.PHONY: demo test lint ruff format-check mypy imports format bench clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
 
 # The tests run even when a check before them fails; the exit code tells of both.
-test: $(READY_DEV)
+test: $(READY_DEV) tools
 	@lint=0; $(MAKE) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
 	echo "== pytest"; $(BIN)/python -m pytest; tests=$$?; \
 	test $$lint -eq 0 && exit $$tests; exit 1
@@ -43,8 +46,12 @@ format: $(READY_DEV)
 bench: $(READY)
 	@$(BIN)/python -m bench
 
+# Never fails: no npm, or no network, only means that fewer tests run.
+tools:
+	@$(MAKE) --no-print-directory $(READY_TOOLS) || true
+
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find $(wildcard src tests bench docs) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml | $(BIN)/python
@@ -56,6 +63,14 @@ $(READY_DEV): pyproject.toml | $(BIN)/python
 	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 20 s ..."
 	@$(INSTALL) -e ".[dev]"
 	@touch $(READY) $@
+
+$(READY_TOOLS): tests/tools/package.json
+	@command -v npm >/dev/null || { echo "There is no npm here: the tests with real coding agents and the MCP conformance suite will be skipped." >&2; exit 1; }
+	@echo "setting up: installing claude, codex, opencode and the MCP conformance suite into $(TOOLS), about 1 minute and 1.3 GB ..."
+	@mkdir -p $(TOOLS) && cp tests/tools/package.json $(TOOLS)/package.json
+	@cd $(TOOLS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=60000 || \
+	{ echo "npm could not install them: the tests with real coding agents and the MCP conformance suite will be skipped." >&2; exit 1; }
+	@touch $@
 
 $(BIN)/python:
 	@$(MAKE) --no-print-directory python
