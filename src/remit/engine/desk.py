@@ -19,8 +19,8 @@ from remit.engine import children
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
-from remit.flow.plain import clean, plain
 from remit.flow.house import House
+from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
 
@@ -49,11 +49,11 @@ class EngineDesk:
         return running
 
     @property
-    @property
     def running(self) -> Running:
         """Whose desk it is."""
         return self._running
 
+    @property
     def delegation(self) -> Delegation:
         return self._running.delegation
 

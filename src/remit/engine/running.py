@@ -99,15 +99,15 @@ class Running:
     saved: Any = None
     replay: "Replay | None" = None
 
-    def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
-        assert order.agent is not None
-        self.engine = engine
     # ---- its processes
     token: str | None = None
     """By which they show that they are its own; made when first asked for."""
     carrier: tuple[int, str] | None = None
     """The process, pid and start, that carries it out for us; None: this one, or a worker below it."""
 
+    def __init__(self, order: Order, engine: "EmbeddedEngine", parent: "Running | None") -> None:
+        assert order.agent is not None
+        self.engine = engine
         self.order = order
         self.delegation: Delegation = order.delegation
         self.agent: AgentPort = order.agent
@@ -214,14 +214,14 @@ class Running:
         return inherited | self._marks()
 
     def told_environment(self) -> dict[str, str]:
-        session_id = self.delegation.session_id
-        mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
-        return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root)}
         """For the agent's own processes: what they delegate is its child."""
         token_for = self.engine.token_for
         return self._marks() if token_for is None else {**self._marks(), CALLER: token_for(self)}
 
     def _marks(self) -> dict[str, str]:
+        session_id = self.delegation.session_id
+        mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
+        return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root)}
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
