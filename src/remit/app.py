@@ -20,23 +20,25 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import AgentPort, Store
-from remit.core.record import HistoryQuery, Record, registry_entry
-from remit.core.result import Return, StopReason
-from remit.core.states import State
+from remit.core.record import HistoryQuery, Record, history_query, registry_entry
+from remit.core.result import Return
 from remit.engine import elsewhere
+from remit.engine.cancelling import cancel_anywhere
 from remit.engine.doorbell import Doorbell
 from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
-from remit.engine.owners import is_dead, note_closed, sweep_bells, this_owner
-from remit.engine.recovery import Recovered, cancel_left_behind, recover
+from remit.engine.owners import note_closed, sweep_bells, this_owner
+from remit.engine.recovery import Recovered, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
 from remit.flow.house import House, Rules
-from remit.flow.reply import Stop
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter, Noted
 from remit.settings import Settings, load_settings
 from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
+from remit.switchboard.attached import Attachment, attach, spec_to_wire
+from remit.switchboard.board import Switchboard
+from remit.switchboard.here import token_here
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
@@ -55,10 +57,14 @@ class Remit:
         self.clock = clock
         self.folder = root / ".remit"
         self._given = tuple(agents)
+        self.directory: Directory
         self._store_given = store
         self._bell: Doorbell | None = None
+        self._board: Switchboard | None = None
         self._recovers = True
         self._recovery: asyncio.Task[Recovered] | None = None
+        self._attachment: Attachment | None = None
+        """The line to the owner of the tree, when it was opened by an agent: then that one runs what is delegated here."""
         self._is_open = False
 
     @classmethod
@@ -76,7 +82,8 @@ class Remit:
     ) -> "Remit":
         """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
 
-        Without `recover` it leaves what dead processes were running to the next who opens the project.
+        Without `recover` it leaves what dead processes were running to the next who opens the project. Opened by an agent, in whatever
+        process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
         must_not_start_anything()
         folder = Path(root).resolve()
@@ -96,12 +103,15 @@ class Remit:
     async def __aenter__(self) -> "Remit":
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
+        token = token_here()
+        if token is not None:
+            await self._attach(token)
+            return self
         await off_loop(make_folder, self.folder)
         self.owner = this_owner(self.clock)
-        self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
-        self._load_directory()
+        self._load_directory(self.root)
         self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
         self._house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
         self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, self._options())
@@ -115,10 +125,31 @@ class Remit:
             raise
         return self
 
+    async def _attach(self, token: str) -> None:
+        """Opened by an agent: the owner of its tree runs and records what is delegated here; this one recovers nothing and ends nothing."""
+        attachment = self._attachment = await attach(token)
+        opened_at, self.root = self.root, attachment.root
+        self.folder = self.root / ".remit"
+        self.owner = this_owner(self.clock)
+        self.ledger = ErrorLedger(self.folder / "errors.json", self.clock)
+        self._is_open = True
+        try:
+            is_elsewhere = opened_at != self.root and not opened_at.is_relative_to(self.folder)
+            self._load_directory(opened_at if is_elsewhere else None)
+            self.directory = attachment.directory(self.directory, [given.spec.name for given in self._given])
+            self.store = await off_loop(attachment.open_store)
+            self.recovered = Recovered()
+        except BaseException:
+            await self.close()
+            raise
+
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
         self.engine.recover = self.recover
         self._bell = Doorbell(self.engine)
+        self._board = Switchboard(
+            self.engine, self._facts, lambda session_id, reason, source: self.cancel(session_id, reason, source=source)
+        )
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
@@ -132,9 +163,15 @@ class Remit:
         if not self._is_open:
             return
         self._is_open = False
+        if self._attachment is not None:
+            await self._attachment.close()
+            await self._carriers.close()
+            return
         if self._bell is not None:
             self._bell.close()
         await self.engine.close()
+        if self._board is not None:
+            await self._board.close()
         await self._carriers.close()
         with contextlib.suppress(Unavailable):
             if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
@@ -149,11 +186,15 @@ class Remit:
     async def delegate(self, agent: str, /, **asked: Any) -> Return:
         """Hand work to `agent` and wait for its return: by its deadline, whatever the agent does."""
         self._must_be_open()
+        if self._attachment is not None:
+            return await self._attachment.delegate(call(agent, **asked))
         return await halves.delegate(call(agent, **asked), self._caller(), self._house, self.engine)
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
         self._must_be_open()
+        if self._attachment is not None:
+            return await self._attachment.start(call(agent, **asked))
         return await halves.start(call(agent, **asked), self._caller(), self._house, self.engine)
 
     def _caller(self) -> Any:
@@ -163,6 +204,9 @@ class Remit:
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()
+        if self._attachment is not None:
+            self._attachment.lend(self.directory, self._carriers(agent) if isinstance(agent, FunctionAgent) else agent)
+            return
         self.directory.register(agent)
         self._limit_slots(agent.spec)
 
@@ -194,28 +238,17 @@ class Remit:
 
     async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
         """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
-        if status is not None:
-            try:
-                query["state"] = State(status)
-            except ValueError:
-                raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
-        try:
-            asked = HistoryQuery(**query)
-        except TypeError:
-            raise Misused(
-                f"Unknown filter among {', '.join(query)}.", advice="Use agent, status, root_id, task_number, since, until, limit."
-            ) from None
-        return await off_loop(self.store.history, asked)
+        return await off_loop(self.store.history, history_query(status, query))
 
     async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
         """The events of a delegation as they come, also of another process's; ends when it is settled."""
-        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self.engine.running):
+        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self._running_here()):
             yield event
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
         end = asyncio.get_running_loop().time() + wait_seconds
-        running = self.engine.running.get(session_id)
+        running = self._running_here().get(session_id)
         if running is not None and wait_seconds > 0:
             await asyncio.wait([running.done], timeout=wait_seconds)
         while True:
@@ -223,6 +256,9 @@ class Remit:
             if record.result is not None or asyncio.get_running_loop().time() >= end:
                 return record.result
             await asyncio.sleep(elsewhere.LOOK_SECONDS)
+
+    def _running_here(self) -> Mapping[str, Any]:
+        return self.engine.running if self._attachment is None else {}
 
     def export_state(self) -> dict[str, Any]:
         """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6).
@@ -237,7 +273,7 @@ class Remit:
         return {
             "active": len(live),
             "total": self.store.count(),
-            "abandoned": dict(self.engine.abandoned),
+            "abandoned": dict(self.engine.abandoned) if self._attachment is None else {},
             "list": [registry_entry(record) for record in (*live, *recent)],
         }
 
@@ -245,22 +281,15 @@ class Remit:
 
     async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
         """Stop a delegation and everything below it; how each node ended. Also when another process runs it."""
-        if session_id in self.engine.running:
-            return await self.engine.cancel(session_id, reason, source)
-        record = await self.describe(session_id)
-        if record.state.is_settled:
-            return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
-        if not await elsewhere.request_cancel(self.engine, self.engine.run_folder, record, reason, source):
-            owners = {owner.owner_id: owner for owner in await off_loop(self.store.owners)}
-            if record.owner not in owners or is_dead(owners[record.owner], self.engine.run_folder):
-                await off_loop(self._reap, record.owner)
-                stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
-                return list(await cancel_left_behind(self.engine, record, stop))
-        return await elsewhere.acknowledged(self.store, record)
+        if self._attachment is not None:
+            return await self._attachment.cancel(session_id, reason)
+        return await cancel_anywhere(self.engine, session_id, reason, source, self._reap)
 
     async def recover(self) -> Recovered:
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
         self._must_be_open()
+        if self._attachment is not None:
+            return Recovered()
         if self._recovery is None or self._recovery.done():
             sweep_bells(self.engine.run_folder)
             self._recovery = self.engine.spawn(recover(self.engine, self.engine.run_folder, self._reap))
@@ -280,15 +309,27 @@ class Remit:
 
     # ---- wiring
 
-    def _load_directory(self) -> None:
+    def _load_directory(self, root: Path | None) -> None:
+        """Of the agents given, and of those of the project at `root`, if one is named."""
+        self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         grace = self.settings.kill_grace_seconds
         self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
         self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:
             self.directory.register(given)
-        self.directory.load_folder(self.folder / "agents")
-        self.directory.load_definitions(self.root, self.settings)
-        self.directory.load_entry_points()
+        if root is not None:
+            self.directory.load_folder(root / ".remit" / "agents")
+            self.directory.load_definitions(root, self.settings)
+            self.directory.load_entry_points()
+
+    def _facts(self) -> dict[str, Any]:
+        """What an attached process must know of this one."""
+        return {
+            "root": str(self.root),
+            "database": str(self.folder / "remit.db") if self._store_given is None else None,
+            "owner_id": self.owner.owner_id,
+            "agents": [spec_to_wire(spec) for spec in self.directory.specs()],
+        }
 
     def _open_store(self) -> Store:
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)

@@ -4,6 +4,7 @@ Reading commands come through here and leave no trace: no folder is made, nothin
 run or end something open `remit.app.Remit` instead.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,16 +25,33 @@ NOTHING_YET = "Nothing has been delegated here yet. Start with `remit demo`, or 
 
 
 def find_root(given: Path | None) -> Path:
-    """The folder asked for, else the nearest one upwards that looks like a project, else this one."""
+    """The folder asked for, else, inside of an agent, where its tree is kept, else the nearest one upwards that looks like a project,
+    else this one."""
     if given is not None:
         if not given.is_dir():
             raise Misused(f"There is no folder {given}.", advice="--root takes the folder of a project.")
         return given.resolve()
+    attached = _root_of_tree()
+    if attached is not None:
+        return attached
     here = _here()
     for folder in (here, *here.parents):
         if any((folder / sign).exists() for sign in SIGNS_OF_A_PROJECT):
             return folder
     return here
+
+
+def _root_of_tree() -> Path | None:
+    """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there, and nowhere else."""
+    from remit.core.caller import CALLER, decode
+    from remit.core.errors import Refused
+
+    try:
+        address = Path(decode(os.environ[CALLER]).address)
+    except (KeyError, Refused):
+        return None
+    root = address.parent.parent.parent
+    return root if (root / ".remit").is_dir() else None
 
 
 def _here() -> Path:

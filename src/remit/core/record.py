@@ -6,6 +6,7 @@ from typing import Any
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext
+from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
 from remit.core.result import Return
 from remit.core.states import Priority, State
@@ -178,6 +179,22 @@ class HistoryQuery:
     limit: int = 50
     before_session: str | None = None
     """For the next page: the last session id of the page before."""
+
+
+def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
+    """From what a caller asked by name. Raises `Misused` with the names there are."""
+    asked = dict(query)
+    if status is not None:
+        try:
+            asked["state"] = State(status)
+        except ValueError:
+            raise Misused(f"Unknown status {status!r}.", advice=f"Use {', '.join(State)}.") from None
+    try:
+        return HistoryQuery(**asked)
+    except TypeError:
+        raise Misused(
+            f"Unknown filter among {', '.join(asked)}.", advice="Use agent, status, root_id, task_number, since, until, limit."
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

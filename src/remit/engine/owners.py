@@ -100,10 +100,11 @@ class Bell:
 
 
 def sweep_bells(run_folder: Path) -> None:
-    """Remove bells that dead processes left."""
+    """Remove bells that dead processes left, and the sockets beside them."""
     if not run_folder.is_dir():
         return
     for path in run_folder.glob("*.bell"):
         with contextlib.suppress(OSError):
             if stat.S_ISFIFO(path.stat().st_mode) and not _has_reader(path):
                 path.unlink(missing_ok=True)
+                path.with_suffix(".sock").unlink(missing_ok=True)
