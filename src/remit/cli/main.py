@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli import agents, cancel, config, delegate, follow, history, ledger, mcp, recover, show, status, validate
+from remit.cli import agents, cancel, config, delegate, follow, history, install, ledger, mcp, recover, show, status, validate
 from remit.cli.demo.command import demo
 from remit.cli.exits import legend
 from remit.cli.output import answering, report_usage
@@ -38,6 +38,7 @@ for name, command in (
     ("validate", validate.validate),
     ("config", config.config),
     ("mcp", mcp.mcp),
+    ("install", install.install),
 ):
     app.command(name)(answering(command))
 
