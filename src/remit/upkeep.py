@@ -13,6 +13,8 @@ from remit.core.errors import Unavailable
 from remit.engine.embedded import EmbeddedEngine
 from remit.settings import Settings
 from remit.system.threads import off_loop
+from remit.workspaces.removing import forget
+from remit.workspaces.room import rooms
 
 TURN_SECONDS = 1.0
 SWEEP_SECONDS = 30.0
@@ -46,6 +48,14 @@ async def clean_up(engine: EmbeddedEngine, settings: Settings) -> None:
     if settings.history_days is not None:
         oldest = engine.clock.wall() - settings.history_days * 86_400
         await engine.journal.call(lambda store: store.prune(settled_before=oldest))
+    await off_loop(_forget_old_rooms, engine)
+
+
+def _forget_old_rooms(engine: EmbeddedEngine) -> None:
+    """The workspaces of delegations that nobody knows any more; what was done in them stays on their branches."""
+    for session_id in rooms(engine.root):
+        if session_id not in engine.running and engine.store.get(session_id) is None and not forget(engine.root, session_id):
+            log.warning("The workspace of %s could not be removed", session_id)
 
 
 def _remove_old_scratch(engine: EmbeddedEngine, before: float) -> None:

@@ -70,6 +70,7 @@ def agent(
     idle: float | None = None,
     answers: Answers | str = Answers.VALUE,
     workspace: Workspace | str = Workspace.SHARED,
+    merge: bool = False,
     slots: int | None = None,
 ) -> Callable[[Callable[..., Any]], FunctionAgent]: ...
 def agent(name: Any = None, **declared: Any) -> Any:
@@ -92,6 +93,9 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         raise Misused(f"{function.__name__} is not async, so it cannot run inline.", advice='Use isolation="thread" or "process".')
     if isolation is Isolation.THREAD and is_async:
         raise Misused(f"{function.__name__} is async and needs no thread.", advice='Use isolation="inline" or "process".')
+    workspace = _choice(Workspace, "workspace", declared.pop("workspace", Workspace.SHARED))
+    if declared.get("merge") and workspace is not Workspace.WORKTREE:
+        raise Misused(f"{function.__name__}: only what was done in a worktree can be merged.", advice='Use workspace="worktree".')
     spec = AgentSpec(
         name=agent_name(name or function.__name__),
         description=declared.pop("description", "") or (inspect.getdoc(function) or "").partition("\n")[0],
@@ -99,7 +103,7 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         idle_seconds=_seconds("idle", declared.pop("idle", None)),
         isolation=isolation,
         answers=_choice(Answers, "answers", declared.pop("answers", Answers.VALUE)),
-        workspace=_choice(Workspace, "workspace", declared.pop("workspace", Workspace.SHARED)),
+        workspace=workspace,
         source=f"{function.__module__}:{function.__qualname__}",
         **declared,
     )

@@ -49,6 +49,7 @@ _CODE_OF_TYPE = {
     "invalid_operation": "INVALID_OPERATION",
     "invalid_parameters": "INVALID_PARAMETERS",
     "store": "STORE_UNAVAILABLE",
+    "merge_conflict": "MERGE_CONFLICT",
     "caller": "CALLER_REFUSED",
 }
 

@@ -4,6 +4,7 @@ Once the delegation is stopped or settled, every request is refused with `Stoppe
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ class EngineDesk:
 
     @property
     def workspace(self) -> Path:
-        return self._running.root
+        return self._running.workspace
 
     def environment(self) -> dict[str, str]:
         return self._alive().told_environment()
@@ -149,7 +150,7 @@ class EngineDesk:
 
     def artifact(self, path: str | Path, type_: str, summary: str) -> None:
         running = self._alive()
-        artifact = Artifact(type=_known_type(type_), path=_inside(running.root, path), summary=clean(str(summary))[:500])
+        artifact = Artifact(type=_known_type(type_), path=_inside(running, path), summary=clean(str(summary))[:500])
         if running.artifacts is None:
             running.artifacts = {}
         if len(running.artifacts) >= ARTIFACTS_LIMIT:
@@ -189,13 +190,21 @@ def _known_type(type_: str) -> str:
     return known
 
 
-def _inside(root: Path, path: str | Path) -> str:
-    """The path relative to the root; whether a link leads out of it is looked at when the file is (S3.4)."""
+def _inside(running: Running, path: str | Path) -> str:
+    """The path relative to the root; whether a link leads out of it is looked at when the file is (S3.4).
+
+    What an agent with a folder of its own names is in that folder, unless it is only in the root, like its scratch folder.
+    """
     given = Path(path)
     try:
-        relative = given.relative_to(root) if given.is_absolute() else given
-    except ValueError:
+        if given.is_absolute():
+            relative: Path | None = given.relative_to(running.root)
+        elif running.stay is None or (not os.path.lexists(running.workspace / given) and os.path.lexists(running.root / given)):
+            relative = given
+        else:
+            relative = Path(running.stay.room.inside, given)
+    except (ValueError, OSError):
         relative = None
-    if relative is None or ".." in relative.parts or "\0" in str(relative) or not relative.parts:
+    if relative is None or ".." in relative.parts or "\0" in str(relative) or not given.parts or not relative.parts:
         raise Misused(f"{path} is not inside the project root.", advice="Declare files by their path inside the project.")
     return relative.as_posix()

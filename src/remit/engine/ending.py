@@ -18,9 +18,11 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.engine.running import Running
 from remit.engine.watchdog import BlockedLoop
 from remit.flow import reply
-from remit.flow.harvest import Hunt, harvest
-from remit.flow.perform import perform, seen_artifacts, words_of
+from remit.flow.artifacts import seen_artifacts
+from remit.flow.harvest import Harvest, Hunt, harvest
+from remit.flow.perform import perform, words_of
 from remit.flow.reply import Leftovers, Stop
+from remit.flow.workspace import Stay, joined, late_changes
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -35,6 +37,10 @@ LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 WRITING_SECONDS = 0.5
 INLINE_DATA_BYTES = 64 * 1024
+ANSWER_SECONDS = 0.85
+"""After the hard deadline: by then the diff of a workspace is there, or is not waited for."""
+LEAST_DIFF_SECONDS = 0.2
+MOST_DIFF_SECONDS = 0.6
 
 
 async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None:
@@ -204,7 +210,11 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
     warnings = list(running.warnings)
     artifacts: tuple[Artifact, ...] = ()
     declared = running.declared()
-    if declared or running.scratch_path is not None or running.may_write:
+    if running.stay is not None:
+        found = await _left_in_workspace(engine, running, running.stay)
+        artifacts = found.artifacts
+        warnings.extend(found.warnings)
+    elif declared or running.scratch_path is not None or running.may_write:
         hunt = Hunt(
             root=running.root,
             scratch=running.scratch_path,
@@ -225,6 +235,22 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
     data, reference = await _said_and_saved(running, late)
     errors = tuple(running.failures or ())
     return Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
+
+
+async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: Stay) -> Harvest:
+    """Files changed in its own folder and their diff, in the time there is; folder and branch stay."""
+    seconds = running.delegation.deadline.hard_at + ANSWER_SECONDS - engine.loop.time()
+    diff = asyncio.ensure_future(late_changes(running, max(LEAST_DIFF_SECONDS, min(seconds, MOST_DIFF_SECONDS))))
+    hunt = Hunt(
+        root=running.root,
+        scratch=running.scratch_path,
+        since=stay.began_at,
+        declared=running.declared(),
+        scan_root=True,
+        below=stay.room.inside,
+    )
+    found = await harvest(hunt)  # bounded by itself
+    return await joined(stay.room, found, *await diff)
 
 
 def _foreign(engine: "EmbeddedEngine", running: Running) -> frozenset[str]:

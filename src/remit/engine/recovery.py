@@ -22,7 +22,9 @@ from remit.engine.restoring import artifact_of, delegation_of, restored, said_of
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
+from remit.flow.workspace import left_in_room
 from remit.system.threads import off_loop
+from remit.workspaces.room import find_room
 
 log = logging.getLogger("remit.engine")
 
@@ -188,16 +190,16 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
     events = await off_loop(engine.store.events, record.session_id)
     declared = tuple(artifact_of(e) for e in events if e.kind is EventKind.ARTIFACT)
     scratch = engine.scratch_root / record.session_id
-    found = await harvest(
-        Hunt(
-            root=engine.root,
-            scratch=scratch if scratch.is_dir() else None,
-            since=record.started_at or record.created_at,
-            declared=declared,
-            scan_root=False,  # others have worked in the project since: only what was declared is certainly its own
-            foreign=frozenset(),
-        )
+    hunt = Hunt(
+        root=engine.root,
+        scratch=scratch if scratch.is_dir() else None,
+        since=record.started_at or record.created_at,
+        declared=declared,
+        scan_root=False,  # others have worked in the project since: only what was declared is certainly its own
+        foreign=frozenset(),
     )
+    room = await off_loop(find_room, engine.root, record.session_id)
+    found = await harvest(hunt) if room is None else await left_in_room(room, hunt, scratch, record.agent)
     data = {}
     if chunks := [e.body["chunk"] for e in events if e.kind is EventKind.DATA]:
         data["chunks"] = chunks

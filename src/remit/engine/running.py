@@ -22,6 +22,7 @@ from remit.flow.context import Context, Repair
 from remit.flow.house import Order
 from remit.flow.perform import Work
 from remit.flow.reply import Stop
+from remit.flow.workspace import Stay
 from remit.system.files import write_beside
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ class Running:
     hand_in_event: asyncio.Event | None = None
     repair: Repair | None = None
     scratch_path: Path | None = None
+    stay: Stay | None = None
+    """Its own folder, when it works in one."""
     saved: Any = None
     replay: "Replay | None" = None
 
@@ -237,6 +240,11 @@ class Running:
             path.mkdir(parents=True, exist_ok=True)
             self.scratch_path = path
         return self.scratch_path
+
+    @property
+    def workspace(self) -> Path:
+        """The folder it works in."""
+        return self.root if self.stay is None else self.stay.room.folder
 
     @property
     def may_write(self) -> bool:

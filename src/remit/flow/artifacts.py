@@ -9,13 +9,17 @@ import hashlib
 import os
 import stat
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+
+from remit.core.result import Artifact, Evidence
 
 HASH_LIMIT_BYTES = 1 << 30
 """Only so much of a file is hashed: one that grows for ever must come to an end here."""
 FILE_CLOCK_LAG_SECONDS = 0.02
 """Files are dated by a clock that moves in ticks: one just written can seem older than it is, on a busy machine by several."""
+SEEING_SECONDS = 2.0
 _BLOCK = 1 << 18
 _MAX_PATH = 4096
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -73,17 +77,20 @@ def relative_path(root: Path, path: str | Path) -> str:
     return given
 
 
-def inspect_artifact(root: Path, path: str, *, stop_at: float | None = None) -> Seen | Unseen:
-    """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early."""
+def inspect_artifact(root: Path, path: str, *, within: str = "", stop_at: float | None = None) -> Seen | Unseen:
+    """Size, hash and time of the file at `path` in `root`, or why not. `stop_at` (monotonic) ends the hashing early.
+
+    `within`: a folder of the root (a workspace) that `path` is relative to and that no link may lead out of either.
+    """
     fault = path_fault(path)
     if fault is not None:
         return Unseen(reason=fault, is_outside=True)
     try:
-        real_root = os.path.realpath(root)
+        real_root = os.path.join(os.path.realpath(root), within) if within else os.path.realpath(root)
         real = os.path.realpath(os.path.join(real_root, path))
         inside = os.path.relpath(real, real_root)
         if inside == ".." or inside.startswith("../"):
-            return Unseen(reason="leads out of the project root by a symlink", is_outside=True)
+            return Unseen(reason=f"leads out of the {'workspace' if within else 'project root'} by a symlink", is_outside=True)
         descriptor = _open_inside(real_root, inside)
     except (OSError, ValueError) as error:
         return Unseen(reason=_why(error))
@@ -91,6 +98,17 @@ def inspect_artifact(root: Path, path: str, *, stop_at: float | None = None) -> 
         return descriptor
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         return _read(file.fileno(), stop_at)
+
+
+def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
+    """Those that are there, with their size, hash and time."""
+    found = []
+    stop_at = time.monotonic() + SEEING_SECONDS
+    for artifact in artifacts:
+        seen = inspect_artifact(root, artifact.path, stop_at=stop_at)
+        if isinstance(seen, Seen) and seen.size > 0:
+            found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
+    return tuple(found)
 
 
 def read_bounded(path: Path, limit_bytes: int) -> bytes | None:

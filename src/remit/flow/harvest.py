@@ -62,6 +62,8 @@ class Hunt:
     """Whether it may have written anywhere in the root."""
     foreign: frozenset[str] = frozenset()
     """Paths that other live delegations declared: not its work."""
+    below: str = ""
+    """Where in the root it may have written: the folder of its own, when it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +87,9 @@ class _Ticket:
 _MAIL_SECONDS = 0.005
 
 _lock = threading.Lock()
-_waiting: dict[Path, list[_Ticket]] = {}
-"""By root: whom the next search will serve. An entry, even an empty one, means that a thread is at work on that root."""
+_Place = tuple[Path, str]
+_waiting: dict[_Place, list[_Ticket]] = {}
+"""By root and folder: whom the next search will serve. An entry, even an empty one, means that a thread is at work there."""
 
 
 async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
@@ -96,10 +99,11 @@ async def harvest(what: Hunt, *, seconds: float = HARVEST_SECONDS) -> Harvest:
     loop = asyncio.get_running_loop()
     ticket = _Ticket(what, seconds, time.monotonic() + seconds, loop, loop.create_future())
     with _lock:
-        is_first = what.root not in _waiting
-        _waiting.setdefault(what.root, []).append(ticket)
+        place = (what.root, what.below)
+        is_first = place not in _waiting
+        _waiting.setdefault(place, []).append(ticket)
     if is_first:
-        _start(what.root)
+        _start(place)
     late = Harvest(artifacts=what.declared, warnings=(f"harvest: the disk did not answer within {seconds:g} s",))
     timer = loop.call_later(seconds + _MARGIN_SECONDS, _deliver, [(ticket.answer, late)])
     try:
@@ -113,30 +117,30 @@ def guess_type(path: str) -> str:
     return _TYPE_OF_SUFFIX.get(PurePosixPath(path).suffix.lower(), "implementation")
 
 
-def _start(root: Path) -> None:
+def _start(place: _Place) -> None:
     # A daemon: a file system that hangs must not keep the program from ending.
-    thread = threading.Thread(target=_serve, args=(root,), name="remit-harvest", daemon=True)
+    thread = threading.Thread(target=_serve, args=(place,), name="remit-harvest", daemon=True)
     try:
         thread.start()
     except RuntimeError:  # no thread to be had: those who wait run out of time, keep what was declared, and say so
         with _lock:
-            _waiting.pop(root, None)
+            _waiting.pop(place, None)
 
 
-def _serve(root: Path) -> None:
+def _serve(place: _Place) -> None:
     """One search for all who wait; those who came while it ran have the next, which begins before anything is hashed here."""
     time.sleep(_COLLECT_SECONDS)
     with _lock:
-        tickets, _waiting[root] = _waiting[root], []
+        tickets, _waiting[place] = _waiting[place], []
     try:
-        changed = _search_root(root, tickets)
+        changed = _search_root(place, tickets)
     finally:
         with _lock:
-            is_wanted_again = bool(_waiting[root])
+            is_wanted_again = bool(_waiting[place])
             if not is_wanted_again:
-                del _waiting[root]
+                del _waiting[place]
         if is_wanted_again:
-            _start(root)
+            _start(place)
     seen: dict[str, Seen | Unseen] = {}
     mail = _Mail()
     nothing_changed = not (changed.found or changed.unnameable or changed.stopped_early)
@@ -179,13 +183,13 @@ def _deliver(results: list[tuple[asyncio.Future[Harvest], Harvest]]) -> None:
             answer.set_result(result)
 
 
-def _search_root(root: Path, tickets: list[_Ticket]) -> Search:
+def _search_root(place: _Place, tickets: list[_Ticket]) -> Search:
     wanted = [ticket for ticket in tickets if ticket.hunt.scan_root]
     if not wanted:
         return Search()
     since = min(ticket.hunt.since for ticket in wanted) - FILE_CLOCK_LAG_SECONDS
     stop_at = time.monotonic() + _SEARCH_SHARE * min(ticket.seconds for ticket in wanted)
-    return search(root, "", Bounds(changed_since=since, stop_at=stop_at))
+    return search(*place, Bounds(changed_since=since, stop_at=stop_at))
 
 
 @dataclass(slots=True)

@@ -19,12 +19,13 @@ from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Mi
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
-from remit.flow.artifacts import Seen, inspect_artifact
+from remit.flow.artifacts import seen_artifacts
 from remit.flow.context import Context, Repair
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
+from remit.flow.workspace import OWN_FOLDER, Stay, enter, leave, with_changes
 from remit.system.threads import off_loop
 
 
@@ -38,6 +39,8 @@ class Work(Protocol):
     root: Path
     started_wall: float
     warnings: tuple[str, ...]
+    stay: Stay | None
+    """Its own folder, when it has one."""
 
     def elapsed(self) -> float:
         """Seconds since the start, by our own clock."""
@@ -64,6 +67,10 @@ class Work(Protocol):
         ...
 
     def return_file(self) -> Path | None: ...
+    def scratch(self) -> Path:
+        """Its scratch folder, made when first asked for."""
+        ...
+
     def environment(self) -> dict[str, str]:
         """For commands run in its name: marked, so that recovery finds what a dead run left of them."""
         ...
@@ -78,7 +85,6 @@ _SCALARS = frozenset({type(None), bool})
 MAX_ERROR_CHARACTERS = 2000
 LONG_TEXT = 32 * 1024
 TRACE_CHARACTERS = 8000
-SEEING_SECONDS = 2.0
 _AMID_PROSE = ("fence", "prose")
 _OURS = str(Path(__file__).parent.parent)
 _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
@@ -86,21 +92,23 @@ _LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
+    spec = work.agent.spec
     try:
+        if spec.workspace in OWN_FOLDER:
+            await enter(work)
         answer = await _run(work)
     except OutOfTime:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
         work.stamp(_MONITOR, _RECEIVE)
         return await _raised(work, error)
-    spec = work.agent.spec
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
     if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean(answer) if answer.__class__ is str else answer
         result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
         work.stamp(_MONITOR, _VALIDATE)
-        if work.child_errors() or work.delegation.accept:
+        if work.child_errors() or work.delegation.accept or work.stay is not None:
             result = await _processed(work, result)
     else:
         work.stamp(_MONITOR, _RECEIVE)
@@ -178,14 +186,15 @@ async def _judged(work: Work, answer: Any) -> Return:
     received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    delegation = work.delegation
+    delegation, stay = work.delegation, work.stay
     expected = Expected(
         root=work.root,
+        workspace="" if stay is None else stay.room.inside,
         session_id=delegation.session_id,
         agent=delegation.agent,
         depth=delegation.lineage.depth,
         path=delegation.lineage.path,
-        started_at=work.started_wall,
+        started_at=work.started_wall if stay is None else stay.began_at,
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
         stop_at=time.monotonic() + work.remaining(),
@@ -214,9 +223,10 @@ async def _read(answer: Any, return_file: Path | None = None) -> Received:
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     """A Python agent's mapping need not repeat what we know; a language model must echo its session (S3.8)."""
     listed = candidate.get("artifacts")
-    declared = [a.to_dict() for a in work.declared()]
+    below = "" if work.stay is None else f"{work.stay.room.inside}/"
+    declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
     if declared and (listed is None or isinstance(listed, list)):
-        paths = {a.get("path") for a in listed or () if isinstance(a, dict)}
+        paths = {str(a.get("path")).removeprefix(below) for a in listed or () if isinstance(a, dict)}
         candidate = {**candidate, "artifacts": [*(listed or ()), *(a for a in declared if a["path"] not in paths)]}
     if work.agent.spec.answers is Answers.RETURN:
         return candidate
@@ -251,7 +261,7 @@ async def _raised(work: Work, error: Exception) -> Return:
     work.keep_trace(trace_of(error))
     declared = work.declared()
     artifacts = await off_loop(seen_artifacts, work.root, declared) if declared else ()
-    return reply.failed(
+    result = reply.failed(
         work.delegation,
         (error_of(error, work.agent.spec), *work.child_errors()),
         duration_seconds=work.elapsed(),
@@ -259,6 +269,7 @@ async def _raised(work: Work, error: Exception) -> Return:
         artifacts=artifacts,
         warnings=work.warnings,
     )
+    return result if work.stay is None else await leave(work, await with_changes(work, result))
 
 
 def _stop_reason_of(error: Exception) -> StopReason:
@@ -320,7 +331,14 @@ def trace_of(error: BaseException) -> str:
 
 
 async def _processed(work: Work, result: Return) -> Return:
-    """What the claim is worth: children that failed are named, acceptance commands are run (S3.11, S3.12)."""
+    """What the claim is worth; in a folder of its own also what it changed there, taken before acceptance can change more."""
+    if work.stay is None:
+        return await _proven(work, result)
+    return await leave(work, await _proven(work, await with_changes(work, result)))
+
+
+async def _proven(work: Work, result: Return) -> Return:
+    """Children that failed are named, acceptance commands are run (S3.11, S3.12)."""
     errors = work.child_errors()
     if errors:
         result = with_child_errors(result, errors)
@@ -330,7 +348,8 @@ async def _processed(work: Work, result: Return) -> Return:
         return result
     work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
-    acceptance = await run_acceptance(work.delegation.accept, cwd=work.root, seconds_left=work.remaining(), env=work.environment())
+    cwd = work.root if work.stay is None else work.stay.room.folder
+    acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
     if unmet is None:
         artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)
@@ -355,14 +374,3 @@ def with_child_errors(result: Return, errors: Sequence[ErrorInfo]) -> Return:
 def looks_like_return(value: Any) -> bool:
     """A mapping that is meant as a return: a status with a summary, artifacts or metadata beside it."""
     return isinstance(value, Mapping) and "status" in value and not {"summary", "artifacts", "metadata"}.isdisjoint(value)
-
-
-def seen_artifacts(root: Path, artifacts: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """Those that are there, with their size, hash and time."""
-    found = []
-    stop_at = time.monotonic() + SEEING_SECONDS
-    for artifact in artifacts:
-        seen = inspect_artifact(root, artifact.path, stop_at=stop_at)
-        if isinstance(seen, Seen) and seen.size > 0:
-            found.append(replace(artifact, evidence=Evidence.CHECKED, size=seen.size, sha256=seen.sha256, mtime=seen.mtime))
-    return tuple(found)

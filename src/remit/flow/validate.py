@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
 from remit.core.ids import is_session_id
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
-from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, inspect_artifact
+from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
 from remit.flow.format import EXAMPLE_SUMMARY
 from remit.flow.plain import plain
 from remit.flow.receive import NOT_JSON, read_answer
@@ -31,6 +31,8 @@ class Expected:
     """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
 
     root: Path
+    workspace: str = ""
+    """The folder of its own that it worked in, relative to the root: its paths are relative to that. Empty: the root itself."""
     session_id: str | None = None
     agent: str | None = None
     depth: int | None = None
@@ -123,7 +125,7 @@ def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files
     unknown = sorted((one.model_extra or {}).keys() - _OURS)
     if unknown:
         files.warnings.append(f"artifacts: {shown(one.path)}: unknown fields are not kept: {shown(', '.join(unknown))}")
-    seen = inspect_artifact(expected.root, one.path, stop_at=expected.stop_at)
+    path, seen = _inspected(one.path, expected)
     if not isinstance(seen, Seen):
         if must_exist or seen.is_outside:
             files.faults.append(f"artifacts: {shown(one.path)} {seen.reason}")
@@ -134,13 +136,27 @@ def _look(one: WireArtifact, must_exist: bool, expected: Expected, files: _Files
         files.warnings.append(f"artifacts: {shown(one.path)}: only the first {seen.hashed_bytes} of {seen.size} bytes were hashed")
     return Artifact(
         type=kind,
-        path=str(PurePosixPath(one.path)),
+        path=path,
         summary=one.summary or "",
         evidence=Evidence.CHECKED,
         size=seen.size,
         sha256=seen.sha256,
         mtime=seen.mtime,
     )
+
+
+def _inspected(given: str, expected: Expected) -> tuple[str, Seen | Unseen]:
+    """The path as it is recorded, relative to the root, and what is there."""
+    workspace = expected.workspace
+    if not workspace:
+        return str(PurePosixPath(given)), inspect_artifact(expected.root, given, stop_at=expected.stop_at)
+    path = given.removeprefix(f"{workspace}/")
+    seen = inspect_artifact(expected.root, path, within=workspace, stop_at=expected.stop_at)
+    if path == given and isinstance(seen, Unseen) and not seen.is_outside:
+        elsewhere = inspect_artifact(expected.root, given, stop_at=expected.stop_at)
+        if isinstance(elsewhere, Seen):  # it named the file from the root, as it does with its scratch folder
+            return str(PurePosixPath(given)), elsewhere
+    return str(PurePosixPath(workspace, path)), seen
 
 
 def _phantom(kept: list[Artifact], expected: Expected) -> list[str]:

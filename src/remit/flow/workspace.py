@@ -1,0 +1,282 @@
+"""A delegation's stay in a folder of its own: entered before the agent runs, its changes taken when it says done, left or kept at the end.
+
+What a room is and how git is asked is `remit.workspaces`; what becomes of the return is decided here. Used by `flow.perform`, and by the
+engine for what was stopped.
+"""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from remit.core.agents import Workspace
+from remit.core.errors import ErrorInfo, RemitError
+from remit.core.result import Artifact, Return, Status
+from remit.flow import reply
+from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, seen_artifacts
+from remit.flow.harvest import MAX_ARTIFACTS, Harvest, Hunt, guess_type, harvest
+from remit.flow.plain import clean
+from remit.system.threads import off_loop
+from remit.workspaces.changes import Changes, take_changes
+from remit.workspaces.making import open_room
+from remit.workspaces.merging import Intent, Merged, merge
+from remit.workspaces.removing import remove
+from remit.workspaces.room import Room
+
+if TYPE_CHECKING:
+    from remit.flow.perform import Work
+
+OWN_FOLDER = frozenset({Workspace.WORKTREE, Workspace.COPY})
+MERGE_ENDS_SECONDS = 0.2
+"""How long a merge that can no longer be called off is waited for when its delegation is stopped."""
+AFTER_CRASH_SECONDS = 10.0
+_NAMES_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Stay:
+    """A delegation and its room."""
+
+    room: Room
+    taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
+    """The changes, being taken: asked for once, by whoever comes first."""
+
+    @property
+    def began_at(self) -> float:
+        """What is no older was written in it. A file dated in the same tick of the clock as the room's own was there before."""
+        return self.room.made_at + FILE_CLOCK_LAG_SECONDS + 1e-6
+
+    def take(self, work: "Work") -> "asyncio.Future[Changes]":
+        if self.taking is None:
+            message = f"{work.delegation.session_id}: {work.delegation.agent}"
+            scratch = work.scratch()
+            self.taking = asyncio.ensure_future(off_loop(lambda: take_changes(self.room, message=message, diff_in=scratch)))
+            self.taking.add_done_callback(lambda taken: taken.cancelled() or taken.exception())  # seen, whoever still waits
+        return self.taking
+
+    @property
+    def taken(self) -> Changes | None:
+        done = self.taking is not None and self.taking.done() and not self.taking.cancelled() and self.taking.exception() is None
+        return self.taking.result() if done and self.taking is not None else None
+
+
+async def enter(work: "Work") -> None:
+    """Make the room, or find the one that it goes on in. What the agent must know of it is told as warnings."""
+    if work.stay is not None:
+        return
+    delegation, kind = work.delegation, work.agent.spec.workspace
+    opening = asyncio.ensure_future(
+        off_loop(lambda: open_room(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=max(0.0, work.remaining())))
+    )
+    try:
+        room, was_there = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_unused)
+        raise
+    work.stay = Stay(room)
+    if was_there:
+        work.notice(f"It goes on in the workspace {room.inside}.")
+    elif delegation.resumes is not None:
+        work.warnings = (*work.warnings, f"The workspace of {delegation.resumes} is not there any more; this one began from a new one.")
+    if room.is_dirty and not was_there:
+        work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
+
+
+def _unused(opening: "asyncio.Future[tuple[Room, bool]]") -> None:
+    """A room that was ready too late: nobody has worked in it."""
+    if opening.cancelled() or opening.exception() is not None:
+        return
+    room, was_there = opening.result()
+    if not was_there:
+        with contextlib.suppress(RuntimeError):  # the loop is closing: it is found, and named, by the next recovery
+            clearing = asyncio.ensure_future(off_loop(lambda: remove(room, with_branch=True)))
+            clearing.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def with_changes(work: "Work", result: Return) -> Return:
+    """The return with the diff as an artifact; what went wrong with it is a warning, and nothing is lost: the folder stays."""
+    stay = work.stay
+    assert stay is not None
+    try:
+        async with asyncio.timeout(max(0.0, work.remaining())):
+            changes = await asyncio.shield(stay.take(work))
+    except (RemitError, OSError, TimeoutError) as error:
+        return replace(result, warnings=(*result.warnings, *_untaken(stay.room, error)))
+    result = replace(result, warnings=(*result.warnings, *changes.warnings))
+    if changes.diff is not None:
+        result = replace(result, artifacts=(*result.artifacts, *await diff_artifact(stay.room, changes)))
+    return result
+
+
+async def diff_artifact(room: Room, changes: Changes) -> tuple[Artifact, ...]:
+    if changes.diff is None:
+        return ()
+    files = f"{changes.count} {'file' if changes.count == 1 else 'files'} changed."
+    artifact = Artifact(type="data", path=changes.diff.relative_to(room.root).as_posix(), summary=files)
+    return await off_loop(seen_artifacts, room.root, (artifact,))
+
+
+def _untaken(room: Room, error: Exception) -> tuple[str, ...]:
+    why = error.message if isinstance(error, RemitError) else str(error) or "there was no time left"
+    return (clean(f"The diff of the workspace could not be taken: {why} The work is in {room.inside}.")[:1000],)
+
+
+async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tuple[str, ...]]:
+    """The changes of one that was stopped, if git has them in time; it goes on without us if not."""
+    stay = work.stay
+    assert stay is not None
+    taking = stay.take(work)
+    await asyncio.wait([taking], timeout=seconds)
+    if (changes := stay.taken) is not None:
+        return changes, (_where(stay.room), *changes.warnings)
+    if not taking.done():
+        return None, (_where(stay.room), f"git had not made the diff of the workspace after {seconds:.1f} s; it may still come.")
+    error = taking.exception() if not taking.cancelled() else None
+    return None, (_where(stay.room), *_untaken(stay.room, error if isinstance(error, Exception) else TimeoutError()))
+
+
+def _where(room: Room) -> str:
+    branch = f" (branch {room.branch})" if room.branch else ""
+    return f"Its workspace stays: {room.inside}{branch}."
+
+
+async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> Harvest:
+    """What a dead run left in its room: nobody else has worked there, so all that is new in it is its own."""
+    found = await harvest(replace(hunt, scan_root=True, below=room.inside, since=Stay(room).began_at))
+
+    def take() -> Changes:
+        scratch.mkdir(parents=True, exist_ok=True)
+        return take_changes(room, message=f"{room.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
+
+    try:
+        changes = await off_loop(take)
+    except (RemitError, OSError) as error:
+        return replace(found, warnings=(*found.warnings, _where(room), *_untaken(room, error)))
+    return await joined(room, found, changes, (_where(room), *changes.warnings))
+
+
+async def joined(room: Room, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:
+    """What the search found and what git says has changed, each once; the diff last."""
+    warnings = (*found.warnings, *told)
+    if changes is None:
+        return Harvest(artifacts=found.artifacts, warnings=warnings)
+    diff = await diff_artifact(room, changes)
+    known = {artifact.path for artifact in found.artifacts}
+    tree = room.tree.relative_to(room.root).as_posix()
+    named = [Artifact(type=guess_type(path), path=f"{tree}/{path}") for path in changes.changed[:MAX_ARTIFACTS] if _is_text(path)]
+    more = await off_loop(seen_artifacts, room.root, [artifact for artifact in named if artifact.path not in known])
+    ours = {artifact.path for artifact in diff}
+    artifacts = (*(artifact for artifact in found.artifacts if artifact.path not in ours), *more, *diff)
+    return Harvest(artifacts=artifacts, warnings=warnings)
+
+
+def _is_text(path: str) -> bool:
+    """A name that a return can carry."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+async def leave(work: "Work", result: Return) -> Return:
+    """Merge what is to be merged; remove what nobody needs; say where the rest is."""
+    stay = work.stay
+    assert stay is not None
+    changes = stay.taken
+    if changes is None:
+        return _staying(stay.room, None, result)
+    if changes.count == 0:
+        return await _released(work, result)
+    if not work.agent.spec.merge or result.status is not Status.COMPLETED or changes.commit is None:
+        return _staying(stay.room, changes, result)
+    work.hold(result)
+    outcome = await _merged(work, stay.room, changes.commit, result)
+    if outcome.is_done:
+        work.notice(f"Merged into {outcome.into}.")
+        return await _released(work, _placed(result, stay.room, merged_into=outcome.into))
+    return _not_merged(work, stay.room, outcome, changes, result)
+
+
+async def _merged(work: "Work", room: Room, commit: str, result: Return) -> Merged:
+    intent = Intent()
+    merging = asyncio.ensure_future(off_loop(lambda: merge(room, commit, intent, seconds=max(0.0, work.remaining()))))
+    try:
+        return await asyncio.shield(merging)
+    except (RemitError, OSError) as error:
+        return Merged(is_done=False, reason=error.message if isinstance(error, RemitError) else str(error))
+    except asyncio.CancelledError:
+        merging.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if not intent.call_off():
+            await asyncio.wait([merging], timeout=MERGE_ENDS_SECONDS)
+            is_known = merging.done() and merging.exception() is None
+            said = "Its changes were being merged when it was stopped: look at `git log`."
+            if is_known:
+                said = "Its changes were merged into the project before it was stopped." if merging.result().is_done else ""
+            work.hold(replace(result, warnings=(*result.warnings, *((said,) if said else ()))))
+        raise
+
+
+def _not_merged(work: "Work", room: Room, outcome: Merged, changes: Changes, result: Return) -> Return:
+    """The work is done and safe on its branch; the project is as it was."""
+    into = outcome.into or "the project"
+    named = ", ".join(outcome.conflicts[:_NAMES_SHOWN])
+    more = f" and {len(outcome.conflicts) - _NAMES_SHOWN} more" if len(outcome.conflicts) > _NAMES_SHOWN else ""
+    files = f" ({named}{more})" if named else ""
+    error = ErrorInfo(
+        type="merge_conflict",
+        code="MERGE_CONFLICT",
+        message=clean(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
+        recoverable=True,
+        recommendation=f"The project is as it was; the work is on the branch {room.branch}. Merge it by hand: git merge {room.branch}",
+    )
+    result = replace(
+        result,
+        status=Status.PARTIAL,
+        summary=reply.shortened(f"The work was done, but not merged. {error.message}"),
+        errors=(*result.errors, error),
+        next_steps=error.recommendation,
+    )
+    return _staying(room, changes, result)
+
+
+def _staying(room: Room, changes: Changes | None, result: Return) -> Return:
+    """Folder and branch stay; the return says where the work is."""
+    result = _placed(result, room)
+    if changes is None or result.next_steps:
+        return result
+    steps = f"Its changes are on the branch {room.branch}: git merge {room.branch}" if room.branch else f"Its changes are in {room.inside}."
+    return replace(result, next_steps=steps)
+
+
+def _placed(result: Return, room: Room, *, merged_into: str | None = None) -> Return:
+    place: dict[str, Any] = {"kind": str(room.kind)}
+    if merged_into is None:
+        place |= {"folder": room.inside, **({"branch": room.branch} if room.branch else {})}
+    else:
+        place["merged_into"] = merged_into
+    return replace(result, extra={**result.extra, "workspace": place})
+
+
+async def _released(work: "Work", result: Return) -> Return:
+    """The room is no longer needed: its files are those of the project. Unless an artifact is nowhere else: then it stays."""
+    stay = work.stay
+    assert stay is not None
+    room = stay.room
+    below = f"{room.inside}/"
+    inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
+    moved = {a.path: replace(a, path=a.path.removeprefix(below)) for a in inside}
+    seen = {a.path: a for a in await off_loop(seen_artifacts, work.root, list(moved.values()))} if moved else {}
+    missing = [path for path, there in moved.items() if there.path not in seen or seen[there.path].sha256 != there.sha256]
+    if missing:
+        names = ", ".join(PurePosixPath(path).name for path in missing[:_NAMES_SHOWN])
+        warning = f"The workspace stays for the sake of {names}: what git ignores is in no diff."
+        return _placed(replace(result, warnings=(*result.warnings, warning)), room)
+    artifacts = tuple(replace(seen[moved[a.path].path], evidence=a.evidence) if a.path in moved else a for a in result.artifacts)
+    result = replace(result, artifacts=artifacts)
+    try:
+        await asyncio.shield(asyncio.ensure_future(off_loop(lambda: remove(room, with_branch=True))))
+    except (RemitError, OSError) as error:
+        result = replace(result, warnings=(*result.warnings, f"The workspace {room.inside} could not be removed: {error}"))
+    return result

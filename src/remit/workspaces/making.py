@@ -1,0 +1,128 @@
+"""Making a room: a git worktree on a branch of its own, or a copy of the project with a small repository beside it.
+
+Either way the changes made in it are found by git afterwards (`changes`). What was begun and not finished is cleared away by the
+next try.
+"""
+
+import contextlib
+import os
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from remit.core.agents import Workspace
+from remit.core.errors import Misused
+from remit.system.files import file_lock
+from remit.workspaces.copying import copy_project
+from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
+from remit.workspaces.room import BOOKS, Room, find_room, take_over, work_root, write_note
+
+MAKING_SECONDS = 120.0
+FILE_TICK_SECONDS = 0.012
+"""Files are dated by a clock that moves in ticks; after so long it has moved."""
+LOCK = "remit.lock"
+
+
+def open_room(root: Path, session_id: str, kind: Workspace, *, earlier: str | None, seconds: float) -> tuple[Room, bool]:
+    """The room of this delegation, made or found again; and whether it was there before.
+
+    Raises `Misused` when the project cannot have one, `Unavailable` when git cannot be used or is too slow.
+    """
+    room = find_room(root, session_id)
+    if room is None and earlier is not None:
+        room = take_over(root, earlier, session_id)
+    if room is not None and room.kind is kind:
+        return room, True
+    stop_at = time.monotonic() + min(seconds, MAKING_SECONDS)
+    tree = work_root(root) / session_id
+    (work_root(root) / BOOKS / session_id).mkdir(parents=True, exist_ok=True)
+    make = _worktree if kind is Workspace.WORKTREE else _copy
+    room = make(root, session_id, tree, stop_at)
+    room.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
+    mark = room.books / "made"
+    mark.touch()
+    room = write_note(replace(room, made_at=mark.stat().st_mtime))
+    time.sleep(FILE_TICK_SECONDS)
+    return room, False
+
+
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
+    git = Git(folder=root, stop_at=stop_at)
+    try:
+        top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
+    except GitFailed as failed:
+        raise _no_repository(root, failed) from None
+    try:
+        base = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed:
+        raise Misused(
+            f"{root} is a git checkout without a commit: there is nothing to make a worktree of.",
+            advice='Commit something first, or declare the agent with workspace = "copy".',
+        ) from None
+    common_dir = (root / common).resolve()
+    is_dirty = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**"))
+    with file_lock(common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
+        _clear_worktree(git, session_id, tree)
+        git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
+    git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
+    below = os.path.relpath(root.resolve(), top.resolve())
+    room = Room(
+        root=root,
+        session_id=session_id,
+        maker=session_id,
+        kind=Workspace.WORKTREE,
+        base=base,
+        git_dir=git_dir,
+        common_dir=common_dir,
+        below="" if below == "." else below,
+        is_dirty=is_dirty,
+    )
+    shutil.copy2(git_dir / "index", room.index)  # with its time: git takes for unchanged only what is older than its index
+    return room
+
+
+def _clear_worktree(git: Git, session_id: str, tree: Path) -> None:
+    """What an earlier try left under this name."""
+    if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
+        return
+    with contextlib.suppress(GitFailed):
+        git.run("worktree", "remove", "--force", "--force", str(tree))
+    shutil.rmtree(tree, ignore_errors=True)
+    git.run("worktree", "prune")
+    with contextlib.suppress(GitFailed):
+        git.run("branch", "-D", "--quiet", f"remit/{session_id}")
+
+
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
+    git_dir = work_root(root) / BOOKS / f"{session_id}.git"
+    for left in (tree, git_dir):
+        if left.exists():
+            shutil.rmtree(left)
+    room = Room(
+        root=root, session_id=session_id, maker=session_id, kind=Workspace.COPY, base="", git_dir=git_dir, common_dir=git_dir
+    )  # fmt: skip
+    objects = copy_project(root, tree, stop_at)
+    git = Git(folder=tree, stop_at=stop_at)
+    git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
+    if objects is not None:  # what the project's repository holds already is not written again
+        (git_dir / "objects" / "info").mkdir(parents=True, exist_ok=True)
+        (git_dir / "objects" / "info" / "alternates").write_bytes(os.fsencode(objects) + b"\n")
+    git = replace(git, git_dir=git_dir)
+    git.using(room.index).run("add", "--all", "--force", "--", ".")
+    tree_id = git.using(room.index).says("write-tree")
+    base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
+    git.run("update-ref", "HEAD", base)
+    shutil.copy2(room.index, git_dir / "index")
+    return replace(room, base=base)
+
+
+def _no_repository(root: Path, failed: GitFailed) -> Misused:
+    if "not a git repository" in failed.words:
+        return Misused(
+            f"{root} is not a git checkout, so no worktree can be made of it.",
+            advice='Run `git init` and commit, or declare the agent with workspace = "copy".',
+        )
+    return Misused(
+        f"git cannot make a worktree of {root}: {failed.message}", advice='Mend that, or declare the agent with workspace = "copy".'
+    )

@@ -1,0 +1,93 @@
+"""Merging a room's branch into the project: wholly, or not at all with the project exactly as it was.
+
+The merge is made among git's objects first (`merge-tree`), where a conflict touches no file. Only a merge that is there already is then
+brought into the checkout, by a fast-forward, which git refuses before it begins when it would touch uncommitted work.
+"""
+
+import threading
+import time
+from dataclasses import dataclass
+
+from remit.system.files import file_lock
+from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
+from remit.workspaces.making import LOCK
+from remit.workspaces.room import Room
+
+MERGING_SECONDS = 60.0
+_OVERWRITTEN = "would be overwritten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    is_done: bool
+    into: str = ""
+    """The branch of the project."""
+    conflicts: tuple[str, ...] = ()
+    """Files that stand in the way, relative to the repository."""
+    reason: str = ""
+    """Why it was not done: continues "could not be merged: "."""
+
+
+class Intent:
+    """Whether a merge may still go on: it can be called off until the moment it touches the checkout, and not after it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_called_off = False
+        self._has_begun = False
+
+    def call_off(self) -> bool:
+        """True: nothing will be merged. False: it is being done, or has been."""
+        with self._lock:
+            self._is_called_off = not self._has_begun
+            return self._is_called_off
+
+    def begin(self) -> bool:
+        with self._lock:
+            self._has_begun = not self._is_called_off
+            return self._has_begun
+
+
+def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
+    """Bring `commit` into the branch that is checked out in the project."""
+    seconds = min(seconds, MERGING_SECONDS)
+    git = Git(folder=room.root, stop_at=time.monotonic() + seconds)
+    with file_lock(room.common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+        if not git.asks("symbolic-ref", "--quiet", "HEAD"):
+            return Merged(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
+        into = git.says("symbolic-ref", "--short", "HEAD")
+        try:
+            target = _joined(git, room, commit, into)
+            if isinstance(target, Merged):
+                return target
+            if not intent.begin():
+                return Merged(is_done=False, into=into, reason="it was stopped before that")
+            git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
+        except GitFailed as failed:
+            return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed))
+    return Merged(is_done=True, into=into)
+
+
+def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:
+    """The commit to go forward to: both histories in one."""
+    ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
+    if git.asks("merge-base", "--is-ancestor", ours, commit):
+        return commit
+    if git.asks("merge-base", "--is-ancestor", commit, ours):
+        return ours  # it is in there already: a merge that was done before a crash
+    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, commit)
+    tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
+    if code:
+        return Merged(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
+    return git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {room.branch}")
+
+
+def _named(words: str) -> tuple[str, ...]:
+    """The files git lists when it refuses: each on a line of its own, indented by a tab."""
+    return tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
+
+
+def _why(failed: GitFailed) -> str:
+    if _OVERWRITTEN in failed.words:
+        return "uncommitted work in the project would be overwritten"
+    return failed.message

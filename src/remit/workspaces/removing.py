@@ -1,0 +1,59 @@
+"""Removing rooms: when nothing is in them that is not elsewhere, or when their delegation is forgotten.
+
+A branch goes only with work that was merged or never done; a forgotten room's work is committed before its folder goes.
+"""
+
+import contextlib
+import shutil
+import time
+from pathlib import Path
+
+from remit.core.agents import Workspace
+from remit.core.errors import RemitError
+from remit.system.files import file_lock
+from remit.workspaces.changes import take_changes
+from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
+from remit.workspaces.making import LOCK
+from remit.workspaces.room import Room, books_of, find_room
+
+REMOVING_SECONDS = 60.0
+
+
+def remove(room: Room, *, with_branch: bool) -> None:
+    """The folder, our books, and the branch when its work is elsewhere. The books go last: what is half removed is found again."""
+    if room.kind is Workspace.WORKTREE:
+        git = Git(folder=room.root, stop_at=time.monotonic() + REMOVING_SECONDS)
+        with file_lock(room.common_dir / LOCK, timeout=LOCK_WAIT_SECONDS):
+            with contextlib.suppress(GitFailed):
+                git.run("worktree", "remove", "--force", "--force", str(room.tree))
+            _empty(room)
+            with contextlib.suppress(GitFailed):
+                git.run("worktree", "prune")
+            if with_branch:
+                with contextlib.suppress(GitFailed):
+                    git.run("update-ref", "-d", f"refs/heads/{room.branch}")
+    else:
+        _empty(room)
+        shutil.rmtree(room.git_dir, ignore_errors=True)
+    shutil.rmtree(room.books, ignore_errors=True)
+
+
+def _empty(room: Room) -> None:
+    if room.tree.is_symlink():
+        room.tree.unlink()
+    else:
+        shutil.rmtree(room.tree, ignore_errors=True)
+
+
+def forget(root: Path, session_id: str) -> bool:
+    """The room of a delegation that is no longer known; False when its work could not be committed, and so it stays."""
+    room = find_room(root, session_id)
+    if room is None:
+        shutil.rmtree(books_of(root, session_id), ignore_errors=True)
+        return True
+    try:
+        changes = take_changes(room, message=f"{room.maker}: what was left", diff_in=None)
+        remove(room, with_branch=changes.count == 0)
+    except (RemitError, OSError):
+        return False
+    return True

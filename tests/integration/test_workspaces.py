@@ -1,0 +1,582 @@
+"""Folders of their own for delegations: worktrees and copies, their diffs, merges, acceptance, and what a stop leaves."""
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workspace_project import branches, commit_all, git, new_repository, status, work_folders
+
+from remit import Context, Misused, Remit, Return, agent
+
+both = pytest.mark.parametrize("kind", ["worktree", "copy"])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "project")
+
+
+def edits(ctx: Context) -> None:
+    """Adds, changes, deletes and renames, text and binary."""
+    here = ctx.workspace
+    (here / "src" / "new.py").write_text("new = True\n")
+    (here / "src" / "a.py").write_text("one = 11\ntwo = 2\nthree = 3\n")
+    (here / "src" / "old.py").rename(here / "src" / "renamed.py")
+    (here / "picture.bin").write_bytes(bytes(reversed(range(256))) * 8)
+    (here / "blob.bin").write_bytes(b"\0\xff\0binary")
+    (here / "note").symlink_to("src/a.py")
+
+
+@agent("edit.worktree", workspace="worktree", timeout=30)
+async def edit_worktree(ctx: Context) -> str:
+    edits(ctx)
+    ctx.artifact("src/new.py", type="implementation")
+    return "edited"
+
+
+@agent("edit.copy", workspace="copy", timeout=30)
+async def edit_copy(ctx: Context) -> str:
+    edits(ctx)
+    ctx.artifact("src/new.py", type="implementation")
+    return "edited"
+
+
+@agent("edit.merged", workspace="worktree", merge=True, timeout=30)
+async def edit_merged(ctx: Context) -> str:
+    edits(ctx)
+    ctx.artifact("src/new.py", type="implementation")
+    return "edited"
+
+
+@agent("write", workspace="worktree", merge=True, timeout=30)
+async def write(ctx: Context, path: str = "src/a.py", text: str = "written\n") -> str:
+    target = ctx.workspace / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+    return "written"
+
+
+AGENTS = [edit_worktree, edit_copy, edit_merged, write]
+
+
+async def ask(root: Path, name: str, **asked: object) -> Return:
+    async with Remit.open(root, agents=AGENTS) as remit:
+        return await remit.delegate(name, **asked)
+
+
+def diff_of(root: Path, result: Return) -> Path:
+    found = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
+    assert len(found) == 1, result.artifacts
+    return found[0]
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Every file of a folder as git would see it: bytes, or where a link leads."""
+    found: dict[str, object] = {}
+    for path in folder.rglob("*"):
+        inside = path.relative_to(folder)
+        if inside.parts[0] in (".git", ".remit") or (path.is_dir() and not path.is_symlink()):
+            continue
+        found[inside.as_posix()] = os.readlink(path) if path.is_symlink() else path.read_bytes()
+    return found
+
+
+# ---- the diff
+
+
+@both
+async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: Path, tmp_path: Path, kind: str) -> None:
+    before = contents(project)
+    result = await ask(project, f"edit.{kind}")
+    assert result.ok, result
+    session = result.session_id
+    assert contents(project) == before
+    assert status(project) == ""
+    diff = diff_of(project, result)
+    assert diff == project / ".remit" / "scratch" / session / "changes.diff"
+    summary = next(a for a in result.artifacts if a.path.endswith(".diff"))
+    assert (summary.type, summary.summary) == ("data", "7 files changed.")
+    assert f".remit/work/{session}/src/new.py" in [a.path for a in result.artifacts]
+    assert result.extra["workspace"]["folder"] == f".remit/work/{session}"
+    fresh = tmp_path / "fresh"
+    shutil.copytree(project, fresh, symlinks=True, ignore=shutil.ignore_patterns(".remit"))
+    git(fresh, "apply", str(diff))
+    assert contents(fresh) == contents(project / ".remit" / "work" / session)
+
+
+async def test_the_work_in_a_worktree_is_committed_on_its_branch(project: Path) -> None:
+    result = await ask(project, "edit.worktree")
+    branch = f"remit/{result.session_id}"
+    assert branches(project) == ["main", branch]
+    assert git(project, "log", "-1", "--format=%s", branch).strip() == f"{result.session_id}: edit.worktree"
+    assert git(project, "show", f"{branch}:src/new.py") == "new = True\n"
+    assert f"git merge {branch}" in result.next_steps
+    assert status(project / ".remit" / "work" / result.session_id) == ""
+
+
+@both
+async def test_nothing_changed_leaves_nothing_behind(project: Path, kind: str) -> None:
+    @agent("look", workspace=kind, timeout=30)
+    async def look(ctx: Context) -> str:
+        ctx.artifact("src/a.py", type="implementation")
+        return (ctx.workspace / "src" / "a.py").read_text()
+
+    async with Remit.open(project, agents=[look]) as remit:
+        result = await remit.delegate("look")
+    assert result.ok, result
+    assert result.data.startswith("one = 1")
+    assert [a.path for a in result.artifacts] == ["src/a.py"]
+    assert work_folders(project) == []
+    assert branches(project) == ["main"]
+    assert git(project, "worktree", "list").count("\n") == 1
+
+
+async def test_uncommitted_changes_are_not_in_a_worktree_and_that_is_said(project: Path) -> None:
+    (project / "src" / "a.py").write_text("uncommitted\n")
+    seen = {}
+
+    @agent("look", workspace="worktree", timeout=30)
+    async def look(ctx: Context) -> str:
+        seen["text"] = (ctx.workspace / "src" / "a.py").read_text()
+        return "looked"
+
+    async with Remit.open(project, agents=[look]) as remit:
+        result = await remit.delegate("look")
+    assert seen["text"].startswith("one = 1")
+    assert any("uncommitted changes" in warning for warning in result.warnings)
+    assert (project / "src" / "a.py").read_text() == "uncommitted\n"
+
+
+async def test_a_copy_has_what_is_uncommitted_and_not_what_is_ignored(project: Path) -> None:
+    (project / "src" / "a.py").write_text("uncommitted\n")
+    (project / "draft.txt").write_text("untracked\n")
+    (project / "build").mkdir()
+    (project / "build" / "out").write_text("ignored")
+    (project / "out").symlink_to("/etc")
+    seen: set[str] = set()
+
+    @agent("look", workspace="copy", timeout=30)
+    async def look(ctx: Context) -> str:
+        seen.update(contents(ctx.workspace))
+        assert (ctx.workspace / "src" / "a.py").read_text() == "uncommitted\n"
+        assert (ctx.workspace / "out").is_symlink()
+        return "looked"
+
+    async with Remit.open(project, agents=[look]) as remit:
+        assert (await remit.delegate("look")).ok
+    assert seen == {".gitignore", "draft.txt", "out", "picture.bin", "src/a.py", "src/old.py"}
+
+
+async def test_a_project_without_git_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "x.js").write_text("x")
+    refused = await ask(tmp_path, "write", path="b.txt")
+    assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
+    assert "not a git checkout" in refused.errors[0].message
+    assert 'workspace = "copy"' in refused.errors[0].recommendation
+
+    @agent("change", workspace="copy", timeout=30)
+    async def change(ctx: Context) -> str:
+        assert not (ctx.workspace / "node_modules").exists()
+        (ctx.workspace / "a.txt").write_text("two\n")
+        return "changed"
+
+    async with Remit.open(tmp_path, agents=[change]) as remit:
+        result = await remit.delegate("change")
+    assert "-one\n+two\n" in diff_of(tmp_path, result).read_text()
+    assert (tmp_path / "a.txt").read_text() == "one\n"
+
+
+async def test_a_repository_without_a_commit_is_refused_with_advice(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    result = await ask(tmp_path, "write")
+    assert result.status == "failed"
+    assert "without a commit" in result.errors[0].message
+
+
+async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.workspaces.copying.MOST_FILES", 2)
+    result = await ask(project, "edit.copy")
+    assert result.status == "failed"
+    assert "too large" in result.errors[0].message
+    assert "worktree" in result.errors[0].recommendation
+
+
+# ---- merging
+
+
+async def test_completed_work_is_merged_and_the_workspace_removed(project: Path) -> None:
+    result = await ask(project, "edit.merged")
+    assert result.ok, result
+    assert (project / "src" / "new.py").read_text() == "new = True\n"
+    assert not (project / "src" / "old.py").exists()
+    assert (project / "blob.bin").read_bytes() == b"\0\xff\0binary"
+    assert status(project) == ""
+    assert branches(project) == ["main"]
+    assert work_folders(project) == []
+    assert "src/new.py" in [a.path for a in result.artifacts]
+    assert result.extra["workspace"] == {"kind": "worktree", "merged_into": "main"}
+
+
+async def test_a_merge_beside_other_peoples_commits_keeps_both(project: Path) -> None:
+    @agent("slow", workspace="worktree", merge=True, timeout=30)
+    async def slow(ctx: Context) -> str:
+        (ctx.workspace / "mine.txt").write_text("mine\n")
+        (project / "yours.txt").write_text("yours\n")
+        commit_all(project, "meanwhile")
+        return "done"
+
+    async with Remit.open(project, agents=[slow]) as remit:
+        result = await remit.delegate("slow")
+    assert result.ok, result
+    assert (project / "mine.txt").exists()
+    assert (project / "yours.txt").exists()
+    assert git(project, "log", "-1", "--format=%s").strip() == f"Merge remit/{result.session_id}"
+    assert status(project) == ""
+
+
+async def test_a_conflict_is_reported_and_the_project_is_as_before(project: Path) -> None:
+    @agent("clash", workspace="worktree", merge=True, timeout=30)
+    async def clash(ctx: Context) -> str:
+        (ctx.workspace / "src" / "a.py").write_text("one = 111\ntwo = 2\nthree = 3\n")
+        (project / "src" / "a.py").write_text("one = 222\ntwo = 2\nthree = 3\n")
+        commit_all(project, "meanwhile")
+        return "done"
+
+    async with Remit.open(project, agents=[clash]) as remit:
+        result = await remit.delegate("clash")
+    head = git(project, "log", "-1", "--format=%s").strip()
+    error = result.errors[0]
+    branch = f"remit/{result.session_id}"
+    assert (result.status, error.type, error.code) == ("partial", "merge_conflict", "MERGE_CONFLICT")
+    assert "src/a.py" in error.message
+    assert f"git merge {branch}" in error.recommendation
+    assert head == "meanwhile"
+    assert (project / "src" / "a.py").read_text().startswith("one = 222")
+    assert status(project) == ""
+    assert branch in branches(project)
+    assert (project / ".remit" / "work" / result.session_id / "src" / "a.py").read_text().startswith("one = 111")
+
+
+async def test_uncommitted_work_in_the_way_is_never_touched(project: Path) -> None:
+    (project / "src" / "a.py").write_text("my own work\n")
+    (project / "src" / "untracked.py").write_text("mine\n")
+    before = status(project)
+    for path in ("src/a.py", "src/untracked.py"):
+        result = await ask(project, "write", path=path)
+        assert (result.status, result.errors[0].code) == ("partial", "MERGE_CONFLICT")
+        assert path in result.errors[0].message
+        assert "uncommitted work" in result.errors[0].message
+    assert (project / "src" / "a.py").read_text() == "my own work\n"
+    assert (project / "src" / "untracked.py").read_text() == "mine\n"
+    assert status(project) == before
+    other = await ask(project, "write", path="elsewhere.txt")
+    assert other.ok, "uncommitted work that is not in the way does not keep others from merging"
+    assert (project / "src" / "a.py").read_text() == "my own work\n"
+
+
+async def test_a_detached_head_is_not_moved(project: Path) -> None:
+    git(project, "checkout", "-q", "--detach")
+    result = await ask(project, "write")
+    assert (result.status, result.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "detached" in result.errors[0].message
+    assert git(project, "show", f"remit/{result.session_id}:src/a.py") == "written\n"
+
+
+async def test_many_merge_at_once_and_none_is_lost(project: Path) -> None:
+    async with Remit.open(project, agents=AGENTS) as remit:
+        results = await asyncio.gather(*(remit.delegate("write", path=f"file{n}.txt", text=f"{n}\n") for n in range(6)))
+    assert all(result.ok for result in results), [result.errors for result in results]
+    assert {(project / f"file{n}.txt").read_text() for n in range(6)} == {f"{n}\n" for n in range(6)}
+    assert status(project) == ""
+    assert work_folders(project) == []
+
+
+async def test_hooks_and_settings_of_the_user_do_not_get_in_the_way(project: Path) -> None:
+    for name in ("pre-commit", "commit-msg", "post-checkout", "post-merge", "reference-transaction", "pre-merge-commit"):
+        hook = project / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text("#!/bin/sh\nexit 1\n")
+        hook.chmod(0o755)
+    for name, value in (
+        ("commit.gpgsign", "true"), ("merge.ff", "false"), ("diff.noprefix", "true"), ("merge.autostash", "true"),
+        ("core.splitIndex", "true"), ("diff.external", "false"), ("color.ui", "always"), ("status.short", "true"),
+    ):  # fmt: skip
+        git(project, "config", name, value)
+    result = await ask(project, "edit.merged")
+    assert result.ok, result
+    assert (project / "src" / "new.py").exists()
+    assert "+++ b/src/new.py" in diff_of(project, result).read_text(errors="replace")
+
+
+async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) -> None:
+    root = project / "src"
+
+    @agent("inner", workspace="worktree", timeout=30)
+    async def inner(ctx: Context) -> str:
+        assert ctx.workspace.name == "src"
+        (ctx.workspace / "a.py").write_text("inner\n")
+        ctx.artifact("a.py", type="implementation")
+        return "done"
+
+    async with Remit.open(root, agents=[inner, write]) as remit:
+        result = await remit.delegate("inner")
+        merged = await remit.delegate("write", path="deep/new.txt")
+    assert result.ok, result
+    assert f".remit/work/{result.session_id}/src/a.py" in [a.path for a in result.artifacts]
+    assert "b/src/a.py" in diff_of(root, result).read_text()
+    assert merged.ok, merged
+    assert (root / "deep" / "new.txt").exists()
+
+
+# ---- acceptance
+
+
+async def test_acceptance_runs_in_the_workspace_before_any_merge(project: Path) -> None:
+    """S3.12."""
+    met = await ask(project, "write", path="done.txt", text="yes\n", accept=["grep -q yes done.txt && touch left-by-acceptance"])
+    assert (met.status, met.evidence) == ("completed", "verified")
+    assert (project / "done.txt").exists()
+    assert not (project / "left-by-acceptance").exists(), "what acceptance leaves is not the agent's work"
+    unmet = await ask(project, "write", path="done.txt", text="no\n", accept=["grep -q yes done.txt"])
+    assert (unmet.status, unmet.errors[0].code) == ("partial", "VALIDATION_FAILED")
+    assert (project / "done.txt").read_text() == "yes\n"
+    assert f"remit/{unmet.session_id}" in branches(project)
+
+
+# ---- what is handed in
+
+
+def returning(name: str, *paths: str, **declared: object):  # type: ignore[no-untyped-def]
+    @agent(name, workspace="worktree", answers="return", timeout=30, **declared)
+    async def hand_in(ctx: Context) -> dict[str, object]:
+        (ctx.workspace / "out.txt").write_text("out\n")
+        (ctx.workspace / "away").symlink_to("/etc/passwd")
+        (ctx.workspace / "up").symlink_to(project_file)
+        (ctx.scratch / "note.md").write_text("note")
+        files = [{"type": "report", "path": path.replace("SCRATCH", f".remit/scratch/{ctx.session_id}")} for path in paths]
+        metadata = {"session_id": ctx.session_id, "agent_type": name, "delegation_depth": 1, "delegation_path": list(ctx.path)}
+        return {"status": "completed", "summary": "Did the work. It is done.", "artifacts": files, "errors": [], "metadata": metadata}
+
+    project_file = "../../../src/a.py"
+    return hand_in
+
+
+async def test_artifacts_are_relative_to_the_workspace_or_to_the_root(project: Path) -> None:
+    one = returning("one", "out.txt", "SCRATCH/note.md")
+    async with Remit.open(project, agents=[one]) as remit:
+        result = await remit.delegate("one")
+    assert result.ok, result
+    session = result.session_id
+    assert [a.path for a in result.artifacts][:2] == [f".remit/work/{session}/out.txt", f".remit/scratch/{session}/note.md"]
+    assert all(a.evidence == "checked" for a in result.artifacts)
+
+
+@pytest.mark.parametrize("path", ["away", "up", "../../../src/a.py", "/etc/passwd", "nowhere.txt"])
+async def test_a_path_out_of_the_workspace_is_refused(project: Path, path: str) -> None:
+    """S3.4."""
+    one = returning("one", path)
+    async with Remit.open(project, agents=[one]) as remit:
+        result = await remit.delegate("one")
+    assert (result.status, result.errors[0].code) == ("failed", "VALIDATION_FAILED")
+    assert path in result.errors[0].message
+
+
+async def test_a_file_that_was_checked_out_for_it_is_no_work_of_its_own(project: Path) -> None:
+    """S3.5: phantom work."""
+    old, new = returning("old", "src/a.py", requires_artifacts=True), returning("new", "out.txt", requires_artifacts=True)
+    async with Remit.open(project, agents=[old, new]) as remit:
+        phantom = await remit.delegate("old")
+        real = await remit.delegate("new")
+    assert "phantom" in phantom.errors[0].message
+    assert real.ok, real
+
+
+async def test_an_ignored_file_that_is_handed_in_keeps_the_workspace(project: Path) -> None:
+    @agent("build", workspace="worktree", merge=True, timeout=30)
+    async def build(ctx: Context) -> str:
+        (ctx.workspace / "build").mkdir()
+        (ctx.workspace / "build" / "out.txt").write_text("built")
+        (ctx.workspace / "made.txt").write_text("made")
+        ctx.artifact("build/out.txt", type="data")
+        return "built"
+
+    async with Remit.open(project, agents=[build]) as remit:
+        result = await remit.delegate("build")
+    assert result.ok, result
+    assert (project / "made.txt").exists()
+    built = next(a for a in result.artifacts if a.path.endswith("out.txt"))
+    assert (project / built.path).read_text() == "built"
+
+
+async def test_what_the_agent_does_to_git_in_its_folder_does_not_matter(project: Path) -> None:
+    @agent("rude", workspace="worktree", timeout=30)
+    async def rude(ctx: Context, how: str) -> str:
+        here = ctx.workspace
+        (here / "made.txt").write_text("made\n")
+        match how:
+            case "removes":
+                (here / ".git").unlink()
+            case "starts anew":
+                (here / ".git").unlink()
+                git(here, "init", "-q")
+            case "locks":
+                (project / ".git" / "worktrees" / ctx.session_id / "index.lock").touch()
+            case "commits":
+                commit_all(here, "my own")
+            case "switches":
+                git(here, "checkout", "-q", "-b", f"other-{ctx.session_id}")
+        return "done"
+
+    before = git(project, "ls-files", "-s")
+    async with Remit.open(project, agents=[rude]) as remit:
+        for how in ("removes", "starts anew", "locks", "commits", "switches"):
+            result = await remit.delegate("rude", how=how)
+            assert result.ok, (how, result)
+            assert "+made" in diff_of(project, result).read_text(), how
+            assert git(project, "show", f"remit/{result.session_id}:made.txt") == "made\n", how
+    assert git(project, "ls-files", "-s") == before
+
+
+async def test_a_repair_goes_on_in_the_same_workspace(project: Path) -> None:
+    """S3.7."""
+    folders = []
+
+    @agent("twice", workspace="worktree", answers="return", timeout=30)
+    async def twice(ctx: Context) -> object:
+        folders.append(ctx.workspace)
+        (ctx.workspace / f"try{len(folders)}.txt").write_text("x")
+        if ctx.repair is None:
+            return "no return at all"
+        metadata = {"session_id": ctx.session_id, "agent_type": "twice", "delegation_depth": 1, "delegation_path": list(ctx.path)}
+        return {"status": "completed", "summary": "Did it. All is well.", "artifacts": [], "errors": [], "metadata": metadata}
+
+    async with Remit.open(project, agents=[twice]) as remit:
+        result = await remit.delegate("twice")
+    assert result.ok, result
+    assert len(set(folders)) == 1
+    assert next(a.summary for a in result.artifacts if a.path.endswith("changes.diff")) == "2 files changed."
+
+
+async def test_one_that_raises_leaves_its_diff(project: Path) -> None:
+    @agent("fails", workspace="worktree", merge=True, timeout=30)
+    async def fails(ctx: Context) -> str:
+        (ctx.workspace / "half.txt").write_text("half")
+        raise RuntimeError("no more")
+
+    async with Remit.open(project, agents=[fails]) as remit:
+        result = await remit.delegate("fails")
+    assert result.status == "failed"
+    assert "+half" in diff_of(project, result).read_text()
+    assert not (project / "half.txt").exists()
+
+
+def test_only_a_worktree_can_be_merged() -> None:
+    with pytest.raises(Misused, match="worktree"):
+
+        @agent("wrong", workspace="copy", merge=True)
+        async def wrong() -> str:
+            return ""
+
+
+# ---- stops
+
+
+@both
+@pytest.mark.parametrize("isolation", ["inline", "process"])
+async def test_a_timeout_gives_back_the_half_written_file_and_the_diff(project: Path, kind: str, isolation: str) -> None:
+    """S2.5, S2.6."""
+    from workspace_agents import HANGING
+
+    async with Remit.open(project, agents=HANGING) as remit:
+        result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=2)
+    assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
+    assert result.metadata.duration_seconds < 4
+    session = result.session_id
+    paths = [a.path for a in result.artifacts]
+    assert f".remit/work/{session}/half.txt" in paths, result
+    assert f".remit/work/{session}/src/a.py" not in paths, "what it did not touch is not its work"
+    assert "+half" in diff_of(project, result).read_text()
+    assert (project / ".remit" / "work" / session / "half.txt").exists()
+    assert any("workspace stays" in warning for warning in result.warnings)
+    assert status(project) == ""
+
+
+async def test_a_cancelled_one_is_not_merged_and_goes_on_in_its_workspace_when_resumed(project: Path) -> None:
+    @agent("long", workspace="worktree", merge=True, timeout=30)
+    async def long(ctx: Context) -> str:
+        if (ctx.workspace / "first.txt").exists():
+            (ctx.workspace / "second.txt").write_text("2")
+            return "both"
+        (ctx.workspace / "first.txt").write_text("1")
+        ctx.progress("half")
+        await asyncio.sleep(20)
+        return "never"
+
+    async with Remit.open(project, agents=[long]) as remit:
+        handle = await remit.start("long")
+        async for event in handle.stream():
+            if event.kind == "progress":
+                await handle.cancel("enough")
+        stopped = await handle.result()
+        assert not (project / "first.txt").exists()
+        resumed = await remit.delegate("long", resume=stopped.session_id)
+        again = await remit.delegate("long", resume=stopped.session_id, timeout=1)
+    assert (resumed.status, resumed.data) == ("completed", "both")
+    assert (project / "first.txt").exists()
+    assert (project / "second.txt").exists()
+    assert again.ok or any("not there any more" in warning for warning in again.warnings)
+    assert sorted(branches(project)) == ["main", *([f"remit/{again.session_id}"] if not again.ok else [])]
+
+
+def crash(project: Path, where: str) -> "subprocess.CompletedProcess[str]":
+    script = Path(__file__).with_name("workspace_crash.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.run(
+        [sys.executable, str(script), str(project), where], capture_output=True, text=True, timeout=60, check=False, env=environment
+    )
+
+
+async def test_the_workspace_of_a_dead_run_is_named_and_kept(project: Path) -> None:
+    """S8."""
+    assert crash(project, "agent").returncode == -9
+    async with Remit.open(project) as remit:
+        record = (await remit.history())[0]
+    result = record.result
+    assert result is not None
+    assert (result.status, result.errors[0].code) == ("partial", "AGENT_CRASHED")
+    assert f".remit/work/{record.session_id}/half.txt" in [a.path for a in result.artifacts]
+    assert "+half" in diff_of(project, result).read_text()
+    assert any(f".remit/work/{record.session_id}" in warning for warning in result.warnings)
+    assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
+
+
+@pytest.mark.parametrize("where", ["joined", "before", "after"])
+async def test_kill_9_in_the_middle_of_a_merge_loses_nothing(project: Path, where: str) -> None:
+    assert crash(project, where).returncode == -9
+    async with Remit.open(project, agents=AGENTS) as remit:
+        record = (await remit.history())[0]
+        assert record.result is not None
+        assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
+        assert (project / "half.txt").exists() == (where == "after")
+        assert status(project) == ""
+        assert (await remit.delegate("write", path="next.txt")).ok, "nothing stands in the way of the next"
+
+
+async def test_what_was_forgotten_loses_its_folder_and_keeps_its_branch(project: Path) -> None:
+    from remit.upkeep import clean_up
+
+    async with Remit.open(project, agents=AGENTS, settings={"history_days": 1}) as remit:
+        kept = await remit.delegate("edit.worktree")
+        await clean_up(remit.engine, remit.settings)
+        assert work_folders(project) == [kept.session_id]
+        remit.store.prune(settled_before=remit.clock.wall() + 1)
+        await clean_up(remit.engine, remit.settings)
+    assert work_folders(project) == []
+    assert f"remit/{kept.session_id}" in branches(project)
+    assert git(project, "worktree", "list").count("\n") == 1

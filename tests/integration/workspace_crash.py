@@ -1,0 +1,52 @@
+"""A program that kills itself (kill -9) while its agent works, or in the middle of a merge. Run by test_workspaces."""
+
+import asyncio
+import os
+import signal
+import sys
+
+from remit import Context, Remit, agent
+from remit.workspaces import merging
+from remit.workspaces.git import Git
+
+PROJECT, WHERE = sys.argv[1:3]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@agent("dies", workspace="worktree", merge=True, timeout=30)
+async def dies(ctx: Context) -> str:
+    (ctx.workspace / "half.txt").write_text("half\n")
+    if WHERE == "agent":
+        die()
+    return "done"
+
+
+class DyingGit(Git):
+    """Git that takes the program with it at the moment in question."""
+
+    __slots__ = ()
+
+    def run(self, *arguments: str, **more: object) -> bytes:
+        if arguments[0] == "merge" and WHERE == "before":
+            die()
+        answer = super().run(*arguments, **more)  # type: ignore[arg-type]
+        if arguments[0] == "merge" and WHERE == "after":
+            die()
+        return answer
+
+    def asks(self, *arguments: str) -> bool:
+        if arguments[0] == "merge-base" and WHERE == "joined":
+            die()
+        return super().asks(*arguments)
+
+
+async def main() -> None:
+    merging.Git = DyingGit  # type: ignore[misc]
+    async with Remit.open(PROJECT, agents=[dies]) as remit:
+        await remit.delegate("dies")
+
+
+asyncio.run(main())
