@@ -1,0 +1,211 @@
+"""Used by the tests with real coding agents: the agents as installed, a project that declares them, a scripted model behind them.
+
+Each runs with a home folder of its own, speaks to the scripted model server alone, and is found by that folder when it is left running.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.testing.models import Call, ScriptedModels
+from remit.testing.models.turns import Script
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / ".tools" / "node_modules" / ".bin"
+HELPERS = '''
+from pathlib import Path
+from remit import Context, agent
+
+@agent("counter")
+async def counter(ctx: Context, word: str) -> dict:
+    """Counts the letters of a word."""
+    return {"letters": len(word), "path": list(ctx.path), "depth": ctx.depth}
+'''
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coder:
+    """A coding agent and what is particular about it."""
+
+    name: str
+    kind: str
+    command: tuple[str, ...]
+    shell: Callable[[str], Call]
+    """The call by which its model has a command run."""
+    seconds: float
+    """What a run of one answer takes on a busy machine, generously."""
+    settle: Callable[[Path, str], Mapping[str, str]]
+    """Writes its settings into a home folder, for a model server; gives what its environment needs."""
+
+    def table(self, home: Path, models: ScriptedModels, **more: Any) -> dict[str, Any]:
+        """What stands in remit.toml for an agent that runs on it."""
+        home.mkdir(parents=True, exist_ok=True)
+        program = str(TOOLS / self.command[0])
+        surroundings = {"HOME": str(home), "PATH": f"{TOOLS}:{os.environ['PATH']}", **self.settle(home, models.base_url)}
+        allow = ["read", "search", "edit", "execute"]
+        return {"kind": self.kind, "command": [program, *self.command[1:]], "environment": surroundings, "allow": allow, **more}
+
+
+def _claude(home: Path, base_url: str) -> Mapping[str, str]:
+    return {
+        "ANTHROPIC_BASE_URL": base_url,
+        "ANTHROPIC_API_KEY": "scripted",
+        "CLAUDE_CONFIG_DIR": str(home / "claude"),
+        "CLAUDE_CODE_MAX_RETRIES": "1",
+    }
+
+
+def _codex(home: Path, base_url: str) -> Mapping[str, str]:
+    folder = home / "codex"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(
+        f"""model = "scripted"
+model_provider = "scripted"
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{base_url}/v1"
+wire_api = "responses"
+env_key = "SCRIPTED_ACCESS"
+request_max_retries = 1
+stream_max_retries = 1
+"""
+    )
+    return {"CODEX_HOME": str(folder), "SCRIPTED_ACCESS": "scripted"}
+
+
+def _opencode(home: Path, base_url: str) -> Mapping[str, str]:
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "scripted",
+        "options": {"baseURL": f"{base_url}/v1", "apiKey": "scripted"},
+        "models": {"scripted": {"name": "scripted", "tool_call": True, "limit": {"context": 100_000, "output": 8_000}}},
+    }
+    config = {
+        "autoupdate": False,
+        "share": "disabled",
+        "enabled_providers": ["scripted"],
+        "model": "scripted/scripted",
+        "small_model": "scripted/scripted",
+        "provider": {"scripted": provider},
+    }
+    (home / "opencode.json").write_text(json.dumps(config))
+    folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+    return {"OPENCODE_CONFIG": str(home / "opencode.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1", **folders}
+
+
+def _bash(command: str) -> Call:
+    return Call("bash", command=command, description="as scripted")
+
+
+def _exec_command(command: str) -> Call:
+    return Call("exec_command", cmd=command, yield_time_ms=60_000)
+
+
+CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, seconds=12, settle=_claude)
+CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, seconds=12, settle=_codex)
+OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=25, settle=_opencode)
+OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=25, settle=_opencode)
+CODERS = (CLAUDE, CODEX, OPENCODE, OPENCODE_ACP)
+
+
+def need(*coders: Coder) -> None:
+    """Skip, saying why, when they are not installed."""
+    missing = sorted({coder.command[0] for coder in coders if not (TOOLS / coder.command[0]).exists()})
+    if missing:
+        pytest.skip(f"{', '.join(missing)} not installed in .tools: `make tools` needs npm and a network")
+
+
+@dataclass
+class Stage:
+    """A project with agents on real coding agents, and the models behind them."""
+
+    project: Path
+    homes: Path
+    models: ScriptedModels
+    agents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def cast(self, name: str, coder: Coder, **more: Any) -> None:
+        """Declare an agent that runs on this coding agent. Homes are shared: sessions of one tool lie in one place, as for a user."""
+        self.agents[name] = coder.table(self.homes / coder.kind, self.models, **more)
+        self.write()
+
+    def write(self) -> None:
+        lines = [f"{name} = {_toml(value)}" for name, value in self.settings.items()]
+        for name, table in self.agents.items():
+            lines += ["", f"[agents.{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+        (self.project / "remit.toml").write_text("\n".join(lines) + "\n")
+
+    def open(self) -> Remit:
+        return Remit.open(self.project)
+
+    def remit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """The command line, to its end."""
+        command = [sys.executable, "-m", "remit.cli.main", *arguments]
+        return subprocess.run(command, cwd=self.project, capture_output=True, text=True, timeout=60, check=False)
+
+    def remit_started(self, *arguments: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "remit.cli.main", *arguments]
+        return subprocess.Popen(command, cwd=self.project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
+
+    def left_running(self) -> list[str]:
+        """Command lines of the processes that were started for agents of this stage and are still there."""
+        return [line for line in map(self._started_here, Path("/proc").glob("[0-9]*")) if line]
+
+    def _started_here(self, process: Path) -> str | None:
+        try:
+            surroundings = (process / "environ").read_bytes()
+            line = (process / "cmdline").read_bytes()
+        except OSError:
+            return None
+        is_ours = str(self.homes).encode() in surroundings or str(self.homes).encode() in line
+        return line.replace(b"\0", b" ").decode(errors="replace")[:200] if is_ours and line else None
+
+    async def wait_for_nobody(self, seconds: float = 5.0) -> None:
+        """Until nothing of this stage runs; says what does when that takes longer."""
+        end = time.monotonic() + seconds
+        while left := await asyncio.to_thread(self.left_running):
+            assert time.monotonic() < end, f"still running: {left}"
+            await asyncio.sleep(0.05)
+
+    async def wait_for_file(self, name: str, seconds: float = 40.0) -> Path:
+        path, end = self.project / name, time.monotonic() + seconds
+        while not (path.exists() and path.stat().st_size):
+            assert time.monotonic() < end, (
+                f"{name} was not written; the models were asked {len(self.models.requests)} times; {self.models.faults}"
+            )
+            await asyncio.sleep(0.05)
+        return path
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "[" + ", ".join(_toml(one) for one in value) + "]"
+    return json.dumps(value)
+
+
+@asynccontextmanager
+async def staged(folder: Path, script: Script, **settings: Any) -> AsyncIterator[Stage]:
+    """A stage in this folder. Whatever a failing test left running is ended with it."""
+    project, homes = folder / "project", folder / "homes"
+    (project / ".remit" / "agents").mkdir(parents=True)
+    (project / ".remit" / "agents" / "helpers.py").write_text(HELPERS)
+    homes.mkdir()
+    async with ScriptedModels(script) as models:
+        yield Stage(project, homes, models, settings=dict(settings))
+    shutil.rmtree(homes, ignore_errors=True)

@@ -1,0 +1,201 @@
+"""Real coding agents under remit's promises: claude, codex and opencode, and opencode once more over the Agent Client Protocol.
+
+Their models are scripted; everything else is the program that users run. Skipped, with the reason, where they are not installed.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage import CLAUDE, CODERS, CODEX, Coder, Stage, need, staged
+
+from remit.core.result import Return
+from remit.testing.models import Call, ModelRequest, Reply, Say, Silence, Turn, valid_return
+
+pytestmark = pytest.mark.timeout(150)
+WRITE_REPORT = "printf 'three findings' > report.md"
+WRITE_HALF_AND_HANG = "printf 'half' > half.txt; setsid sleep 3600 & sleep 3600"
+
+
+@pytest.fixture(params=CODERS, ids=lambda coder: coder.name.replace(" ", "-"))
+def coder(request: pytest.FixtureRequest) -> Coder:
+    chosen: Coder = request.param
+    need(chosen)
+    return chosen
+
+
+def good(**more: Any) -> Reply:
+    return Reply(lambda request: Say(valid_return(request, **more)).using(500, 40))
+
+
+def told(result: Return, stage: Stage) -> str:
+    """For a test that fails."""
+    return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
+
+
+async def test_it_returns_a_valid_result_as_a_delegate(coder: Coder, tmp_path: Path) -> None:
+    """S3: text, a file it wrote, tokens counted (item 3)."""
+    script = [coder.shell(WRITE_REPORT).using(300, 30), good(summary="Found three things. They are written down.", artifacts=["report.md"])]
+    async with staged(tmp_path, script) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Look around and write a report.", timeout=90)
+            record = await remit.describe(result.session_id)
+            assert result.status == "completed", told(result, stage)
+        assert result.summary == "Found three things. They are written down."
+        assert ("report.md", len("three findings")) in [(artifact.path, artifact.size) for artifact in result.artifacts]
+        assert record.tokens >= 870 or coder.kind == "acp", "what the model's service says it used is counted"
+        assert "Look around and write a report." in stage.models.requests[0].text
+        assert stage.models.requests[0].text.count(result.session_id) >= 1
+        await stage.wait_for_nobody()
+
+
+async def test_an_answer_in_prose_is_repaired_in_the_same_session(coder: Coder, tmp_path: Path) -> None:
+    """S3.7: asked once more, with the faults, by the session that did the work."""
+    async with staged(tmp_path, [Say("I did all you wanted, and it was easy."), good(summary="Did it. It was easy.")]) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Do what I want.", timeout=90)
+        assert (result.status, result.summary) == ("completed", "Did it. It was easy."), told(result, stage)
+        first, again = stage.models.requests
+        assert (first.answers, again.answers) == (0, 1), "the second request holds the first answer: it is the same session"
+        assert "could not be accepted" in again.last.text
+        assert "Do what I want." in again.text
+
+
+async def test_prose_twice_is_kept_and_fails(tmp_path: Path) -> None:
+    """S3.7: the original is kept, the return names the fault."""
+    need(CLAUDE)
+    async with staged(tmp_path, [Say("All is well."), Say("I said that all is well.")]) as stage:
+        stage.cast("one", CLAUDE)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Do what I want.", timeout=90)
+        assert (result.status, result.errors[0].code) == ("failed", "VALIDATION_FAILED"), told(result, stage)
+        assert len(stage.models.requests) == 2
+
+
+async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back_its_half_written_file(
+    coder: Coder, tmp_path: Path
+) -> None:
+    """S2.5, S2.6: partial, TIMEOUT, the file; nothing is left, not even what it put into a session of its own."""
+    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            loop = asyncio.get_running_loop()
+            begun = loop.time()
+            handle = await remit.start("one", task="Take your time.", timeout=coder.seconds)
+            await stage.wait_for_file("half.txt")
+            result = await handle.result()
+            assert loop.time() - begun < coder.seconds + 5
+            assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT"), told(result, stage)
+            assert "half.txt" in [artifact.path for artifact in result.artifacts]
+            await stage.wait_for_nobody()
+
+
+async def test_it_can_be_cancelled_in_the_middle(coder: Coder, tmp_path: Path) -> None:
+    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            handle = await remit.start("one", task="Take your time.", timeout=120)
+            await stage.wait_for_file("half.txt")
+            await handle.cancel("not needed any more")
+            result = await asyncio.wait_for(handle.result(), 15)
+            assert (result.stop_reason, result.errors[0].code) == ("cancelled", "CANCELLED"), told(result, stage)
+            await stage.wait_for_nobody()
+
+
+async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond(coder: Coder, tmp_path: Path) -> None:
+    """S1.3, items 7 and 8: over MCP, in another process, and still in the same tree under the same limits."""
+
+    def play(request: ModelRequest) -> Turn:
+        is_first = "the first" in request.text
+        if request.turn == 0 and is_first:
+            return Call("delegate", target="two", parameters={"task": "You are the second."})
+        if request.turn == 0:
+            return Call("delegate", target="counter", parameters={"word": "abc"})
+        return Say(valid_return(request, data={"heard": request.results[-1][:4000]}))
+
+    async with staged(tmp_path, play, max_depth=2) as stage:
+        stage.cast("one", coder, delegates=True)
+        stage.cast("two", coder, delegates=True)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="You are the first.", timeout=120)
+            tree = await remit.tree(result.session_id)
+        assert result.status == "completed", told(result, stage)
+        second = next(record for record in tree if record.agent == "two")
+        assert (second.depth, second.parent_id, second.state) == (2, result.session_id, "completed")
+        assert second.result is not None
+        assert "MAX_DEPTH_EXCEEDED" in second.result.data["heard"]
+        assert [record.state for record in tree if record.agent == "counter"] in ([], ["refused"])
+        await stage.wait_for_nobody()
+
+
+async def test_it_is_killed_together_with_its_caller(coder: Coder, tmp_path: Path) -> None:
+    """S8: kill -9 of the process that delegates leaves no process behind."""
+    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+        stage.cast("one", coder)
+        caller = stage.remit_started("delegate", "one", "task=Take your time.", "--timeout", "120")
+        try:
+            await stage.wait_for_file("half.txt")
+            assert stage.left_running()
+        finally:
+            os.kill(caller.pid, signal.SIGKILL)
+            await asyncio.to_thread(caller.wait)
+        await stage.wait_for_nobody(10)
+
+
+async def test_two_vendors_and_a_function_are_one_tree(tmp_path: Path) -> None:
+    """Item 8: claude delegates over MCP to codex, which delegates over MCP to a Python function; `remit show` prints one tree."""
+    need(CLAUDE, CODEX)
+
+    def play(request: ModelRequest) -> Turn:
+        if request.turn == 0 and "the boss" in request.text:
+            return Call("delegate", target="hand", parameters={"task": "You are the hand."})
+        if request.turn == 0:
+            return Call("delegate", target="counter", parameters={"word": "delegate"})
+        return Say(valid_return(request, data={"heard": request.results[-1][:4000]}))
+
+    async with staged(tmp_path, play) as stage:
+        stage.cast("boss", CLAUDE, delegates=True)
+        stage.cast("hand", CODEX, delegates=True)
+        async with stage.open() as remit:
+            result = await remit.delegate("boss", task="You are the boss.", timeout=120)
+            tree = await remit.tree(result.session_id)
+        assert result.status == "completed", told(result, stage)
+        assert [(record.agent, record.depth, record.state) for record in tree] == [
+            ("boss", 1, "completed"),
+            ("hand", 2, "completed"),
+            ("counter", 3, "completed"),
+        ]
+        assert len({record.root_id for record in tree}) == 1
+        shown = stage.remit("show", result.session_id, "--json")
+        assert [node["agent"] for node in json.loads(shown.stdout)["tree"]] == ["boss", "hand", "counter"]
+        drawn = stage.remit("show", result.session_id).stdout
+        assert [name for line in drawn.splitlines() for name in ("boss", "hand", "counter") if f"{name} " in line][:3], drawn
+        await stage.wait_for_nobody()
+
+
+async def test_cancelling_the_root_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
+    need(CLAUDE, CODEX)
+
+    def play(request: ModelRequest) -> Turn:
+        if "the boss" in request.text:
+            return Call("delegate", target="hand", parameters={"task": "You are the hand."})
+        return CODEX.shell(WRITE_HALF_AND_HANG)
+
+    async with staged(tmp_path, play) as stage:
+        stage.cast("boss", CLAUDE, delegates=True)
+        stage.cast("hand", CODEX, delegates=True)
+        async with stage.open() as remit:
+            handle = await remit.start("boss", task="You are the boss.", timeout=120)
+            await stage.wait_for_file("half.txt")
+            await handle.cancel("enough")
+            result = await asyncio.wait_for(handle.result(), 15)
+            assert result.stop_reason == "cancelled", told(result, stage)
+            await stage.wait_for_nobody(10)
+            states = {record.agent: record.state for record in await remit.tree(result.session_id)}
+        assert states == {"boss": "cancelled", "hand": "cancelled"}
