@@ -1,82 +1,108 @@
 """Which tools an agent file leaves of those its carrier may use: it can narrow them, never widen them.
 
-A file may come with a repository that was cloned a minute ago; what may be used is said by whoever configured the carrier. Names differ
-between vendors (`Bash`, `bash`, `execute`): those that mean the same are compared as the same. Used by `agents.profiles` alone.
+A file may come with a repository that was cloned a minute ago; what may be used is said by whoever configured the carrier. An entry is
+a kind of tool (`read`, `execute:git *`) or a vendor's own name (`Bash(git *)`); they are compared by what they mean. Pure; used by
+`agents.profiles` alone. How each vendor is told is the adapters' concern.
 """
 
 import re
 from collections.abc import Iterable
+from enum import StrEnum
 from fnmatch import fnmatchcase
 
 EVERYTHING = "*"
-_FAMILIES = {
-    "read": ("read", "notebookread"),
-    "search": ("search", "grep", "glob", "ls", "list"),
+_LOOKING = ("grep", "glob", "ls", "list", "search")
+_KINDS = {
+    "read": ("read", "notebookread", *_LOOKING),
+    "search": _LOOKING,
     "edit": ("edit", "write", "multiedit", "notebookedit", "patch", "apply_patch"),
+    "delete": ("delete",),
+    "move": ("move",),
     "execute": ("execute", "bash", "shell"),
     "fetch": ("fetch", "webfetch", "websearch"),
-    "delegate": ("task", "agent"),
-    "plan": ("todowrite", "todoread"),
+    "think": ("think",),
+    "other": ("other", "task", "agent", "todowrite", "todoread", "skill"),
 }
-_FAMILY = {name: family for family, names in _FAMILIES.items() for name in names}
-_ALL = tuple(name for names in _FAMILIES.values() for name in names)
-_SPELLED = re.compile(r"([^()]+)(?:\((.*)\))?", re.DOTALL)
+"""The names that each kind stands for."""
+_SPELLED = re.compile(r"([^():]+)(?:\((.*)\)|:(.*))?", re.DOTALL)
 
 
-def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = ()) -> tuple[str, ...]:
+class Words(StrEnum):
+    """In which words what is left is said."""
+
+    KINDS = "kinds"
+    """As the carrier's own list says it: an agent that is asked by kind understands no more."""
+    NAMES = "names"
+    """By the file's own names where they are narrower."""
+
+
+def narrowed(allow: Iterable[str], tools: Iterable[str] | None, without: Iterable[str] = (), words: Words = Words.NAMES) -> tuple[str, ...]:
     """What is left of `allow`: the part that `tools` names too (None: all of it), less everything in `without`."""
     kept = list(allow)
     if tools is not None:
         wanted = list(tools)
-        kept = [both for one in kept for other in wanted if (both := _both(one, other))]
+        kept = [both for one in kept for other in wanted if (both := _both(one, other, words))]
     denied = [_parts(one) for one in without]
     if denied and EVERYTHING in kept:
-        kept = [name for one in kept for name in (_ALL if one == EVERYTHING else (one,))]
+        kept = [name for one in kept for name in (_KINDS if one == EVERYTHING else (one,))]
     return tuple(dict.fromkeys(one for one in kept if not any(_is_denied(one, *name) for name in denied)))
 
 
-def _both(allowed: str, wanted: str) -> str | None:
+def _both(allowed: str, wanted: str, words: Words) -> str | None:
     """The narrower of two, where one holds the other."""
     (name, scope), (other, other_scope) = _parts(allowed), _parts(wanted)
-    if not _same(name, other):
+    if _holds(name, other):
+        if _is_pattern(name) or name.lower().startswith("mcp__") or (name in _KINDS and words is Words.NAMES):
+            name = other
+    elif not _holds(other, name):
         return None
-    if (_is_pattern(name) and not _is_pattern(other)) or other.lower().startswith(f"{name.lower()}__"):
-        name = other
     if scope is None or other_scope is None:
         scope = scope if other_scope is None else other_scope
     elif fnmatchcase(other_scope, scope):
         scope = other_scope
     elif not fnmatchcase(scope, other_scope):
         return None
-    return name if scope is None else f"{name}({scope})"
+    return _spelled(name, scope)
 
 
-def _same(name: str, other: str) -> bool:
+def _holds(name: str, other: str) -> bool:
+    """Whether `other` is one of those that `name` stands for. A kind is spelled small: `Edit` is Claude's tool, `edit` all that edit."""
     low, other_low = name.lower(), other.lower()
-    if low == other_low or fnmatchcase(low, other_low) or fnmatchcase(other_low, low):
+    if low == other_low or fnmatchcase(other_low, low):
         return True
-    if low.startswith("mcp__") or other_low.startswith("mcp__"):  # the name of a server stands for all of its tools
-        return low.startswith(f"{other_low}__") or other_low.startswith(f"{low}__")
-    if name[:1].isupper() and other[:1].isupper():  # both in one vendor's words: Edit is not Write there
-        return False
-    family = _FAMILY.get(low)
-    return family is not None and family == _FAMILY.get(other_low)
+    if low.startswith("mcp__"):  # the name of a server stands for all of its tools
+        return other_low.startswith(f"{low}__")
+    return name in _KINDS and other_low in _KINDS[name]
 
 
 def _is_denied(one: str, name: str, scope: str | None) -> bool:
-    """To deny some uses of a tool denies it whole, unless what is allowed are other uses: what cannot be told apart is not risked."""
+    """To deny a part of a kind, or some uses of a tool, denies it whole, unless other uses are what is allowed: nothing is risked.
+
+    And who may not edit may not write, who may not use `bash` has no `shell`: another name is no loophole.
+    """
     mine, my_scope = _parts(one)
-    low, denied = mine.lower(), name.lower()
-    is_named = fnmatchcase(low, denied) or low.startswith(f"{denied}__") or _FAMILY.get(low, low) == _FAMILY.get(denied, denied)
+    is_named = _holds(name, mine) or _holds(mine, name) or _kind_of(mine) == _kind_of(name) in ("edit", "execute")
     if not is_named or scope is None:
         return is_named
     return my_scope is None or fnmatchcase(my_scope, scope) or fnmatchcase(scope, my_scope)
 
 
+def _kind_of(name: str) -> str | None:
+    return next((kind for kind, names in _KINDS.items() if name.lower() in names), None)
+
+
 def _parts(spelled: str) -> tuple[str, str | None]:
-    """`Bash(git *)`: the tool, and which uses of it."""
+    """`Bash(git *)` or `execute:git *`: the tool, and which uses of it."""
     found = _SPELLED.fullmatch(spelled.strip())
-    return (found[1].strip(), found[2]) if found else (spelled.strip(), None)
+    if found is None:
+        return spelled.strip(), None
+    return found[1].strip(), (found[2] if found[2] is not None else found[3]) or None
+
+
+def _spelled(name: str, scope: str | None) -> str:
+    if scope is None:
+        return name
+    return f"{name}:{scope}" if name in _KINDS else f"{name}({scope})"
 
 
 def _is_pattern(name: str) -> bool:

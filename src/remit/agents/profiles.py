@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.allowing import narrowed
+from remit.agents.allowing import Words, narrowed
 from remit.agents.definition import Definition, Kind, checked_task, definition_of
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
@@ -17,6 +17,8 @@ from remit.flow.context import Context
 CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 """Who carries out profiles when nobody says who, the first that is there. A command does only when it is named: it may be anything."""
 INHERIT = "inherit"
+_SANDBOX = ("read", "search", "edit", "execute")
+_LOOKING_ONLY = ("read",)
 _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
 
 
@@ -38,17 +40,17 @@ class Declared:
 class Uncarried:
     """A profile that nobody here can carry out: it is listed, and says what is missing when it is asked for."""
 
-    __slots__ = ("_definition", "spec")
+    __slots__ = ("definition", "spec")
 
     def __init__(self, definition: Definition) -> None:
-        self._definition = definition
+        self.definition = definition
         self.spec = definition.spec
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        raise why_uncarried(self._definition)
+        raise why_uncarried(self.definition)
 
 
 def why_uncarried(definition: Definition) -> Unavailable:
@@ -70,7 +72,9 @@ def definition_for(declared: Declared) -> Definition:
         raise Misused(f"{declared.source}: command: a profile has none of its own; its carrier has.")
     if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
         return definition
-    return definition_of(declared.name, {**declared.table, "allow": _left(declared, definition.allow)}, source=declared.source)
+    return definition_of(
+        declared.name, {**declared.table, "allow": _left(declared, definition.allow, definition.kind)}, source=declared.source
+    )
 
 
 def carrier_for(profile: Definition, profiles_on: str | None, definitions: Iterable[Definition]) -> Definition | None:
@@ -96,7 +100,7 @@ def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
         description=own.get("description", ""),
         instructions="\n\n".join(part for part in said if part),
         model=own.get("model") if "runs_on" in own and own.get("model") != INHERIT else model_for(own.get("model"), carrier),
-        allow=_left(profile, tuple(own.get("allow", carrier.allow))),
+        allow=_left(profile, tuple(own.get("allow", carrier.allow)), carrier.kind),
         runs_on=carrier.name,
     )
     table["model"] = table["model"] or carrier.model
@@ -133,5 +137,12 @@ def model_for(model: str | None, carrier: Definition) -> str | None:
             return carrier.model
 
 
-def _left(declared: Declared, allow: tuple[str, ...]) -> tuple[str, ...]:
-    return narrowed(allow, declared.tools, declared.without)
+def _left(declared: Declared, allow: tuple[str, ...], kind: Kind) -> tuple[str, ...]:
+    """What the file leaves of what its carrier may use."""
+    if declared.tools is None and not declared.without:
+        return allow
+    if kind is not Kind.CODEX:
+        words = Words.NAMES if kind in (Kind.CLAUDE, Kind.OPENCODE) else Words.KINDS
+        return narrowed(allow, declared.tools, declared.without, words)
+    # Codex knows a sandbox and no list: an empty one is everything that the sandbox lets pass, so it is spelled out, and never left empty.
+    return narrowed(allow or _SANDBOX, declared.tools, declared.without, Words.KINDS) or _LOOKING_ONLY

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.allowing import narrowed
+from remit.agents.allowing import Words, narrowed
+from remit.agents.coding.permits import may_change
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import definitions_of
 from remit.agents.profiles import Uncarried, why_uncarried
@@ -116,26 +117,35 @@ def test_what_is_allowed_under_remit_is_allowed(tmp_path: Path) -> None:
     assert profile(tmp_path, "remit: {allow: [WebFetch]}", folder=".remit/agents").allow == ("WebFetch",)
 
 
-@pytest.mark.parametrize(
-    ("allow", "tools", "without", "left"),
-    [
-        (["*"], ["Read", "Bash(git *)"], (), ("Read", "Bash(git *)")),
-        (["read", "execute"], ["Read", "Bash"], (), ("read", "execute")),
-        (["Edit", "Write"], ["Edit"], (), ("Edit",)),
-        (["edit"], None, ["Write"], ()),
-        (["mcp__db__query", "mcp__web__get"], ["mcp__db"], (), ("mcp__db__query",)),
-        (["mcp__db"], ["mcp__db__query"], (), ("mcp__db__query",)),
-        (["Bash(git *)"], ["Bash(git log*)"], (), ("Bash(git log*)",)),
-        (["Bash(git *)"], ["Bash(rm *)"], (), ()),
-        (["Bash(git *)", "Read"], None, ["Bash(git push*)"], ("Read",)),
-        (["Bash(ls*)"], None, ["Bash(rm*)"], ("Bash(ls*)",)),
-        (["Read"], None, ["*"], ()),
-    ],
-)
+NARROWED = [
+    (["*"], ["Read", "Bash(git *)"], (), ("Read", "Bash(git *)")),
+    (["read", "execute"], ["Read", "Bash"], (), ("Read", "Bash")),
+    (["edit"], ["Edit"], (), ("Edit",)),
+    (["Edit", "Write"], ["Edit"], (), ("Edit",)),
+    (["Edit", "Write"], ["edit"], (), ("Edit", "Write")),
+    (["edit"], None, ["Write"], ()),
+    (["read", "execute"], None, ["Grep"], ("execute",)),
+    (["mcp__db__query", "mcp__web__get"], ["mcp__db"], (), ("mcp__db__query",)),
+    (["mcp__db"], ["mcp__db__query"], (), ("mcp__db__query",)),
+    (["Bash(git *)"], ["Bash(git log*)"], (), ("Bash(git log*)",)),
+    (["execute:git *"], ["Bash"], (), ("Bash(git *)",)),
+    (["Bash(git *)"], ["Bash(rm *)"], (), ()),
+    (["Bash(git *)", "Read"], None, ["Bash(git push*)"], ("Read",)),
+    (["execute", "Read"], None, ["Bash"], ("Read",)),
+    (["Bash(ls*)"], None, ["Bash(rm*)"], ("Bash(ls*)",)),
+    (["Read"], None, ["*"], ()),
+]
+
+
+@pytest.mark.parametrize(("allow", "tools", "without", "left"), NARROWED)
 def test_names_of_tools_are_compared_by_what_they_mean(
     allow: list[str], tools: list[str] | None, without: list[str], left: tuple[str, ...]
 ) -> None:
     assert narrowed(allow, tools, without) == left
+
+
+def test_an_agent_that_is_asked_by_kind_is_told_kinds() -> None:
+    assert narrowed(["read", "execute:git *", "edit"], ["Read", "Bash"], (), Words.KINDS) == ("read", "execute:git *")
 
 
 def test_everything_but_one_is_everything_else() -> None:
@@ -143,6 +153,15 @@ def test_everything_but_one_is_everything_else() -> None:
     assert "*" not in left
     assert "read" in left
     assert not {"bash", "execute", "shell"} & set(left)
+
+
+def test_a_file_that_only_reads_does_not_write_on_codex_either(tmp_path: Path) -> None:
+    """Its empty list means all that its sandbox lets pass: a file that names tools must not end up there."""
+    toml = '[agents.codex]\nkind = "codex"\n'
+    assert not may_change(profile(tmp_path, "tools: Read, Grep", toml=toml).allow)
+    assert not may_change(profile(tmp_path, "tools: []", toml=toml).allow)
+    assert may_change(profile(tmp_path, "tools: Read, Edit", toml=toml).allow)
+    assert profile(tmp_path, "", toml=toml).allow == ()
 
 
 names = st.text("ABCabc_*()[]", max_size=6)
