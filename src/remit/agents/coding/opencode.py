@@ -37,7 +37,7 @@ from remit.agents.coding.permits import for_opencode
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 TOOL_MILLISECONDS = 120_000
 """Our server answers within a minute, if only with a handle."""
-_HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+_HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
 
 
 class OpenCode:
