@@ -23,6 +23,8 @@ _SEARCH_SHARE = 0.45
 _MARGIN_SECONDS = 0.1
 _COLLECT_SECONDS = 0.002
 """How long a search waits for company: delegations with one deadline end within a few milliseconds of one another."""
+GIVEN = ".given"
+"""In a scratch folder: what was handed to the agent there, which is no work of its own."""
 MAX_ARTIFACTS = 1000
 _NAMES_SHOWN = 10
 
@@ -261,7 +263,7 @@ class _Gathering:
         if path_fault(below) is not None:
             self.warnings.append("harvest: the scratch folder lies outside the project root; its files cannot be named")
             return Search()
-        return search(root, below, Bounds(stop_at=self.ticket.give_up_at, skipped=frozenset()))
+        return search(root, below, Bounds(stop_at=self.ticket.give_up_at, skipped=frozenset({GIVEN})))
 
     def _keep(self, artifact: Artifact) -> str | None:
         """Note the artifact with what we see of it; or why there is nothing to keep."""

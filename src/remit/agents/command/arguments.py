@@ -12,9 +12,8 @@ from remit.agents.definition import Definition, PromptBy
 from remit.agents.process.program import Program
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
+from remit.flow.harvest import GIVEN
 
-GIVEN = ".given"
-"""In the scratch folder: what was handed to the agent, which is no work of its own."""
 _PLACEHOLDER = re.compile(r"\{(prompt|prompt_file|session_id|scratch|return_file)\}")
 
 

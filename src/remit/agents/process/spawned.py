@@ -18,6 +18,8 @@ from remit.system.processes import look, send_signal
 LINE_BYTES = 8 * 1024 * 1024
 """The longest line that `stdout.readline` gives; beyond it `ValueError` and `LimitOverrunError`, as ever with asyncio."""
 STDERR_TAIL_CHARACTERS = 2000
+_HANG_UP_SECONDS = 0.5
+"""After it and all below it are dead, for whoever else may hold its output open (a server it was passed to)."""
 
 
 class Spawned:
@@ -70,6 +72,7 @@ class Spawned:
             link, link_end = socket.socketpair()
             theirs.callback(link_end.close)
             await self.link.connect(link)
+            self.link.when_lost(lambda: self._hang_up(0.0 if self.link.report is None else _HANG_UP_SECONDS))
             streams = [await self._open_output(theirs)]
             if self._program.takes_input:
                 streams.append(await self._open_input(theirs))
@@ -100,6 +103,18 @@ class Spawned:
                 transport.abort()
             else:
                 transport.close()
+
+    def _hang_up(self, seconds: float) -> None:
+        """Its supervisor is gone: whoever reads its output must not wait for ever for an end that others keep from coming."""
+        asyncio.get_running_loop().call_later(seconds, self._end_output)
+
+    def _end_output(self) -> None:
+        for transport in self._transports:
+            if isinstance(transport, asyncio.ReadTransport) and not transport.is_closing():
+                if transport.is_reading():
+                    transport.close()
+                else:  # it is read more slowly than it printed: what is left comes first
+                    self._hang_up(_HANG_UP_SECONDS)
 
     async def _open_output(self, theirs: contextlib.ExitStack) -> int:
         ours, end = os.pipe2(os.O_CLOEXEC)

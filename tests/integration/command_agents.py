@@ -1,0 +1,39 @@
+"""Commands for tests: a project in which one is declared as `cmd`, and what of its processes is still alive."""
+
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from remit import Remit
+from remit.agents.definition import definition_of
+from remit.agents.process.pool import marker
+from remit.system.processes import marked
+
+RETURN = (
+    '{"status": "completed", "summary": "It is done. All is well.", "artifacts": [], "errors": [], "metadata": {"session_id": "%s", '
+    '"agent_type": "cmd", "delegation_depth": 1, "delegation_path": ["orchestrator", "cmd"]}}'
+)
+HAND_IN = f"printf '{RETURN}\\n' \"$REMIT_SESSION\""
+"""For `sh`: print a valid return."""
+
+
+def sh(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def python(script: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", script]
+
+
+@contextlib.asynccontextmanager
+async def project(root: Path, command: list[str], **declared: Any) -> AsyncIterator[Remit]:
+    async with Remit.open(root) as remit:
+        remit.directory.define(definition_of("cmd", {"command": command, **declared}, source="a test"))
+        yield remit
+
+
+def left(remit: Remit) -> list[int]:
+    """Processes of this Remit's delegations that are alive."""
+    return marked(marker(remit._project, remit.owner.owner_id, "sess_"))

@@ -1,0 +1,280 @@
+"""Any command as an agent: what it is given, and what is made of what it prints (issue 3, items 1 and 5). Real commands throughout."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_agents import HAND_IN, RETURN, left, project, python, sh
+
+from remit import Remit, Status, StopReason
+from remit.core.events import EventKind
+from remit.flow.format import format_instruction
+
+# ---- how the prompt reaches it
+
+
+@pytest.mark.parametrize(
+    ("command", "prompt"),
+    [
+        (["cat"], "stdin"),
+        ([*sh('printf %s "$1"'), "sh", "{prompt}"], "argument"),
+        ([*sh('printf %s "$1"'), "sh", "{prompt}"], "stdin"),
+        ([*sh('printf %s "$1"'), "sh"], "argument"),
+        (sh('cat "$REMIT_PROMPT_FILE"'), "file"),
+        (["cat", "{prompt_file}"], "file"),
+    ],
+    ids=["stdin", "placeholder", "placeholder-decides", "appended", "file-by-environment", "file-by-placeholder"],
+)
+async def test_a_command_gets_its_task_by_the_way_it_declares(tmp_path: Path, command: list[str], prompt: str) -> None:
+    async with project(tmp_path, command, prompt=prompt, answers="value", instructions="You are careful.") as remit:
+        result = await remit.delegate("cmd", task="Count the {scratch} sheep: ¾ of them, 'quoted' $HOME.", flock=["a", 2])
+    assert result.status is Status.COMPLETED, result
+    said = str(result.data)
+    assert said.startswith("You are careful.")
+    assert "Count the {scratch} sheep: ¾ of them, 'quoted' $HOME." in said
+    assert '- flock: ["a", 2]' in said
+
+
+async def test_every_prompt_ends_with_the_format_instruction(tmp_path: Path) -> None:
+    """S3.8, item 5."""
+    async with project(tmp_path, sh(f"cat > prompt.txt; {HAND_IN}")) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    instruction = format_instruction(result.session_id, "cmd", 1, ("orchestrator", "cmd"))
+    assert (tmp_path / "prompt.txt").read_text().rstrip().endswith(instruction.rstrip())
+    assert result.session_id in instruction
+
+
+async def test_a_command_that_does_not_read_its_prompt_is_none_the_worse(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("exec <&-; sleep 0.1; echo fine"), answers="value") as remit:
+        result = await remit.delegate("cmd", task="x" * 1_000_000)
+    assert result.data == "fine"
+
+
+async def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    async with project(tmp_path, ["echo"], prompt="argument", answers="value") as remit:
+        result = await remit.delegate("cmd", task="x" * 200_000)
+    assert result.errors[0].code == "INVALID_PARAMETERS"
+    assert "stdin" in result.errors[0].recommendation
+
+
+async def test_a_task_is_needed(tmp_path: Path) -> None:
+    async with project(tmp_path, ["cat"]) as remit:
+        result = await remit.delegate("cmd", words="no task")
+    assert result.stop_reason is StopReason.REFUSED
+    assert "task: it is required" in result.errors[0].message
+
+
+# ---- what it finds
+
+
+async def environment(root: Path, **declared: Any) -> dict[str, str]:
+    async with project(root, ["env", "-0"], answers="value", **declared) as remit:
+        result = await remit.delegate("cmd", task="Say.", timeout=100)
+    assert isinstance(result.data, str), result
+    return dict(line.split("=", 1) for line in result.data.split("\0") if "=" in line)
+
+
+async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item 1: an allow-list."""
+    for name in ("SOME_API_KEY", "AWS_REGION", "AWS_SECRET", "WANTED"):
+        monkeypatch.setenv(name, f"value of {name}")
+    found = await environment(tmp_path, pass_environment=["AWS_REG*", "WANTED"], environment={"OWN": "set for it"})
+    assert "SOME_API_KEY" not in found
+    assert "AWS_SECRET" not in found
+    assert found["AWS_REGION"] == "value of AWS_REGION"
+    assert found["WANTED"] == "value of WANTED"
+    assert found["OWN"] == "set for it"
+    assert found["PATH"] == os.environ["PATH"]
+
+
+async def test_it_is_told_its_session_scratch_folder_return_file_and_deadlines(tmp_path: Path) -> None:
+    found = await environment(tmp_path)
+    assert found["REMIT_RETURN_FILE"] == f"{found['REMIT_SCRATCH']}/return.json"
+    assert found["REMIT_SESSION"] in found["REMIT_SCRATCH"]
+    assert found["REMIT_ROOT"] == str(tmp_path)
+    assert 9 < float(found["REMIT_DEADLINE"]) - float(found["REMIT_SOFT_DEADLINE"]) < 11
+    assert found["REMIT_MARK"].endswith(found["REMIT_SESSION"])
+
+
+async def test_it_starts_in_the_project_or_in_the_folder_it_declares(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    async with project(tmp_path, ["pwd"], answers="value") as remit:
+        assert (await remit.delegate("cmd", task="Where?")).data == str(tmp_path)
+    async with project(tmp_path, ["pwd"], answers="value", folder="below") as remit:
+        assert (await remit.delegate("cmd", task="Where?")).data == str(tmp_path / "below")
+
+
+@pytest.mark.parametrize(("folder", "code"), [("..", "INVALID_PARAMETERS"), ("nowhere", "AGENT_UNAVAILABLE")])
+async def test_a_folder_that_is_outside_or_not_there_is_named(tmp_path: Path, folder: str, code: str) -> None:
+    async with project(tmp_path, ["pwd"], answers="value", folder=folder) as remit:
+        result = await remit.delegate("cmd", task="Where?")
+    assert result.errors[0].code == code
+    assert folder in result.errors[0].message
+
+
+async def test_it_inherits_nothing_but_its_three_streams(tmp_path: Path) -> None:
+    script = "import os; print(sorted(os.listdir('/proc/self/fd')), os.getsid(0) == os.getpid(), os.read(0, 9))"
+    async with project(tmp_path, python(script), prompt="file", answers="value") as remit:
+        result = await remit.delegate("cmd", task="Look.")
+    assert result.data == "['0', '1', '2', '3'] True b''"  # 3 is the folder being listed
+
+
+async def test_signals_are_as_a_shell_would_leave_them(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"), answers="value") as remit:
+        result = await remit.delegate("cmd", task="Look.")
+    assert str(result.data).split() == ["SigIgn:", "0" * 16, "SigBlk:", "0" * 16]
+
+
+# ---- what is made of its answer (S3.7)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        HAND_IN,
+        f"echo 'Here it is:'; echo '```json'; {HAND_IN}; echo '```'; echo Bye.",
+        f"echo Working on it.; {HAND_IN}; echo So it is.",
+        f"{HAND_IN} > $REMIT_RETURN_FILE",
+        f"echo Some prose.; {HAND_IN} > $REMIT_RETURN_FILE",
+        f"{HAND_IN}; exit 3",
+        f"{HAND_IN} > $REMIT_RETURN_FILE; kill -9 $$",
+        f"printf '\\377\\376 no text \\0'; {HAND_IN}",
+    ],
+    ids=["json", "fence", "prose", "file", "file-and-prose", "exit-code", "killed-after-file", "binary"],
+)
+async def test_a_return_is_found_wherever_it_stands(tmp_path: Path, script: str) -> None:
+    async with project(tmp_path, sh(script)) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert result.status is Status.COMPLETED, result
+    assert result.summary == "It is done. All is well."
+
+
+async def test_prose_is_repaired_by_asking_once_more_with_the_faults(tmp_path: Path) -> None:
+    """S3.7, item 5: the second prompt holds the first, what was handed in, and what was wrong with it."""
+    script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then {HAND_IN}; else echo 'I am finished, I think.'; fi"
+    async with project(tmp_path, sh(script)) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert result.status is Status.COMPLETED, result
+    asked = (tmp_path / "prompt.txt").read_text()
+    assert "Do it." in asked
+    assert "I am finished, I think." in asked
+    assert "Return is not valid JSON" in asked
+    assert any("answer.txt" in artifact.path for artifact in result.artifacts), "the prose is kept"
+
+
+async def test_prose_twice_is_kept_and_named(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("echo prose")) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
+    assert result.errors[0].recommendation == "Fix cmd subagent return format"
+    assert (tmp_path / result.artifacts[0].path).read_text() == "prose\n"
+
+
+async def test_the_return_file_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    faulty = 'echo \'{"status": "completed"}\' > $REMIT_RETURN_FILE'
+    script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then test ! -e $REMIT_RETURN_FILE && {HAND_IN}; else {faulty}; fi"
+    async with project(tmp_path, sh(script)) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert result.status is Status.COMPLETED, result
+
+
+async def test_another_session_in_the_return_is_not_believed(tmp_path: Path) -> None:
+    """S3.8."""
+    async with project(tmp_path, ["echo", RETURN % "sess_1700000000_abcdef"]) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert result.errors[0].code == "VALIDATION_FAILED"
+
+
+async def test_an_exit_code_without_a_return_is_a_crash_with_the_end_of_stderr(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("echo half an answer; echo 'it went wrong' >&2; exit 3")) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.CRASHED)
+    assert result.errors[0].code == "AGENT_CRASHED"
+    assert "exit code 3" in result.errors[0].message
+    assert "it went wrong" in result.errors[0].message
+
+
+async def test_a_signal_that_ended_it_is_named(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("kill -SEGV $$")) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+    assert "signal 11 (SIGSEGV)" in result.errors[0].message
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("no-such-program", "was not found"),
+        ("./there-not", "was not found"),
+        ("./plain.txt", "cannot be executed"),
+        ("./empty", "cannot be executed"),
+    ],
+)
+async def test_a_command_that_cannot_be_started_is_unavailable_and_says_what_to_do(tmp_path: Path, command: str, words: str) -> None:
+    (tmp_path / "plain.txt").write_text("not a program")
+    (tmp_path / "empty").write_text("no first line\n")
+    (tmp_path / "empty").chmod(0o755)
+    async with project(tmp_path, [command]) as remit:
+        result = await remit.delegate("cmd", task="Do it.")
+        assert left(remit) == []
+    assert (result.stop_reason, result.errors[0].code) == (StopReason.UNAVAILABLE, "AGENT_UNAVAILABLE")
+    assert command in result.errors[0].message
+    assert words in result.errors[0].message
+    assert result.errors[0].recommendation
+
+
+# ---- what it prints on the way
+
+
+async def test_what_it_prints_is_streamed_on_in_pieces(tmp_path: Path) -> None:
+    async with project(
+        tmp_path, sh("echo first; sleep 0.3; echo second; sleep 0.3; printf '\\303'; sleep 0.3; printf '\\244'"), answers="value"
+    ) as remit:
+        handle = await remit.start("cmd", task="Say.")
+        result = await handle.result()
+        events = await remit.events(handle.session_id)
+    chunks = [event.body["chunk"] for event in events if event.kind is EventKind.DATA]
+    assert chunks == ["first\n", "second\n", "ä"], "no character is torn apart"
+    assert result.data == "first\nsecond\nä"
+
+
+async def test_many_small_writes_are_few_events(tmp_path: Path) -> None:
+    script = "import os\nfor n in range(20000): os.write(1, b'x\\n')"
+    async with project(tmp_path, python(script), answers="value") as remit:
+        handle = await remit.start("cmd", task="Say.")
+        result = await handle.result()
+        events = [event for event in await remit.events(handle.session_id) if event.kind is EventKind.DATA]
+    assert str(result.data).count("x") == 20000
+    assert len(events) < 500
+
+
+async def test_a_hundred_megabytes_cost_little_and_the_return_at_their_end_is_found(tmp_path: Path) -> None:
+    script = f"""
+import os
+for n in range(1600):
+    os.write(1, b'0123456789abcde\\n' * 4096)
+print({RETURN!r} % os.environ['REMIT_SESSION'])
+"""
+    before = peak_kilobytes()
+    async with project(tmp_path, python(script)) as remit:
+        result = await remit.delegate("cmd", task="Say.", timeout=100)
+    assert result.status is Status.COMPLETED, result
+    assert peak_kilobytes() - before < 200_000
+
+
+def peak_kilobytes() -> int:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+# ---- where it is declared
+
+
+async def test_a_command_declared_in_the_settings_is_an_agent_like_any_other(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text('[agents.shout]\ncommand = "tr a-z A-Z"\nanswers = "value"\ndescription = "Shouts."\n')
+    async with Remit.open(tmp_path) as remit:
+        assert [spec.name for spec in remit.directory.specs()] == ["shout"]
+        result = await remit.delegate("shout", task="be quiet")
+    assert "BE QUIET" in str(result.data)
+    assert json.loads(json.dumps(result.to_dict()))["metadata"]["agent_type"] == "shout"

@@ -1,0 +1,221 @@
+"""How commands end: told, killed, cancelled, orphaned. Nothing of them is left, and what they wrote is (S2.4-S2.6, items 1 and 4)."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from command_agents import HAND_IN, left, project, python, sh
+
+from remit import Remit, Status, StopReason
+from remit.core.events import EventKind
+from remit.system.processes import is_alive, process_start
+from remit.testing.engine_samples import until
+
+DAEMON = "setsid sh -c 'trap \"\" TERM HUP; echo $$ > daemon.pid; sleep 1000' >/dev/null 2>&1 &"
+"""A grandchild in a session of its own that ignores being asked."""
+
+
+def pid_in(path: Path) -> int:
+    return int(path.read_text())
+
+
+async def started(path: Path) -> int:
+    await until(lambda: path.exists() and path.read_text().endswith("\n"))
+    return pid_in(path)
+
+
+# ---- the hard deadline
+
+
+async def test_a_hung_command_is_killed_with_its_daemons_and_its_half_written_file_comes_back(tmp_path: Path) -> None:
+    """S2.5, S2.6."""
+    script = f"trap '' TERM; {DAEMON} echo half > half.txt; echo streamed; while :; do sleep 1000; done"
+    async with project(tmp_path, sh(script)) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("cmd", task="Hang.", timeout=1.5)
+        assert time.monotonic() - began < 5
+        assert left(remit) == []
+        assert not is_alive(pid_in(tmp_path / "daemon.pid"), None)
+    assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT")
+    assert "half.txt" in [artifact.path for artifact in result.artifacts]
+    assert result.data == {"chunks": ["streamed\n"]}
+
+
+async def test_what_it_was_given_is_no_work_of_its_own(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("echo own > $REMIT_SCRATCH/own.txt; sleep 1000"), prompt="file") as remit:
+        result = await remit.delegate("cmd", task="Hang.", timeout=1)
+    assert [Path(artifact.path).name for artifact in result.artifacts] == ["own.txt"]
+
+
+async def test_its_last_words_are_heard(tmp_path: Path) -> None:
+    """Printed between SIGTERM and SIGKILL of the hard deadline."""
+    script = "trap 'echo I was here; exit' TERM; while :; do sleep 0.02; done"
+    async with project(tmp_path, sh(script), hand_in="none") as remit:
+        result = await remit.delegate("cmd", task="Hang.", timeout=1)
+    assert result.stop_reason is StopReason.DEADLINE
+    assert "I was here" in str(result.data)
+
+
+async def test_a_silent_command_is_stopped_by_its_idle_limit_and_a_talking_one_is_not(tmp_path: Path) -> None:
+    """S2.4: off by default."""
+    async with project(tmp_path, sh("sleep 1000"), idle=0.5) as remit:
+        result = await remit.delegate("cmd", task="Be silent.", timeout=60)
+    assert result.stop_reason is StopReason.IDLE
+    async with project(tmp_path, sh("for n in 1 2 3 4 5 6 7 8; do echo $n; sleep 0.2; done"), idle=1.5, answers="value") as remit:
+        result = await remit.delegate("cmd", task="Talk.", timeout=60)
+    assert result.status is Status.COMPLETED
+
+
+async def test_a_command_that_has_ended_leaves_no_child_behind(tmp_path: Path) -> None:
+    async with project(tmp_path, sh(f"{DAEMON} sleep 1000 & while ! test -s daemon.pid; do sleep 0.01; done; {HAND_IN}")) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("cmd", task="Leave one.", timeout=60)
+        assert time.monotonic() - began < 20, "the output its children still hold open is not waited for"
+        assert left(remit) == []
+    assert result.status is Status.COMPLETED
+
+
+# ---- the soft deadline
+
+
+async def test_at_the_soft_deadline_a_command_that_has_an_ear_for_it_hands_in(tmp_path: Path) -> None:
+    """S2.4, item 4."""
+    script = f"trap '{HAND_IN.replace(chr(39), chr(39) + chr(92) + chr(39) + chr(39))}; exit 0' USR1; while :; do sleep 0.02; done"
+    async with project(tmp_path, sh(script), hand_in="SIGUSR1") as remit:
+        handle = await remit.start("cmd", task="Work on.", timeout=4)
+        result = await handle.result()
+        said = [event.body["message"] for event in await remit.events(handle.session_id) if event.kind is EventKind.PROGRESS]
+    assert (result.status, result.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), result
+    assert any("SIGUSR1" in message for message in said)
+
+
+async def test_one_without_an_ear_is_left_to_work_until_the_end(tmp_path: Path) -> None:
+    """SIGTERM would be its end: it has until the hard deadline."""
+    async with project(tmp_path, sh(f"sleep 2.3; {HAND_IN}")) as remit:
+        result = await remit.delegate("cmd", task="Work on.", timeout=20)
+    assert result.status is Status.COMPLETED
+
+
+@pytest.mark.parametrize(
+    "last", ["echo all of it is prose", "exit 7", 'echo "{\\"status\\": \\"completed\\"}"'], ids=["prose", "exit", "faulty"]
+)
+async def test_one_that_ends_when_told_without_a_valid_return_met_its_deadline(tmp_path: Path, last: str) -> None:
+    """S2.6: never failed by a timeout."""
+    script = f"echo kept > kept.txt; trap '{last}; exit 0' TERM; while :; do sleep 0.02; done"
+    async with project(tmp_path, sh(script)) as remit:
+        result = await remit.delegate("cmd", task="Work on.", timeout=3)
+        assert left(remit) == []
+    assert (result.status, result.stop_reason, result.errors[0].code) == (Status.PARTIAL, StopReason.DEADLINE, "TIMEOUT"), result
+    assert "kept.txt" in [artifact.path for artifact in result.artifacts]
+    assert "of its 3 s" in result.summary
+
+
+# ---- cancelled, orphaned, hostile
+
+
+async def test_cancelled_in_the_middle_nothing_is_left(tmp_path: Path) -> None:
+    async with project(tmp_path, sh(f"trap '' TERM; {DAEMON} sleep 1000")) as remit:
+        handle = await remit.start("cmd", task="Hang.", timeout=60)
+        daemon = await started(tmp_path / "daemon.pid")
+        began = time.monotonic()
+        await handle.cancel("no longer wanted")
+        result = await handle.result()
+        assert time.monotonic() - began < 5
+        assert left(remit) == []
+        assert not is_alive(daemon, None)
+    assert result.stop_reason is StopReason.CANCELLED
+
+
+async def test_closing_ends_what_still_runs(tmp_path: Path) -> None:
+    async with project(tmp_path, sh(f"{DAEMON} sleep 1000")) as remit:
+        await remit.start("cmd", task="Hang.", timeout=60)
+        daemon = await started(tmp_path / "daemon.pid")
+    assert left(remit) == []
+    assert not is_alive(daemon, None)
+
+
+ORCHESTRATOR = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from command_agents import project, sh
+async def main():
+    async with project(Path(sys.argv[1]), sh(sys.argv[3])) as remit:
+        await remit.delegate("cmd", task="Hang.", timeout=60)
+asyncio.run(main())
+"""
+
+
+def orchestrating(root: Path, script: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-c", ORCHESTRATOR, str(root), str(Path(__file__).parent), script])
+
+
+async def test_the_remit_process_killed_takes_the_command_with_it(tmp_path: Path) -> None:
+    """S8: no orphan, not even a daemon."""
+    script = f"trap '' TERM HUP; {DAEMON} echo $$ > command.pid; sleep 1000"
+    orchestrator = orchestrating(tmp_path, script)
+    try:
+        pids = [await started(tmp_path / "command.pid"), await started(tmp_path / "daemon.pid")]
+        known = [(pid, process_start(pid)) for pid in pids]
+        assert all(is_alive(*process) for process in known)
+    finally:
+        orchestrator.kill()
+        orchestrator.wait()
+    await until(lambda: not any(is_alive(*process) for process in known))
+    async with Remit.open(tmp_path) as remit:
+        (record,) = await remit.history()
+    assert record.result is not None
+    assert record.result.errors[0].code == "AGENT_CRASHED"
+
+
+async def test_one_that_kills_its_supervisor_crashes_and_leaves_nothing(tmp_path: Path) -> None:
+    async with project(tmp_path, sh(f"{DAEMON} while ! test -s daemon.pid; do sleep 0.01; done; kill -9 $PPID; sleep 1000")) as remit:
+        result = await remit.delegate("cmd", task="Kill.", timeout=60)
+        assert result.errors[0].code == "AGENT_CRASHED", result
+        daemon = pid_in(tmp_path / "daemon.pid")
+        await until(lambda: left(remit) == [] and not is_alive(daemon, None))
+        assert (await remit.delegate("cmd", task="Again.", timeout=60)).errors[0].code == "AGENT_CRASHED"
+
+
+async def test_one_that_stops_its_supervisor_and_itself_is_killed_all_the_same(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("kill -STOP $PPID; kill -STOP $$; sleep 1000")) as remit:
+        result = await remit.delegate("cmd", task="Stop.", timeout=1)
+        assert result.stop_reason is StopReason.DEADLINE
+        await until(lambda: left(remit) == [])
+
+
+async def test_a_storm_of_forks_is_killed(tmp_path: Path) -> None:
+    script = "import os, time\nfor _ in range(60):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(1000)\ntime.sleep(1000)"
+    async with project(tmp_path, python(script)) as remit:
+        result = await remit.delegate("cmd", task="Fork.", timeout=2)
+        assert result.stop_reason is StopReason.DEADLINE
+        await until(lambda: left(remit) == [])
+
+
+async def test_endless_output_ends_at_the_deadline(tmp_path: Path) -> None:
+    async with project(tmp_path, ["yes"]) as remit:
+        began = time.monotonic()
+        result = await remit.delegate("cmd", task="Say yes.", timeout=1)
+        assert time.monotonic() - began < 5
+        assert left(remit) == []
+    assert result.stop_reason is StopReason.DEADLINE
+    assert any("limit" in warning for warning in result.warnings)
+
+
+async def test_many_at_once_are_each_their_own(tmp_path: Path) -> None:
+    async with project(tmp_path, sh("sleep 0.2; printf %s $REMIT_SESSION"), answers="value") as remit:
+        results = await asyncio.gather(*(remit.delegate("cmd", task="Who?", timeout=60) for _ in range(20)))
+        assert left(remit) == []
+    assert [result.data for result in results] == [result.session_id for result in results]
+
+
+async def test_acceptance_decides_and_a_command_can_be_verified(tmp_path: Path) -> None:
+    """S3.12, item 6."""
+    async with project(tmp_path, sh(f"echo 1 > made.txt; {HAND_IN}")) as remit:
+        good = await remit.delegate("cmd", task="Make it.", accept=["test -s made.txt"])
+        bad = await remit.delegate("cmd", task="Make it.", accept=["test -s other.txt"])
+    assert (good.status, good.evidence) == (Status.COMPLETED, "verified")
+    assert bad.status is Status.PARTIAL
