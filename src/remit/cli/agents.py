@@ -10,6 +10,8 @@ from remit.cli.options import Json, Root
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from remit.agents.definition import Definition
+    from remit.agents.directory import Directory
     from remit.core.agents import AgentSpec
     from remit.core.deadline import TimeLimits
     from remit.settings import Settings
@@ -32,9 +34,10 @@ def agents(
     as_json: Json = False,
 ) -> Exit:
     """List the agents of the project, or show what one of them accepts."""
-    from remit.cli.documents import agent_document
+    from remit.cli.documents import agent_document, definition_document
     from remit.cli.output import say, say_aside, say_json
     from remit.cli.project import find_root, open_directory
+    from remit.cli.words import printable
     from remit.settings import load_settings
 
     folder = find_root(root)
@@ -42,17 +45,19 @@ def agents(
     directory = open_directory(folder)
     specs = directory.specs() if name is None else [_named(name, directory.specs())]
     if as_json:
-        documents = [agent_document(spec, *_timeouts(spec, settings)) for spec in specs]
+        documents = [
+            agent_document(spec, *_timeouts(spec, settings)) | definition_document(_definition(spec.name, directory)) for spec in specs
+        ]
         say_json({"agents": documents, "problems": directory.problems})
         return Exit.OK
     if name is not None:
-        _print_one(specs[0], settings)
+        _print_one(specs[0], settings, _definition(name, directory))
     elif specs:
-        _print_table(specs, settings, folder)
+        _print_table(specs, settings, folder, directory)
     elif not directory.problems:
         say(HOW_TO_START)
     for problem in directory.problems:
-        say_aside(f"Not loaded: {problem}")
+        say_aside(f"Not loaded: {printable(problem)}")
     return Exit.OK
 
 
@@ -74,15 +79,29 @@ def _timeouts(spec: "AgentSpec", settings: "Settings") -> tuple[float, float]:
     return min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds), limits.maximum_seconds
 
 
-def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path") -> None:
+def _definition(name: str, directory: "Directory") -> "Definition | None":
+    """Of an agent that is no Python function: what was declared of it."""
+    return getattr(directory.find(name), "definition", None)
+
+
+def _kind(spec: "AgentSpec", definition: "Definition | None") -> str:
+    """`inline function`, `command`, …; of a profile who carries it out."""
+    if definition is None:
+        return f"{spec.isolation} {spec.kind}"
+    if spec.kind == "profile":
+        return "profile on nobody"
+    return spec.kind if definition.runs_on is None else f"profile on {definition.runs_on}"
+
+
+def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", directory: "Directory") -> None:
     from remit.cli.output import console
     from remit.cli.tables import cut, table
     from remit.cli.words import duration, one_line
 
-    shown = table("agent", "does", "isolation", "timeout", "from", shrinking=("does", "from"))
+    shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
     for spec in specs:
-        timeout = duration(_timeouts(spec, settings)[0])
-        shown.add_row(spec.name, cut(one_line(spec.description, 120)), spec.isolation, timeout, cut(_place(spec.source, root)))
+        timeout, kind = duration(_timeouts(spec, settings)[0]), _kind(spec, _definition(spec.name, directory))
+        shown.add_row(spec.name, cut(one_line(spec.description, 120)), kind, timeout, cut(_place(spec.source, root)))
     console().print(shown)
 
 
@@ -91,7 +110,27 @@ def _place(source: str, root: "Path") -> str:
     return source.removeprefix(f"{root}/")
 
 
-def _print_one(spec: "AgentSpec", settings: "Settings") -> None:
+def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
+    import shlex
+
+    from remit.agents.definition import Kind
+    from remit.agents.profiles import why_uncarried
+    from remit.cli.output import say
+    from remit.cli.words import printable
+
+    if definition.kind is Kind.PROFILE:
+        say(f"  missing    {why_uncarried(definition)}")
+    if definition.command:
+        say(f"  command    {printable(shlex.join(definition.command))}")
+    say(f"  workspace  {spec.workspace}{', merged' if spec.merge else ''}")
+    for label, value in (("model", definition.model or ""), ("may use", ", ".join(definition.allow))):
+        if value:
+            say(f"  {label:9}  {printable(value)}")
+    if definition.delegates:
+        say("  delegates  with remit's own tools")
+
+
+def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition | None") -> None:
     from remit.cli.output import console, put, say
     from remit.cli.tables import table
     from remit.cli.words import duration, printable
@@ -99,8 +138,10 @@ def _print_one(spec: "AgentSpec", settings: "Settings") -> None:
     timeout, maximum = _timeouts(spec, settings)
     say(f"{spec.name}: {printable(spec.description) or 'no description'}")
     put(console(), spec.source, "  from       ")
-    say(f"  isolation  {spec.isolation}")
+    say(f"  kind       {_kind(spec, definition)}")
     say(f"  timeout    {duration(timeout)}, at most {duration(maximum)}")
+    if definition is not None:
+        _print_definition(spec, definition)
     traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), ("retries", spec.retries)]
     if held := [f"{trait} {value}" if not isinstance(value, bool) else trait for trait, value in traits if value]:
         say(f"  declared   {', '.join(held)}")

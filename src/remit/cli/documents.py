@@ -1,10 +1,13 @@
 """What is known, as JSON documents: the shapes that `--json` prints. Times are wall clock seconds."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import AgentSpec
 from remit.core.events import STEPS, Event
 from remit.core.record import Record
+
+if TYPE_CHECKING:
+    from remit.agents.definition import Definition
 
 
 def record_document(record: Record) -> dict[str, Any]:
@@ -43,16 +46,37 @@ def event_document(event: Event) -> dict[str, Any]:
     return {"session_id": event.session_id, "number": event.number, "at": event.at, "kind": str(event.kind), "body": event.body}
 
 
+def definition_document(definition: "Definition | None") -> dict[str, Any]:
+    """What an agent that is no Python function declares beside; of its environment only the names."""
+    if definition is None:
+        return {}
+    return {
+        "command": list(definition.command),
+        "prompt": str(definition.prompt),
+        "folder": definition.folder,
+        "pass_environment": list(definition.pass_environment),
+        "environment": sorted(definition.environment),
+        "model": definition.model,
+        "allow": list(definition.allow),
+        "delegates": definition.delegates,
+        "hand_in": definition.hand_in,
+        "options": list(definition.options),
+        "runs_on": definition.runs_on,
+    }
+
+
 def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
     return {
         "name": spec.name,
         "description": spec.description,
+        "kind": spec.kind,
         "isolation": str(spec.isolation),
         "timeout": timeout_seconds,
         "maximum": maximum_seconds,
         "idle": spec.idle_seconds,
         "answers": str(spec.answers),
         "workspace": str(spec.workspace),
+        "merge": spec.merge,
         "resumable": spec.resumable,
         "requires_artifacts": spec.requires_artifacts,
         "retries": spec.retries,

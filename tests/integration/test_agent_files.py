@@ -1,0 +1,83 @@
+"""Agents from files and settings, as the command line lists them and as they are delegated to (issue 3, items 1 and 10)."""
+
+import os
+from pathlib import Path
+
+import pytest
+from cli_project import remit, remit_json
+
+from remit import Remit
+
+REVIEWER = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read\nmodel: sonnet\n---\nYou review code.\n"
+ECHO = """\
+[agents.echo]
+description = "Says what it was told."
+command = ["cat"]
+answers = "value"
+environment = { KEY = "secret" }
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / ".claude" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "reviewer.md").write_text(REVIEWER)
+    (folder / "broken.md").write_text("---\nname: [\n---\n")
+    (tmp_path / "remit.toml").write_text(ECHO)
+    return tmp_path
+
+
+def test_they_are_listed_with_kind_and_place_and_the_faulty_ones_named(project: Path) -> None:
+    done = remit(project, "agents", env={**os.environ, "COLUMNS": "160"})
+    assert done.returncode == 0
+    echo, reviewer = (next(line for line in done.stdout.splitlines() if line.startswith(name)) for name in ("echo", "reviewer"))
+    assert "command" in echo
+    assert "remit.toml:[agents.echo]" in echo
+    assert "profile on nobody" in reviewer
+    assert ".claude/agents/reviewer.md" in reviewer
+    assert "broken.md: line 3: its head is not YAML" in done.stderr
+    assert not (project / ".remit").exists()
+
+
+def test_one_is_shown_with_what_it_runs_on(project: Path) -> None:
+    assert "[agents.claude]" in remit(project, "agents", "reviewer").stdout
+    (project / "remit.toml").write_text('[agents.mine]\nkind = "claude"\nallow = ["read", "edit"]\nworkspace = "copy"\n')
+    shown = remit(project, "agents", "reviewer").stdout
+    assert "profile on mine" in shown
+    assert "sonnet" in shown
+    assert "workspace  copy" in shown
+    document = remit_json(project, "agents", "reviewer")["agents"][0]
+    assert (document["kind"], document["runs_on"], document["allow"]) == ("claude", "mine", ["Read"])
+
+
+def test_values_of_an_environment_are_not_shown(project: Path) -> None:
+    for arguments in (("agents", "echo"), ("agents", "--json"), ("config", "--json"), ("config",)):
+        assert "secret" not in remit(project, *arguments).stdout
+
+
+def test_a_profile_nobody_carries_says_so_when_it_is_asked_for(project: Path) -> None:
+    result = remit_json(project, "delegate", "reviewer", "task=Look at it.", code=7)
+    error = result["errors"][0]
+    assert (error["code"], result["stop_reason"]) == ("AGENT_UNAVAILABLE", "unavailable")
+    assert "[agents.claude]" in error["recommendation"]
+    assert "remit agents --detect" in error["recommendation"]
+
+
+async def test_a_profile_is_carried_out_by_the_agent_it_is_given(project: Path) -> None:
+    """Its instructions stand before the task."""
+    (project / "remit.toml").write_text('profiles_on = "echo"\n' + ECHO)
+    async with Remit.open(project) as opened:
+        result = await opened.delegate("reviewer", parameters={"task": "Look at it."})
+    assert result.status == "completed"
+    text = str(result.data)
+    assert text.index("You review code.") < text.index("Look at it.")
+
+
+async def test_a_python_agent_of_the_same_name_is_not_replaced(project: Path) -> None:
+    folder = project / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text("from remit import agent\n@agent\nasync def reviewer() -> str: return 'python'\n")
+    async with Remit.open(project) as opened:
+        assert (await opened.delegate("reviewer")).data == "python"
+        assert any("Two agents are named 'reviewer'" in line for line in opened.directory.problems)
