@@ -1,0 +1,207 @@
+"""The adapter for every agent that speaks the Agent Client Protocol: one delegation is one session with one process of its own.
+
+Says what is asked and what counts as the answer; `acp.conversation` holds the talk. Made by `agents.carriers` of a definition of
+kind `acp`. The protocol library is optional and imported when an agent first runs.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from remit.agents.command.arguments import set_aside
+from remit.agents.command.environment import return_file_of
+from remit.agents.definition import NO_SIGNAL, Definition, checked_task
+from remit.agents.process.pool import ProcessPool
+from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.core.agents import AgentSpec, Answers
+from remit.core.errors import InvalidReturn, OutOfTime, RemitError, Stopped, Unavailable
+from remit.flow.context import Context
+from remit.flow.receive import read_answer
+from remit.flow.validate import Expected, judge
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.acp.conversation import Conversation, Turn
+
+HAND_IN_SECONDS = 3.0
+"""With less than this left there is no time for one more question."""
+_SETTLE_SECONDS = 2.0
+"""For a cancelled turn to end, before it can be asked to hand in."""
+_PARKED_SECONDS = 10.0
+_GOING_ON = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
+
+
+class AcpAgent:
+    def __init__(self, definition: Definition, pool: ProcessPool, *, start_seconds: float = 30.0) -> None:
+        """`start_seconds`: how long its process may take to say that it speaks the protocol."""
+        self.spec: AgentSpec = definition.spec
+        self._definition = definition
+        self._pool = pool
+        self._start_seconds = start_seconds
+        self._parked: dict[str, Conversation] = {}
+        """Conversations whose answer is going to be refused: the same session is asked again at once."""
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return checked_task(self.spec.name, parameters)
+
+    async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
+        set_aside(ctx)
+        parked = self._parked.pop(ctx.session_id, None)
+        conversation = parked if parked is not None else await self._opened(ctx)
+        is_parked = False
+        try:
+            turn = await self._asked(conversation, ctx, self._question(conversation, ctx, arguments, was_parked=parked is not None))
+            answer = await off_loop(_answer, turn, self.spec.answers)
+            is_valid = not self._is_read or await self._is_valid(ctx, answer)
+            self._check_end(ctx, turn, is_return=self._is_read and is_valid)
+            if not is_valid and ctx.repair is None:
+                if ctx.hand_in and ctx.remaining < HAND_IN_SECONDS:
+                    raise self._out_of_time("handed in no valid return, and there is no time to ask again")
+                is_parked = self._park(conversation, ctx)
+            elif not is_valid and ctx.hand_in:
+                raise self._out_of_time("handed in no valid return when it was told to")
+            return answer
+        except asyncio.CancelledError:
+            await conversation.cancel()
+            raise
+        finally:
+            if not is_parked:
+                await conversation.close()
+
+    # ---- what it is asked
+
+    async def _opened(self, ctx: Context) -> "Conversation":
+        conversation = _protocol()(self._definition, ctx)
+        await conversation.open(self._pool, start_seconds=self._start_seconds)
+        try:
+            await conversation.enter_session(ctx.saved)
+        except BaseException:
+            await conversation.close()
+            raise
+        return conversation
+
+    def _question(self, conversation: "Conversation", ctx: Context, arguments: Mapping[str, Any], *, was_parked: bool) -> str:
+        first = first_prompt(self._definition, ctx, arguments)
+        if ctx.repair is not None:
+            return repair_prompt(ctx, in_session=was_parked or conversation.remembers, first=first)
+        return _GOING_ON + first if conversation.remembers else first
+
+    async def _asked(self, conversation: "Conversation", ctx: Context, question: str) -> "Turn":
+        """The turn's end; from the soft deadline on, what it hands in then."""
+        asking = asyncio.create_task(conversation.prompt(question))
+        waits = {asking}
+        if self._definition.hand_in != NO_SIGNAL and not ctx.hand_in:
+            waits.add(asyncio.create_task(ctx.wait_hand_in()))  # type: ignore[arg-type]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            return await self._handed_in(conversation, ctx, asking)
+        finally:
+            for task in waits:
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.wait(waits)
+            _seen(asking)
+
+    async def _handed_in(self, conversation: "Conversation", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
+        ctx.progress("Its time is nearly up: it is told to hand in.")
+        await conversation.cancel()
+        await asyncio.wait([asking], timeout=min(_SETTLE_SECONDS, max(0.1, ctx.remaining / 3)))
+        if not asking.done():
+            return await asking  # it goes on all the same: what it says until it is stopped counts
+        so_far = asking.result()
+        if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
+            return so_far
+        try:
+            handed_in = await conversation.prompt(hand_in_prompt(ctx.remaining - 1))
+        except Stopped:
+            raise
+        except RemitError as error:  # what goes wrong now is the deadline's: it hands back what there is (S2.6)
+            raise self._out_of_time(f"could not hand in ({error.message})") from error
+        return handed_in if handed_in.whole.strip() else so_far
+
+    # ---- what comes of the answer
+
+    def _check_end(self, ctx: Context, turn: "Turn", *, is_return: bool) -> None:
+        """A turn that was broken off is no answer, unless it holds one."""
+        if turn.stop_reason == "end_turn" or is_return:
+            return
+        if ctx.hand_in:
+            raise self._out_of_time("ended when it was told to hand in, without a return")
+        from remit.agents.acp.faults import stopped_early
+
+        raise stopped_early(self.spec.name, turn.stop_reason, turn.whole)
+
+    def _out_of_time(self, what: str) -> OutOfTime:
+        return OutOfTime(f"{self.spec.name} {what}.", advice="Give it a longer timeout.")
+
+    @property
+    def _is_read(self) -> bool:
+        return self.spec.answers is Answers.RETURN
+
+    async def _is_valid(self, ctx: Context, answer: str) -> bool:
+        """Whether the flow will take it. It judges for itself: this only decides whether the session is kept for a second question."""
+        expected = Expected(
+            root=ctx.workspace,
+            session_id=ctx.session_id,
+            agent=self.spec.name,
+            depth=ctx.depth,
+            path=ctx.path,
+            requires_artifacts=self.spec.requires_artifacts,
+        )
+        return await off_loop(_holds_return, answer, return_file_of(ctx), expected)
+
+    def _park(self, conversation: "Conversation", ctx: Context) -> bool:
+        """Kept until the flow, in this same task, asks again; with the end of the task it is closed in any case."""
+        task = asyncio.current_task()
+        if task is None:
+            return False
+        session_id = ctx.session_id
+        self._parked[session_id] = conversation
+        task.add_done_callback(lambda _: self._leave(session_id, conversation))
+        asyncio.get_running_loop().call_later(_PARKED_SECONDS, self._leave, session_id, conversation)
+        return True
+
+    def _leave(self, session_id: str, conversation: "Conversation") -> None:
+        if self._parked.get(session_id) is conversation:
+            del self._parked[session_id]
+            closing = asyncio.get_running_loop().create_task(conversation.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
+
+
+def _answer(turn: "Turn", answers: Answers) -> str:
+    """Its last message; all it said where that alone holds no return (S3.7)."""
+    if answers is Answers.VALUE:
+        return turn.last.strip() or turn.whole.strip()
+    return turn.last if read_answer(turn.last).candidate is not None else turn.whole
+
+
+def _holds_return(answer: str, return_file: Any, expected: Expected) -> bool:
+    received = read_answer(answer, return_file)
+    if received.candidate is None:
+        return False
+    try:
+        judge(received.candidate, expected)
+    except InvalidReturn:
+        return False
+    return True
+
+
+def _seen(task: "asyncio.Task[Any]") -> None:
+    """Its error, if it has one, was raised or is of no more interest."""
+    if task.done() and not task.cancelled():
+        task.exception()
+
+
+def _protocol() -> "type[Conversation]":
+    try:
+        from remit.agents.acp.conversation import Conversation
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "acp":
+            raise
+        raise Unavailable("The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'") from None
+    return Conversation

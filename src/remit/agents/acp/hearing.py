@@ -1,0 +1,242 @@
+"""What an agent says while it works, told on: text as chunks and as its answer, plan and tools as progress, usage as spending.
+
+Reads plain mappings, not the library's models: an agent newer than the library may say what that does not know, and is understood as
+far as it goes. Answers its requests for permission by `acp.permission`. One per conversation; used by `acp.conversation`.
+"""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from acp.exceptions import RequestError
+from acp.meta import CLIENT_METHODS
+
+from remit.agents.acp.permission import AskedTool, Decision, Offered, decide
+from remit.core.errors import Stopped
+from remit.flow.context import Context
+
+ANSWER_LIMIT_CHARACTERS = 4 << 20
+"""Of longer answers the end is kept: a return comes last."""
+CHUNK_CHARACTERS = 1024
+CHUNK_SECONDS = 0.3
+THINKING_SECONDS = 5.0
+_TOOLS_KEPT = 1000
+_CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
+
+
+class Tail:
+    """The end of a text that grows."""
+
+    __slots__ = ("_parts", "_size")
+
+    def __init__(self) -> None:
+        self._parts: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text)
+        if self._size > 2 * ANSWER_LIMIT_CHARACTERS:
+            kept = "".join(self._parts)[-ANSWER_LIMIT_CHARACTERS:]
+            self._parts, self._size = [kept], len(kept)
+
+    def clear(self) -> None:
+        self._parts, self._size = [], 0
+
+    def text(self) -> str:
+        return "".join(self._parts)[-ANSWER_LIMIT_CHARACTERS:]
+
+
+class Hearing:
+    """The connection's handler."""
+
+    def __init__(self, ctx: Context, allow: Sequence[str]) -> None:
+        self.ctx = ctx
+        self._allow = allow
+        self.is_replay = False
+        """While a session is loaded the agent says again what it said before: nothing of that is new."""
+        self.is_over = False
+        self.whole, self.last = Tail(), Tail()
+        self._message_id: Any = None
+        self._tools: dict[str, AskedTool] = {}
+        self._spoken: list[str] = []
+        self._spoken_size = 0
+        self._flushing: asyncio.TimerHandle | None = None
+        self._thought_at = -math.inf
+        self.tokens, self.cost = 0, 0.0
+        """Charged so far, as the agent counts them."""
+
+    async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
+        given = _mapping(params)
+        if method == CLIENT_METHODS["session_update"]:
+            try:
+                self._update(_mapping(given.get("update")))
+            except Stopped:
+                self.is_over = True
+            return None
+        if method == CLIENT_METHODS["session_request_permission"]:
+            return self._permission(given)
+        if is_notification:
+            return None
+        raise RequestError.method_not_found(method)
+
+    def begin_turn(self) -> None:
+        self.whole.clear()
+        self.last.clear()
+        self._message_id = None
+
+    def end(self) -> None:
+        """Nothing that comes later counts."""
+        self.flush()
+        self.is_over = True
+
+    def flush(self) -> None:
+        """Hand on the text that waited for more."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+            self._flushing = None
+        if self._spoken:
+            text, self._spoken, self._spoken_size = "".join(self._spoken), [], 0
+            try:
+                self.ctx.emit(text)
+            except Stopped:
+                self.is_over = True
+
+    def count(self, tokens: Any, cost: Any = None) -> None:
+        """Totals of the session, as the agent gives them: the difference is spent, and never twice."""
+        more_tokens = tokens - self.tokens if _is_number(tokens) else 0
+        more_cost = cost - self.cost if _is_number(cost) else 0.0
+        self.tokens += max(0, int(more_tokens))
+        self.cost += max(0.0, more_cost)
+        if not self.is_replay and (more_tokens > 0 or more_cost > 0):
+            self.ctx.spend(tokens=max(0, int(more_tokens)), cost=max(0.0, float(more_cost)))
+
+    # ---- what it says
+
+    def _update(self, update: Mapping[str, Any]) -> None:
+        kind = update.get("sessionUpdate")
+        if self.is_over:
+            return
+        if kind == "usage_update":
+            cost = _mapping(update.get("cost"))
+            self.count(update.get("used"), cost.get("amount") if cost.get("currency", "USD") == "USD" else None)
+        elif self.is_replay:
+            return
+        elif kind == "agent_message_chunk":
+            self._message(update)
+        elif kind == "agent_thought_chunk":
+            self._thought()
+        elif kind in ("tool_call", "tool_call_update"):
+            self._tool(update)
+        elif kind == "plan":
+            self._plan(update.get("entries"))
+        elif kind == "plan_update":
+            self._plan(_mapping(update.get("plan")).get("entries"))
+
+    def _message(self, update: Mapping[str, Any]) -> None:
+        text = _text_of(_mapping(update.get("content")))
+        if not text:
+            return
+        message_id = update.get("messageId")
+        if message_id is not None and message_id != self._message_id:
+            self.last.clear()
+            self._message_id = message_id
+        self.whole.add(text)
+        self.last.add(text)
+        self._spoken.append(text)
+        self._spoken_size += len(text)
+        if self._spoken_size >= CHUNK_CHARACTERS:
+            self.flush()
+        elif self._flushing is None:
+            self._flushing = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._flush_waiting)
+
+    def _flush_waiting(self) -> None:
+        self._flushing = None
+        self.flush()
+
+    def _thought(self) -> None:
+        """Not told on, but a sign of life."""
+        now = asyncio.get_running_loop().time()
+        if now - self._thought_at >= THINKING_SECONDS:
+            self._thought_at = now
+            self.ctx.progress("It is thinking.")
+
+    def _tool(self, update: Mapping[str, Any]) -> None:
+        self.flush()
+        self.last.clear()  # what it says after a tool is a message of its own
+        tool = self._known(update)
+        status = _word(update.get("status")) or ("pending" if update.get("sessionUpdate") == "tool_call" else "")
+        if not status:
+            return  # a piece of its output: many of them, and the tool's own business
+        self.ctx.emit({"tool": {"id": _word(update.get("toolCallId")), "kind": tool.kind, "title": tool.title, "status": status}})
+        self.ctx.progress(f"{tool.kind}: {tool.title} ({status})")
+
+    def _known(self, update: Mapping[str, Any]) -> AskedTool:
+        """Later messages of a tool's call leave out what the first one said."""
+        call_id = _word(update.get("toolCallId"))
+        before = self._tools.get(call_id)
+        tool = AskedTool(
+            kind=_word(update.get("kind")) or (before.kind if before else "other"),
+            title=_word(update.get("title")) or (before.title if before else ""),
+        )
+        if len(self._tools) >= _TOOLS_KEPT:
+            self._tools.clear()
+        self._tools[call_id] = tool
+        return tool
+
+    def _plan(self, entries: Any) -> None:
+        if not isinstance(entries, list) or not entries:
+            return
+        steps = [{"step": _word(one.get("content")), "status": _word(one.get("status"))} for one in map(_mapping, entries[:200])]
+        done = sum(step["status"] == "completed" for step in steps)
+        now = next((step["step"] for step in steps if step["status"] == "in_progress"), "")
+        self.ctx.emit({"plan": steps})
+        self.ctx.progress(f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}", done / len(steps))
+
+    # ---- what it asks
+
+    def _permission(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        if self.is_over:
+            return _CANCELLED
+        tool = self._known(_mapping(given.get("toolCall")))
+        listed = given.get("options")
+        offered = [
+            Offered(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
+            for one in map(_mapping, listed if isinstance(listed, list) else ())
+            if "optionId" in one
+        ]
+        decision = decide(self._allow, tool, offered)
+        try:
+            self._record(tool, decision)
+        except Stopped:
+            return _CANCELLED
+        if decision.option_id is None:
+            return _CANCELLED
+        return {"outcome": {"outcome": "selected", "optionId": decision.option_id}}
+
+    def _record(self, tool: AskedTool, decision: Decision) -> None:
+        word = "allowed" if decision.allowed else "denied"
+        self.flush()
+        self.ctx.emit({"permission": {"kind": tool.kind, "title": tool.title, "decision": word, "because": decision.because}})
+        self.ctx.progress(f"Permission {word} for {tool.kind}: {tool.title} ({decision.because}).")
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _word(value: Any) -> str:
+    return value[:500] if isinstance(value, str) else ""
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 <= value < 1e15
+
+
+def _text_of(content: Mapping[str, Any]) -> str:
+    text = content.get("text")
+    if content.get("type") == "text" and isinstance(text, str):
+        return text
+    inner = _mapping(content.get("resource")).get("text")
+    return inner if isinstance(inner, str) else ""

@@ -1,0 +1,264 @@
+"""A command that speaks the Agent Client Protocol and does what its first argument says. For tests; it is the library's agent side."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import acp
+from acp.exceptions import RequestError
+from acp.schema import (
+    AgentCapabilities,
+    AuthMethodAgent,
+    Cost,
+    EnvVarAuthMethod,
+    InitializeResponse,
+    LoadSessionResponse,
+    NewSessionResponse,
+    PermissionOption,
+    PromptResponse,
+    SessionConfigOptionSelect,
+    SessionConfigSelectOption,
+    SetSessionConfigOptionResponse,
+    ToolCallUpdate,
+    Usage,
+    UsageUpdate,
+)
+
+MODE = sys.argv[1] if len(sys.argv) > 1 else "answer"
+LOG = Path(os.environ.get("ACP_LOG", os.devnull))
+
+
+def log(**what: Any) -> None:
+    with LOG.open("a") as file:
+        file.write(json.dumps(what) + "\n")
+
+
+def return_for(prompt: str, **more: Any) -> str:
+    """A valid return for whoever asks: the example of the format instruction, with work of its own."""
+    example = json.loads(re.findall(r"```json\n(.*?)\n```", prompt, re.DOTALL)[-1])
+    return json.dumps({**example, "summary": "Did what was asked. Nothing is left to do.", "next_steps": "", **more})
+
+
+def write_half() -> None:
+    Path("half-written.txt").write_text("half")
+
+
+def linger() -> None:
+    time.sleep(600)
+
+
+class Scripted(acp.Agent):
+    def __init__(self) -> None:
+        self.cancelled = asyncio.Event()
+        self.asked: list[str] = []
+        self.is_let_in = False
+
+    def on_connect(self, conn: Any) -> None:
+        self.client = conn
+
+    async def initialize(self, protocol_version: int, **rest: Any) -> InitializeResponse:
+        log(method="initialize", version=protocol_version, capabilities=rest["client_capabilities"].model_dump(mode="json"))
+        ways: list[Any] = []
+        if MODE == "needs-auth":
+            ways = [AuthMethodAgent(id="browser", name="Log in with the browser", description="run acme login")]
+        if MODE == "needs-key":
+            ways = [EnvVarAuthMethod(type="env_var", id="key", name="A key", vars=[{"name": "ACME_KEY"}])]
+        version = 99 if MODE == "other-version" else 1
+        return InitializeResponse(
+            protocol_version=version, agent_capabilities=AgentCapabilities(load_session=MODE == "loads"), auth_methods=ways
+        )
+
+    async def authenticate(self, method_id: str, **_: Any) -> None:
+        self.is_let_in = True
+        log(method="authenticate", way=method_id)
+
+    async def new_session(self, cwd: str, mcp_servers: Any = None, **_: Any) -> NewSessionResponse:
+        if MODE in ("needs-auth", "needs-key") and not self.is_let_in:
+            raise RequestError.auth_required({"details": "no key"})
+        log(method="new", cwd=cwd, servers=[one.model_dump(mode="json") for one in mcp_servers or ()])
+        models = [SessionConfigSelectOption(value=name, name=name) for name in ("small", "large")]
+        option = SessionConfigOptionSelect(type="select", id="model", category="model", name="Model", current_value="small", options=models)
+        return NewSessionResponse(session_id=f"conversation-{os.getpid()}", config_options=[option])
+
+    async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
+        log(method="load", session=session_id)
+        await self.say(session_id, "This was said long ago.")
+        await self.client.session_update(session_id, UsageUpdate(session_update="usage_update", used=500, size=1000))
+        return LoadSessionResponse()
+
+    async def set_config_option(self, config_id: str, session_id: str, value: Any, **_: Any) -> SetSessionConfigOptionResponse:
+        log(method="set", option=config_id, value=value)
+        return SetSessionConfigOptionResponse(config_options=[])
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        log(method="cancel")
+        self.cancelled.set()
+
+    async def say(self, session_id: str, text: str) -> None:
+        await self.client.session_update(session_id, acp.update_agent_message_text(text))
+
+    async def prompt(self, prompt: list[Any], session_id: str, **_: Any) -> PromptResponse:
+        text = prompt[0].text
+        self.asked.append(text)
+        log(method="prompt", text=text, pid=os.getpid())
+        reason = await getattr(self, MODE.replace("-", "_"), self.answer)(session_id, text)
+        usage = None
+        if MODE == "plan":
+            usage = Usage(total_tokens=900, input_tokens=800, output_tokens=100)
+        return PromptResponse(stop_reason=reason or "end_turn", usage=usage)
+
+    # ---- the modes
+
+    async def answer(self, session: str, text: str) -> None:
+        await self.say(session, return_for(self.asked[0]))
+
+    needs_key = answer
+
+    async def prose(self, session: str, text: str) -> None:
+        if len(self.asked) == 1:
+            await self.say(session, "All of it is done, believe me.")
+        else:
+            await self.answer(session, text)
+
+    async def prose_always(self, session: str, text: str) -> None:
+        await self.say(session, "All of it is done, believe me.")
+
+    async def tools(self, session: str, text: str) -> None:
+        await self.say(session, "Let me look at the file first. ")
+        await self.client.session_update(session, acp.update_agent_thought_text('{"status": "a thought"}'))
+        await self.client.session_update(session, acp.start_tool_call("1", "Reading a.py", kind="read", status="pending"))
+        await self.client.session_update(session, acp.update_tool_call("1", status="completed"))
+        await self.answer(session, text)
+
+    async def permission(self, session: str, text: str) -> None:
+        outcomes = []
+        for number, (kind, title) in enumerate((("read", "Reading a.py"), ("execute", "rm -rf /"), ("execute", "pytest -q"))):
+            options = [
+                PermissionOption(option_id="always", name="Always", kind="allow_always"),
+                PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
+                PermissionOption(option_id="no", name="No", kind="reject_once"),
+            ]
+            call = ToolCallUpdate(tool_call_id=str(number), kind=kind, title=title)
+            given = await self.client.request_permission(session_id=session, tool_call=call, options=options)
+            outcomes.append(given.outcome.option_id)
+        none = await self.client.request_permission(session_id=session, tool_call=ToolCallUpdate(tool_call_id="9"), options=[])
+        outcomes.append(none.outcome.outcome)
+        await self.say(session, return_for(text, data=outcomes))
+
+    async def asks_for_files(self, session: str, text: str) -> None:
+        try:
+            await self.client.read_text_file(path="/etc/passwd", session_id=session)
+        except RequestError as error:
+            await self.say(session, return_for(text, data=error.code))
+
+    async def plan(self, session: str, text: str) -> None:
+        entries = [acp.plan_entry("read", status="completed"), acp.plan_entry("write", status="in_progress")]
+        await self.client.session_update(session, acp.update_plan(entries))
+        for used, amount in ((100, 0.5), (100, 0.5), (700, 1.25)):
+            cost = Cost(amount=amount, currency="USD")
+            await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=used, size=1000, cost=cost))
+        await self.client._conn.send_notification("session/update", {"sessionId": session, "update": {"sessionUpdate": "news", "x": [1]}})
+        await self.client._conn.send_notification("session/update", {"sessionId": session, "update": "nothing at all"})
+        await self.client._conn.send_notification("acme/gossip", {})
+        await self.answer(session, text)
+
+    async def silence(self, session: str, text: str) -> str:
+        write_half()
+        await self.say(session, "I begin.")
+        await self.cancelled.wait()
+        return "cancelled"
+
+    async def ignores_cancel(self, session: str, text: str) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        write_half()
+        await asyncio.sleep(600)
+
+    async def hands_in(self, session: str, text: str) -> str | None:
+        if len(self.asked) == 1:
+            await self.say(session, "I begin.")
+            await self.cancelled.wait()
+            return "cancelled"
+        late = [{"type": "timeout", "message": "Half is missing", "code": "TIMEOUT", "recoverable": True, "recommendation": "Go on."}]
+        await self.say(session, return_for(self.asked[0], status="partial", errors=late, data="handed in"))
+        return None
+
+    async def refuses(self, session: str, text: str) -> str:
+        await self.say(session, "I will not do that.")
+        return "refusal"
+
+    async def out_of_tokens(self, session: str, text: str) -> str:
+        await self.say(session, '{"status": "comp')
+        return "max_tokens"
+
+    async def errs(self, session: str, text: str) -> None:
+        raise RequestError(-32603, "Internal error", {"details": "the model is down"})
+
+    async def dies(self, session: str, text: str) -> None:
+        sys.stderr.write("the last words of the agent\n")
+        sys.stderr.flush()
+        os._exit(7)
+
+    async def loads(self, session: str, text: str) -> None:
+        assert "interrupted" in text
+        await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=600, size=1000))
+        await self.answer(session, text)
+
+    async def half_a_line(self, session: str, text: str) -> None:
+        os.write(1, b'{"jsonrpc": "2.0", "method": "session/up')
+        os._exit(3)
+
+    async def endless_line(self, session: str, text: str) -> None:
+        os.set_blocking(1, True)
+        block = b"x" * (1 << 20)
+        for _ in range(50):
+            os.write(1, block)
+        await asyncio.sleep(600)
+
+    async def floods(self, session: str, text: str) -> None:
+        """50 MB of text in small pieces, as fast as the pipe takes them."""
+        os.set_blocking(1, True)
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "flood " * 1000}}
+        line = (
+            json.dumps({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": session, "update": update}}) + "\n"
+        ).encode()
+        for _ in range(50_000_000 // len(line)):
+            view = memoryview(line)
+            while view:
+                view = view[os.write(1, view) :]
+        await self.answer(session, text)
+
+    async def daemon(self, session: str, text: str) -> None:
+        there, here = os.pipe()
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                log(daemon=os.getpid())
+                os.write(here, b"!")
+                linger()
+            os._exit(0)
+        os.read(there, 1)
+        await self.answer(session, text)
+
+
+def greet_strangely() -> None:
+    """The modes that never get as far as the protocol."""
+    if MODE == "garbage":
+        while True:
+            print("I am a friendly program, and not an agent.", flush=True)
+    if MODE == "mute":
+        print("loading…", flush=True)
+        time.sleep(600)
+    if MODE == "dies-first":
+        sys.exit("no such model")
+
+
+if __name__ == "__main__":
+    print("acme 1.0", flush=True)  # a greeting, as some agents print one
+    greet_strangely()
+    asyncio.run(acp.run_agent(Scripted()))

@@ -1,0 +1,55 @@
+"""Permission is given by the allow-list or not at all, by the narrowest answer that was offered (issue 3, item 2)."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.agents.acp.permission import KINDS, AskedTool, Offered, decide
+
+kinds = st.sampled_from(sorted(KINDS)) | st.text(max_size=8)
+tools = st.builds(AskedTool, kind=kinds, title=st.text(max_size=20) | kinds)
+answers = st.sampled_from(["allow_once", "allow_always", "reject_once", "reject_always", "", "allow_for_ever"])
+options = st.lists(st.builds(Offered, option_id=st.text(max_size=5), kind=answers), max_size=6)
+patterns = st.lists(kinds | st.text(alphabet="*?[]!a:e", max_size=8), max_size=5)
+
+
+@given(tools, options)
+def test_an_empty_allow_list_allows_nothing(tool: AskedTool, offered: list[Offered]) -> None:
+    decision = decide((), tool, offered)
+    assert not decision.allowed
+    assert decision.option_id in {None, *(one.option_id for one in offered if one.kind.startswith("reject"))}
+
+
+@given(patterns, tools, options)
+def test_whatever_is_asked_the_answer_is_one_that_was_offered_and_says_what_was_decided(
+    allow: list[str], tool: AskedTool, offered: list[Offered]
+) -> None:
+    decision = decide(allow, tool, offered)
+    if decision.option_id is None:
+        assert not decision.allowed
+    else:
+        word = "allow" if decision.allowed else "reject"
+        assert any(one.option_id == decision.option_id and one.kind in (f"{word}_once", f"{word}_always") for one in offered)
+
+
+@given(tools, options)
+def test_what_is_allowed_is_allowed_once_where_that_is_offered(tool: AskedTool, offered: list[Offered]) -> None:
+    decision = decide(("*",), tool, offered)
+    once = [one.option_id for one in offered if one.kind == "allow_once"]
+    if once:
+        assert decision.option_id == once[0]
+    assert decision.allowed == any(one.kind in ("allow_once", "allow_always") for one in offered)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.sampled_from(sorted(KINDS)))
+def test_a_title_cannot_pass_for_a_kind(kind: str, title: str) -> None:
+    """A command that is titled "read" is still a command."""
+    yes = [Offered(option_id="yes", kind="allow_once")]
+    assert decide((title,), AskedTool(kind=kind, title=title), yes).allowed == (kind == title)
+
+
+@given(st.sampled_from(sorted(KINDS)), kinds)
+def test_a_pattern_can_ask_for_kind_and_title_together(kind: str, other: str) -> None:
+    yes = [Offered(option_id="yes", kind="allow_once")]
+    assert decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="pytest -q"), yes).allowed
+    assert not decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="rm -r ."), yes).allowed
+    assert decide((f"{kind}:pytest *",), AskedTool(kind=other, title="pytest -q"), yes).allowed == (kind == other)
