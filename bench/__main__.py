@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import endings, growth, overrun, recovery, speed, waiting
+from bench import commands, endings, growth, overrun, recovery, speed, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -22,6 +22,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): speed.measure,
     ("W4",): waiting.measure,
     ("W5",): overrun.measure,
+    ("commands",): commands.measure,
     ("growth",): growth.measure,
     ("hostile",): endings.measure_overrun,
     ("kill",): endings.measure_kill,

@@ -35,6 +35,8 @@ class Sizes:
     aborts_at_once: int = 8
     recoveries: int = 8
     """Runs of each writer that are stopped in the middle."""
+    commands: int = 40
+    """Commands one after another, in each round."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -61,5 +63,6 @@ QUICK = Sizes(
     aborts=12,
     aborts_at_once=4,
     recoveries=1,
+    commands=5,
     seconds_each=60.0,
 )
