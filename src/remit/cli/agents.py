@@ -32,6 +32,7 @@ def agents(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, with its parameters.", show_default=False)] = None,
     root: Root = None,
     as_json: Json = False,
+    detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
 ) -> Exit:
     """List the agents of the project, or show what one of them accepts."""
     from remit.cli.documents import agent_document, definition_document
@@ -41,6 +42,11 @@ def agents(
     from remit.settings import load_settings
 
     folder = find_root(root)
+    if detect:
+        from remit.cli.detect import detect_agents
+
+        detect_agents(folder, as_json=as_json)
+        return Exit.OK
     settings = load_settings(folder)
     directory = open_directory(folder)
     specs = directory.specs() if name is None else [_named(name, directory.specs())]

@@ -36,11 +36,11 @@ _ANSWER_SECONDS = 1.0
 
 
 class CodingAgent:
-    __slots__ = ("_definition", "_dialect", "_pool", "spec")
+    __slots__ = ("_dialect", "_pool", "definition", "spec")
 
     def __init__(self, definition: Definition, pool: ProcessPool) -> None:
         self.spec: AgentSpec = definition.spec
-        self._definition = definition
+        self.definition = definition
         self._dialect = DIALECTS[definition.kind]
         self._pool = pool
 
@@ -50,7 +50,7 @@ class CodingAgent:
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
             await _out_of_time()
-        first = first_prompt(self._definition, ctx, arguments)
+        first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
         hearing, ran = await self._asked(ctx, _question(ctx, first, is_known=session is not None), session, counted)
         if session is not None and _has_forgotten(hearing, ran):
@@ -80,15 +80,15 @@ class CodingAgent:
 
     async def _asked(self, ctx: Context, prompt: str, session: str | None, counted: int) -> tuple[Hearing, Ran]:
         hearing = Hearing(ctx, self._dialect.vendor, session=session, counted=counted)
-        run = Run(self._dialect, ctx, hearing, is_told=self._definition.hand_in != NO_SIGNAL)
+        run = Run(self._dialect, ctx, hearing, is_told=self.definition.hand_in != NO_SIGNAL)
         return hearing, await run.to_the_end(self._pool, self._program(ctx, session), prompt)
 
     def _program(self, ctx: Context, session: str | None) -> Program:
         environment = self._environment(ctx)
         turn = Turn(
-            definition=self._definition,
+            definition=self.definition,
             environment=environment,
-            folder=folder_of(self._definition, ctx),
+            folder=folder_of(self.definition, ctx),
             scratch=ctx.scratch,
             delegation_id=ctx.session_id,
             session=session,
@@ -101,8 +101,8 @@ class CodingAgent:
         return Program(argv=line.argv, environment=whole, folder=turn.folder, takes_input=True)
 
     def _environment(self, ctx: Context) -> dict[str, str]:
-        given = environment_for(self._definition, ctx, more_names=self._dialect.variables)
-        own = self._definition.environment
+        given = environment_for(self.definition, ctx, more_names=self._dialect.variables)
+        own = self.definition.environment
         hidden = self._dialect.never_passed
         return {name: value for name, value in given.items() if name in own or not any(fnmatchcase(name, one) for one in hidden)}
 
@@ -119,7 +119,7 @@ class CodingAgent:
             answer, is_return = await off_loop(_found, last, hearing.whole or last)
         if ran.code == 0 or is_return:
             return answer
-        program = (self._definition.command or (self._dialect.program,))[0]
+        program = (self.definition.command or (self._dialect.program,))[0]
         raise faults.crash_of(self._dialect.vendor, program, ran.code, ran.stderr, hearing.printed)
 
 
