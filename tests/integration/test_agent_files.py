@@ -1,12 +1,14 @@
 """Agents from files and settings, as the command line lists them and as they are delegated to (issue 3, items 1 and 10)."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
 from cli_project import remit, remit_json
 
 from remit import Remit
+from remit.agents.definition import DefinitionTable
 
 REVIEWER = "---\nname: reviewer\ndescription: Reviews code.\ntools: Read\nmodel: sonnet\n---\nYou review code.\n"
 ECHO = """\
@@ -81,3 +83,27 @@ async def test_a_python_agent_of_the_same_name_is_not_replaced(project: Path) ->
     async with Remit.open(project) as opened:
         assert (await opened.delegate("reviewer")).data == "python"
         assert any("Two agents are named 'reviewer'" in line for line in opened.directory.problems)
+
+
+# ---- the documents
+
+ROOT = Path(__file__).parents[2]
+PROJECT_FILE = re.compile(r"^<!-- project: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def test_the_guides_files_are_agents_that_answer_as_it_says(tmp_path: Path) -> None:
+    for name, text in PROJECT_FILE.findall((ROOT / "docs/how-to/agent-files.md").read_text()):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    listed = remit_json(tmp_path, "agents")
+    assert {agent["name"]: agent["kind"] for agent in listed["agents"]} == {"shout": "command", "lines": "command", "reviewer": "profile"}
+    assert listed["problems"] == []
+    answer = remit_json(tmp_path, "delegate", "shout", "task=say it")["data"]
+    assert answer.index("YOU ARE LOUD.") < answer.index("SAY IT")
+    assert int(remit_json(tmp_path, "delegate", "lines", "task=say it")["data"]) > 1
+
+
+def test_every_key_of_an_agent_is_documented_and_no_other() -> None:
+    text = (ROOT / "docs/reference/agents.md").read_text().partition("\n## Keys\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\| `(\w+)` \|", text, flags=re.MULTILINE) == list(DefinitionTable.model_fields)
