@@ -580,3 +580,70 @@ async def test_what_was_forgotten_loses_its_folder_and_keeps_its_branch(project:
     assert work_folders(project) == []
     assert f"remit/{kept.session_id}" in branches(project)
     assert git(project, "worktree", "list").count("\n") == 1
+
+
+async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S2.5: the answer comes, says what is missing, and nothing is removed."""
+    from workspace_agents import HANGING
+
+    real = shutil.which("git")
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *" add --all"*) sleep 5;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    async with Remit.open(project, agents=HANGING) as remit:
+        monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+        result = await remit.delegate("hangs.worktree.inline", timeout=2)
+    assert result.metadata.duration_seconds < 4
+    assert any("git had not made the diff" in warning for warning in result.warnings), result.warnings
+    assert f".remit/work/{result.session_id}/half.txt" in [a.path for a in result.artifacts]
+    assert f"resume={result.session_id}" in result.next_steps
+    assert result.extra["workspace"]["folder"] == f".remit/work/{result.session_id}"
+
+
+async def test_a_merge_that_takes_too_long_is_called_off_at_the_deadline(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("git")
+    slow = tmp_path / "bin" / "git"
+    slow.parent.mkdir()
+    slow.write_text(f'#!/bin/sh\ncase "$*" in *" symbolic-ref --short"*) sleep 3;; esac\nexec {real} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    async with Remit.open(project, agents=AGENTS) as remit:
+        result = await remit.delegate("write", path="late.txt", timeout=2)
+        assert (result.status, result.errors[0].code) in {("partial", "TIMEOUT"), ("partial", "MERGE_CONFLICT")}
+        await asyncio.sleep(1.5)
+    assert not (project / "late.txt").exists()
+    assert git(project, "show", f"remit/{result.session_id}:late.txt") == "written\n"
+
+
+async def test_a_repository_inside_the_workspace_is_not_lost(project: Path) -> None:
+    @agent("nests", workspace="worktree", merge=True, timeout=30)
+    async def nests(ctx: Context, commits: bool) -> str:
+        inner = ctx.workspace / "inner"
+        inner.mkdir()
+        git(inner, "init", "-q")
+        (inner / "x.txt").write_text("x")
+        (ctx.workspace / f"beside-{commits}.txt").write_text("y")
+        if commits:
+            commit_all(inner, "inner")
+        return "done"
+
+    async with Remit.open(project, agents=[nests]) as remit:
+        for commits in (False, True):
+            result = await remit.delegate("nests", commits=commits)
+            assert result.ok, result
+            assert result.warnings
+            assert (project / ".remit" / "work" / result.session_id / "inner" / "x.txt").exists()
+            assert (project / f"beside-{commits}.txt").exists()
+
+
+async def test_what_remit_keeps_for_itself_makes_no_project_dirty(tmp_path: Path) -> None:
+    project = new_repository(tmp_path / "other")
+    (project / ".gitignore").write_text("build/\n")
+    commit_all(project, "remit is not ignored here")
+    for _ in range(2):
+        result = await ask(project, "write", path="x.txt", text=f"{_}\n")
+        assert result.ok, result
+        assert result.warnings == ()

@@ -22,7 +22,7 @@ from remit.flow.artifacts import seen_artifacts
 from remit.flow.harvest import Harvest, Hunt, harvest
 from remit.flow.perform import perform, words_of
 from remit.flow.reply import Leftovers, Stop
-from remit.flow.workspace import Stay, joined, late_changes
+from remit.flow.workspace import Stay, joined, late_changes, place_of
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -234,7 +234,8 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
         warnings.append(f"{running.chunks_dropped} chunks beyond the limit were not kept.")
     data, reference = await _said_and_saved(running, late)
     errors = tuple(running.failures or ())
-    return Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
+    place = None if running.stay is None else place_of(running.stay.room)
+    return Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings), workspace=place)
 
 
 async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: Stay) -> Harvest:

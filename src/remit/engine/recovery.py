@@ -22,7 +22,7 @@ from remit.engine.restoring import artifact_of, delegation_of, restored, said_of
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
-from remit.flow.workspace import left_in_room
+from remit.flow.workspace import left_in_room, place_of
 from remit.system.threads import off_loop
 from remit.workspaces.room import find_room
 
@@ -205,4 +205,5 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
         data["chunks"] = chunks
     if (saved := await off_loop(engine.store.checkpoint, record.session_id)) is not None:
         data["checkpoint"] = saved
-    return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
+    place = None if room is None else place_of(room)
+    return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None, workspace=place)

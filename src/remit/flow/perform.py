@@ -41,6 +41,8 @@ class Work(Protocol):
     warnings: tuple[str, ...]
     stay: Stay | None
     """Its own folder, when it has one."""
+    held: Return | None
+    """Its answer, while that is still being checked."""
 
     def elapsed(self) -> float:
         """Seconds since the start, by our own clock."""

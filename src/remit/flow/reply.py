@@ -164,6 +164,8 @@ class Leftovers:
     """Chunks streamed, the last checkpoint, or the late answer itself."""
     errors: tuple[ErrorInfo, ...] = ()
     warnings: tuple[str, ...] = ()
+    workspace: Mapping[str, Any] | None = None
+    """Where its own folder stays, when it had one."""
 
 
 NOTHING_LEFT = Leftovers()
@@ -172,7 +174,8 @@ NOTHING_LEFT = Leftovers()
 def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration_seconds: float, resumable: bool = False) -> Return:
     """Stopped before it finished: never failed, always partial, with everything that was harvested (S2.6)."""
     has_checkpoint = isinstance(left.data, Mapping) and "checkpoint" in left.data
-    error = _error_of_stop(delegation, stop, resumable or has_checkpoint)
+    where = "in its workspace" if left.workspace is not None else "from its last checkpoint" if resumable or has_checkpoint else None
+    error = _error_of_stop(delegation, stop, where)
     return Return(
         status=Status.PARTIAL,
         summary=shortened(f"{error.message} {_files(left.artifacts)}"),
@@ -183,6 +186,7 @@ def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration
         data=left.data,
         stop_reason=stop.reason,
         warnings=left.warnings,
+        extra={} if left.workspace is None else {"workspace": dict(left.workspace)},
     )
 
 
@@ -201,11 +205,11 @@ def advice(errors: Sequence[ErrorInfo]) -> str:
     return "Manual intervention is needed." + (f" {errors[0].recommendation}" if errors[0].recommendation else "")
 
 
-def _error_of_stop(delegation: Delegation, stop: Stop, resumable: bool) -> ErrorInfo:
+def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> ErrorInfo:
     agent, seconds = delegation.agent, round(delegation.deadline.timeout_seconds, 2)
     again = (
-        f"Delegate it again with resume={delegation.session_id} to go on from its last checkpoint"
-        if resumable
+        f"Delegate it again with resume={delegation.session_id} to go on {goes_on}"
+        if goes_on is not None
         else "Delegate it again: it starts from the beginning"
     )
     match stop.reason:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OWN_FOLDER = frozenset({Workspace.WORKTREE, Workspace.COPY})
 MERGE_ENDS_SECONDS = 0.2
 """How long a merge that can no longer be called off is waited for when its delegation is stopped."""
+MERGED_BEFORE = "Its changes were merged into the project before it was stopped."
 AFTER_CRASH_SECONDS = 10.0
 _NAMES_SHOWN = 10
 
@@ -188,14 +189,16 @@ async def leave(work: "Work", result: Return) -> Return:
     if changes is None:
         return _staying(stay.room, None, result)
     if changes.count == 0:
-        return await _released(work, result)
+        return await _released(work, result, changes)
     if not work.agent.spec.merge or result.status is not Status.COMPLETED or changes.commit is None:
         return _staying(stay.room, changes, result)
     work.hold(result)
     outcome = await _merged(work, stay.room, changes.commit, result)
     if outcome.is_done:
         work.notice(f"Merged into {outcome.into}.")
-        return await _released(work, _placed(result, stay.room, merged_into=outcome.into))
+        result = replace(result, extra={**result.extra, "workspace": {"kind": str(stay.room.kind), "merged_into": outcome.into}})
+        work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
+        return await _released(work, result, changes)
     return _not_merged(work, stay.room, outcome, changes, result)
 
 
@@ -213,7 +216,7 @@ async def _merged(work: "Work", room: Room, commit: str, result: Return) -> Merg
             is_known = merging.done() and merging.exception() is None
             said = "Its changes were being merged when it was stopped: look at `git log`."
             if is_known:
-                said = "Its changes were merged into the project before it was stopped." if merging.result().is_done else ""
+                said = MERGED_BEFORE if merging.result().is_done else ""
             work.hold(replace(result, warnings=(*result.warnings, *((said,) if said else ()))))
         raise
 
@@ -250,20 +253,22 @@ def _staying(room: Room, changes: Changes | None, result: Return) -> Return:
     return replace(result, next_steps=steps)
 
 
-def _placed(result: Return, room: Room, *, merged_into: str | None = None) -> Return:
-    place: dict[str, Any] = {"kind": str(room.kind)}
-    if merged_into is None:
-        place |= {"folder": room.inside, **({"branch": room.branch} if room.branch else {})}
-    else:
-        place["merged_into"] = merged_into
-    return replace(result, extra={**result.extra, "workspace": place})
+def place_of(room: Room) -> dict[str, Any]:
+    """Where the work is, for the return."""
+    return {"kind": str(room.kind), "folder": room.inside, **({"branch": room.branch} if room.branch else {})}
 
 
-async def _released(work: "Work", result: Return) -> Return:
+def _placed(result: Return, room: Room) -> Return:
+    return replace(result, extra={**result.extra, "workspace": {**place_of(room), **result.extra.get("workspace", {})}})
+
+
+async def _released(work: "Work", result: Return, changes: Changes) -> Return:
     """The room is no longer needed: its files are those of the project. Unless an artifact is nowhere else: then it stays."""
     stay = work.stay
     assert stay is not None
     room = stay.room
+    if changes.warnings:  # something is in the folder and in no diff
+        return _placed(result, room)
     below = f"{room.inside}/"
     inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
     moved = {a.path: replace(a, path=a.path.removeprefix(below)) for a in inside}
@@ -275,6 +280,8 @@ async def _released(work: "Work", result: Return) -> Return:
         return _placed(replace(result, warnings=(*result.warnings, warning)), room)
     artifacts = tuple(replace(seen[moved[a.path].path], evidence=a.evidence) if a.path in moved else a for a in result.artifacts)
     result = replace(result, artifacts=artifacts)
+    if work.held is not None:
+        work.hold(replace(work.held, artifacts=artifacts))
     try:
         await asyncio.shield(asyncio.ensure_future(off_loop(lambda: remove(room, with_branch=True))))
     except (RemitError, OSError) as error:

@@ -14,7 +14,7 @@ from remit.system.files import file_lock
 from remit.workspaces.changes import take_changes
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
 from remit.workspaces.making import LOCK
-from remit.workspaces.room import Room, books_of, find_room
+from remit.workspaces.room import NOTE, Room, books_of, find_room, work_root
 
 REMOVING_SECONDS = 60.0
 
@@ -48,8 +48,12 @@ def _empty(room: Room) -> None:
 def forget(root: Path, session_id: str) -> bool:
     """The room of a delegation that is no longer known; False when its work could not be committed, and so it stays."""
     room = find_room(root, session_id)
+    books = books_of(root, session_id)
     if room is None:
-        shutil.rmtree(books_of(root, session_id), ignore_errors=True)
+        if not (books / NOTE).exists():  # never finished: nobody has worked in it
+            shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
+            shutil.rmtree(books.with_name(f"{session_id}.git"), ignore_errors=True)
+        shutil.rmtree(books, ignore_errors=True)
         return True
     try:
         changes = take_changes(room, message=f"{room.maker}: what was left", diff_in=None)
