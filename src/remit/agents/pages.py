@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from frontmatter import YAMLHandler
+from frontmatter.default_handlers import YAMLHandler
 
 from remit.core.errors import Misused
 
 LARGEST_BYTES = 1024 * 1024
 """More is no instruction that anybody wrote."""
 LARGEST_HEAD = 64 * 1024
+DEEPEST = 50
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*?)[ \t]*$")
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -34,11 +35,17 @@ class Page:
 
 
 class _Loader(yaml.SafeLoader):
+    _depth = 0
+
     def compose_node(self, parent: Any, index: Any) -> Any:
         """References are refused: nobody needs them here, and a few lines of them can stand for more than any memory holds."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "references (*name) are not read here", self.peek_event().start_mark)
-        return super().compose_node(parent, index)
+        if self.check_event(yaml.AliasEvent) or self._depth == DEEPEST:
+            problem = "it is nested too deeply" if self._depth == DEEPEST else "references (*name) are not read here"
+            raise yaml.composer.ComposerError(None, None, problem, self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
 
 def read_page(path: Path, root: Path) -> Page | None:

@@ -76,7 +76,7 @@ FAULTY: list[tuple[str, str | bytes, str]] = [
     (".claude/agents/x.md", b"---\nname: x\n---\n" + b"a" * 1_100_000, "x.md: it is larger than 1024 KiB"),
     (".claude/agents/x.md", "---\nname: x\nwhen: 2024-99-99\n---\n", "x.md: its head is not YAML: month must be in 1..12"),
     (".claude/agents/x.md", "---\nname: x\na: &a [1]\nb: *a\n---\n", "x.md: line 4: its head is not YAML: references"),
-    (".claude/agents/x.md", "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n", "x.md: "),
+    (".claude/agents/x.md", "---\nname: x\ndeep: " + "[" * 2000 + "\n---\n", "x.md: line 3: its head is not YAML: it is nested too deeply"),
     (".opencode/agent/x.md", "---\npermission: 3\n---\n", "x.md: line 2: permission must name tools"),
     (".opencode/agent/a b.md", "---\ndescription: x\n---\n", "a b.md: line 1: 'a b' is not a name"),
     (".remit/agents/x.md", "No head at all.\n", "x.md: line 1: it has no head"),
