@@ -31,6 +31,9 @@ _SETTLE_SECONDS = 2.0
 _PARKED_SECONDS = 10.0
 _GOING_ON = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
 
+_LOADED: "list[type[Conversation]]" = []
+"""The conversation's class, once the protocol library is there."""
+
 
 class AcpAgent:
     def __init__(self, definition: Definition, pool: ProcessPool, *, start_seconds: float = 30.0) -> None:
@@ -73,7 +76,9 @@ class AcpAgent:
     # ---- what it is asked
 
     async def _opened(self, ctx: Context) -> "Conversation":
-        conversation = _protocol()(self._definition, ctx)
+        # On a thread: the library's import takes long enough to hold everybody else up.
+        made = _LOADED[0] if _LOADED else await off_loop(_protocol)
+        conversation = made(self._definition, ctx)
         await conversation.open(self._pool, start_seconds=self._start_seconds)
         try:
             await conversation.enter_session(ctx.saved)
@@ -204,4 +209,5 @@ def _protocol() -> "type[Conversation]":
         if (error.name or "").partition(".")[0] != "acp":
             raise
         raise Unavailable("The Agent Client Protocol needs a package that is not installed.", advice="pip install 'remit[acp]'") from None
+    _LOADED.append(Conversation)
     return Conversation
