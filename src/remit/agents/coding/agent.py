@@ -68,7 +68,7 @@ class CodingAgent:
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
         prompt = hand_in_prompt(ctx.remaining - _ANSWER_SECONDS)
         try:
-            hearing, ran = await self._asked(ctx, prompt, before.session, counted)
+            hearing, ran = await self._asked(ctx, prompt, before.session, counted, is_last=True)
             return await self._answer(hearing, ran)
         except Stopped:
             raise
@@ -78,9 +78,9 @@ class CodingAgent:
 
     # ---- one run of the program
 
-    async def _asked(self, ctx: Context, prompt: str, session: str | None, counted: int) -> tuple[Hearing, Ran]:
+    async def _asked(self, ctx: Context, prompt: str, session: str | None, counted: int, *, is_last: bool = False) -> tuple[Hearing, Ran]:
         hearing = Hearing(ctx, self._dialect.vendor, session=session, counted=counted)
-        run = Run(self._dialect, ctx, hearing, is_told=self.definition.hand_in != NO_SIGNAL)
+        run = Run(self._dialect, ctx, hearing, is_told=self.definition.hand_in != NO_SIGNAL and not is_last)
         return hearing, await run.to_the_end(self._pool, self._program(ctx, session), prompt)
 
     def _program(self, ctx: Context, session: str | None) -> Program:

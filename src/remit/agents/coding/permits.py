@@ -1,14 +1,14 @@
 """The allow-list of a definition in the words of each vendor, so that one list serves whichever agent carries it out.
 
 An entry is a kind of tool (`read`, `edit`, `execute`, `search`, `fetch`; `execute:git *` for some commands only: as agents of the Agent
-Client Protocol name them), or a vendor's own name (`Bash(git *)`, `webfetch`, `mcp__NAME__*`). Pure; used by the dialects.
+Client Protocol name them), a vendor's own name (`Bash(git *)`, `webfetch`, `mcp__NAME__*`), or `*`. Pure; used by the dialects.
 """
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-READING = ("read", "search")
+EVERYTHING = "*"
 _CLAUDE = {
     "read": ("Read", "Glob", "Grep"),
     "search": ("Glob", "Grep"),
@@ -75,7 +75,9 @@ def for_claude(allow: Sequence[str]) -> list[str]:
     """Rules for `--allowedTools`."""
     rules: list[str] = []
     for entry in entries(allow):
-        if not entry.is_kind:
+        if entry.original == EVERYTHING:
+            rules += [name for names in _CLAUDE.values() for name in names]
+        elif not entry.is_kind:
             rules.append(entry.original)
         elif entry.only is not None and entry.name == "execute":
             rules.append(f"Bash({entry.only})")
@@ -100,8 +102,8 @@ def for_opencode(allow: Sequence[str], scratch_pattern: str) -> dict[str, object
 
 def may_change(allow: Sequence[str]) -> bool:
     """For a vendor that knows no list but a sandbox: whether it may write in its workspace. An empty list leaves it at that."""
-    return not allow or any(entry.name.lower() in _CHANGING for entry in entries(allow))
+    return not allow or any(entry.name.lower() in (EVERYTHING, *_CHANGING) for entry in entries(allow))
 
 
 def may_fetch(allow: Sequence[str]) -> bool:
-    return any(entry.name.lower() in ("fetch", "webfetch", "network") for entry in entries(allow))
+    return any(entry.name.lower() in (EVERYTHING, "fetch", "webfetch") for entry in entries(allow))

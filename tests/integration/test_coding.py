@@ -1,0 +1,296 @@
+"""Issue 3, items 3 to 5: a coding agent of the command line as a delegate: streamed, counted, repaired in its session, told to hand in.
+
+The programs are scripts that print what the real ones print; `tests/real` runs the real ones.
+"""
+
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from process_desk import NotingDesk
+
+from remit import Remit
+from remit.agents.coding.agent import CodingAgent
+from remit.agents.definition import definition_of
+from remit.agents.process import ProcessPool
+from remit.core.errors import AgentCrashed, Failed, Unavailable
+from remit.core.events import EventKind
+from remit.core.result import Status, StopReason
+from remit.flow.context import Repair
+from remit.system.processes import marked
+
+CODER = Path(__file__).with_name("fake_coder.py")
+INIT = {"type": "system", "subtype": "init", "session_id": "c-1"}
+
+
+def message(text: str, tokens: int = 100, key: str = "m1") -> dict[str, Any]:
+    content = [{"type": "text", "text": text}]
+    return {"type": "assistant", "message": {"id": key, "model": "m", "usage": {"input_tokens": tokens}, "content": content}}
+
+
+def result(text: str, tokens: int = 120, cost: float = 0.5) -> dict[str, Any]:
+    usage = {"m": {"inputTokens": tokens}}
+    return {"type": "result", "is_error": False, "result": text, "session_id": "c-1", "total_cost_usd": cost, "modelUsage": usage}
+
+
+class House:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.owner = uuid.uuid4().hex[:8]
+        self.pool = ProcessPool(project="test", owner_id=self.owner)
+        self.desk = NotingDesk(root)
+        self.desk.scratch.mkdir(exist_ok=True)
+
+    def agent(self, *turns: list[Any], kind: str = "claude", **table: Any) -> CodingAgent:
+        (self.root / "turns.json").write_text(json.dumps(turns))
+        said = {"kind": kind, "command": [sys.executable, "-I", "-S", str(CODER), str(self.root)], **table}
+        return CodingAgent(definition_of("coder", said, source="test"), self.pool)
+
+    async def ask(self, *turns: list[Any], **table: Any) -> str:
+        return await self.agent(*turns, **table).perform(self.desk.context(), {"task": "Say hello."})
+
+    def calls(self) -> list[dict[str, Any]]:
+        path = self.root / "calls.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def noted(self, kind: str) -> list[Any]:
+        return [note[1:] for note in self.desk.notes if note[0] == kind]
+
+    async def wait_said(self, word: str) -> None:
+        while word not in str(self.desk.notes):  # noqa: ASYNC110 - it is another process that says it
+            await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    made = House(tmp_path)
+    yield made
+    await made.pool.close()
+    assert not marked(f"test:{made.owner}:"), "nothing is left running"
+
+
+# ---- its answer, and what is told on the way
+
+
+async def test_its_final_word_is_the_answer_and_its_prompt_comes_by_standard_input(house: House) -> None:
+    answer = await house.ask([INIT, message("Working."), result("Done.")])
+    assert answer == "Done."
+    (call,) = house.calls()
+    assert "Say hello." in call["prompt"]
+    assert "How to answer" in call["prompt"]
+    assert call["folder"] == str(house.root)
+    assert ("Working.",) in house.noted("emit")
+
+
+async def test_tokens_and_cost_are_spent_once(house: House) -> None:
+    await house.ask([INIT, message("a"), message("b"), message("c", tokens=10, key="m2"), result("Done.", tokens=120)])
+    assert house.noted("spend") == [(100, 0.0), (10, 0.0), (10, 0.5)]
+
+
+async def test_the_session_of_the_vendor_is_kept_as_soon_as_it_is_known(house: House) -> None:
+    await house.ask([INIT, result("Done.")])
+    assert house.noted("checkpoint")[0] == ({"vendor": "claude", "session": "c-1", "tokens": 0},)
+    assert house.desk.saved == {"vendor": "claude", "session": "c-1", "tokens": 120}
+
+
+async def test_a_kept_session_is_gone_on_in(house: House) -> None:
+    house.desk.saved = {"vendor": "claude", "session": "c-1", "tokens": 5}
+    await house.ask([INIT, result("Done.")])
+    (call,) = house.calls()
+    assert call["argv"][call["argv"].index("--resume") + 1] == "c-1"
+    assert call["prompt"].startswith("You were interrupted in this session.")
+    assert "Say hello." in call["prompt"]
+
+
+async def test_a_session_of_another_vendor_is_none(house: House) -> None:
+    house.desk.saved = {"vendor": "codex", "session": "c-1", "tokens": 5}
+    await house.ask([INIT, result("Done.")])
+    assert "--resume" not in house.calls()[0]["argv"]
+
+
+async def test_a_session_that_is_gone_is_begun_anew(house: House) -> None:
+    house.desk.saved = {"vendor": "claude", "session": "c-0", "tokens": 5}
+    gone = {
+        "type": "result",
+        "is_error": True,
+        "subtype": "error_during_execution",
+        "errors": ["No conversation found with session ID: c-0"],
+    }
+    assert await house.ask([gone, {"exit": 1}], [INIT, result("Done.")]) == "Done."
+    first, second = house.calls()
+    assert "--resume" in first["argv"]
+    assert "--resume" not in second["argv"]
+    assert second["prompt"].startswith("## Task")
+
+
+async def test_a_faulty_answer_is_repaired_in_the_same_session(house: House) -> None:
+    """Item 5: only the faults are said again, not the task."""
+    agent = house.agent([INIT, result("Done.")])
+    await agent.perform(house.desk.context(), {"task": "Say hello."})
+    house.desk.repair = Repair(faults=("Return is not valid JSON",), original="Done.")
+    await agent.perform(house.desk.context(), {"task": "Say hello."})
+    _, second = house.calls()
+    assert second["argv"][second["argv"].index("--resume") + 1] == "c-1"
+    assert "Return is not valid JSON" in second["prompt"]
+    assert "Say hello." not in second["prompt"]
+
+
+async def test_codex_counts_its_session_and_is_charged_for_the_new_part_of_it(house: House) -> None:
+    def turn(tokens: int) -> list[Any]:
+        said = {"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}
+        usage = {"input_tokens": tokens, "cached_input_tokens": 3, "output_tokens": 0}
+        return [{"type": "thread.started", "thread_id": "x-1"}, said, {"type": "turn.completed", "usage": usage}]
+
+    agent = house.agent(turn(600), turn(750), kind="codex")
+    assert await agent.perform(house.desk.context(), {"task": "Say hello."}) == "Done."
+    house.desk.repair = Repair(faults=("It is bad",), original="Done.")
+    await agent.perform(house.desk.context(), {"task": "Say hello."})
+    assert house.noted("spend") == [(600, 0.0), (150, 0.0)]
+    assert house.calls()[1]["argv"][-3:] == ["resume", "x-1", "-"]
+
+
+async def test_opencode_answers_with_what_it_said_after_its_last_tool(house: House) -> None:
+    def line(kind: str, **part: Any) -> dict[str, Any]:
+        return {"type": kind, "sessionID": "ses_1", "part": part}
+
+    tool = line("tool_use", tool="bash", callID="c", state={"status": "completed", "input": {"command": "ls"}})
+    answer = await house.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
+    assert answer == "Done."
+    assert house.desk.saved["session"] == "ses_1"
+    assert any("bash: ls (completed)" in str(note) for note in house.noted("progress"))
+
+
+async def test_what_is_no_stream_is_read_as_its_answer(house: House) -> None:
+    assert (await house.ask(["plain words", '{"not": "a stream"}'])).splitlines() == ["plain words", '{"not": "a stream"}']
+
+
+async def test_a_return_said_before_the_last_words_is_found(house: House) -> None:
+    answer = await house.ask([INIT, message("$RETURN"), result("I am done now.")])
+    assert '"status": "completed"' in answer
+
+
+# ---- what reaches it
+
+
+async def test_its_vendors_variables_reach_it_and_nobody_elses(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "CLAUDE_CODE_SESSION_ID"):
+        monkeypatch.setenv(name, "here")
+    await house.ask([INIT, result("Done.")], environment={"EXTRA": "1"})
+    environment = house.calls()[0]["environment"]
+    assert environment["ANTHROPIC_BASE_URL"] == "here"
+    assert environment["DISABLE_AUTOUPDATER"] == "1"
+    assert environment["EXTRA"] == "1"
+    assert not {"OPENAI_API_KEY", "MY_SECRET", "CLAUDECODE", "CLAUDE_CODE_SESSION_ID"} & set(environment)
+
+
+async def test_a_prompt_of_any_length_reaches_it(house: House) -> None:
+    await house.agent([INIT, result("Done.")]).perform(house.desk.context(), {"task": "x" * 1_000_000})
+    assert "x" * 1_000_000 in house.calls()[0]["prompt"]
+
+
+# ---- the soft deadline
+
+
+async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_asked_to_hand_in(house: House) -> None:
+    """S2.4, item 4."""
+    agent = house.agent([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("Working.")
+    house.desk.soft.set()
+    assert await asyncio.wait_for(performing, 20) == "Handed in."
+    _, second = house.calls()
+    assert second["argv"][second["argv"].index("--resume") + 1] == "c-1"
+    assert "Hand in what there is" in second["prompt"]
+
+
+async def test_with_too_little_time_left_for_a_question_it_is_left_to_work(house: House) -> None:
+    house.desk = NotingDesk(house.root, timeout=4.0)
+    agent = house.agent([INIT, message("Working."), {"sleep": 1}, result("Done.")])
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("Working.")
+    house.desk.soft.set()
+    assert await asyncio.wait_for(performing, 20) == "Done."
+    assert len(house.calls()) == 1
+
+
+async def test_one_that_ends_when_it_is_cancelled_leaves_nothing(house: House) -> None:
+    agent = house.agent([INIT, message("Working."), {"sleep": 60}])
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("Working.")
+    performing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await performing
+    assert not marked(f"test:{house.owner}:{house.desk.delegation.session_id}")
+
+
+# ---- errors
+
+
+async def test_a_vendors_error_is_raised_in_our_words(house: House) -> None:
+    wrong = {"type": "result", "is_error": True, "api_error_status": 429, "result": "API Error: Request rejected (429)"}
+    with pytest.raises(Unavailable, match="limit"):
+        await house.ask([INIT, wrong, {"exit": 1}])
+
+
+async def test_a_wrong_key_is_not_tried_for_minutes(house: House) -> None:
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 2, "error_status": 401, "error": "authentication_failed"}
+    with pytest.raises(Unavailable) as caught:
+        await asyncio.wait_for(house.ask([INIT, retry, {"sleep": 60}]), 20)
+    assert "/login" in caught.value.advice
+
+
+async def test_what_comes_again_with_the_same_task_has_failed(house: House) -> None:
+    wrong = {"type": "result", "is_error": True, "api_error_status": 400, "result": "Prompt is too long"}
+    with pytest.raises(Failed, match="context"):
+        await house.ask([INIT, wrong, {"exit": 1}])
+
+
+async def test_a_program_that_ends_without_an_answer_crashed(house: House) -> None:
+    with pytest.raises(AgentCrashed) as caught:
+        await house.ask([INIT, {"err": "segmentation fault"}, {"exit": 3}])
+    assert caught.value.exit_code == 3
+    assert "segmentation fault" in caught.value.stderr_tail
+
+
+async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(house.root))
+    agent = CodingAgent(definition_of("coder", {"kind": "codex"}, source="test"), house.pool)
+    with pytest.raises(Unavailable) as caught:
+        await agent.perform(house.desk.context(), {"task": "Say hello."})
+    assert caught.value.code == "AGENT_UNAVAILABLE"
+    assert "npm install -g @openai/codex" in caught.value.advice
+
+
+# ---- in a project
+
+
+def project(root: Path, *turns: list[Any]) -> None:
+    (root / "turns.json").write_text(json.dumps(turns))
+    command = json.dumps([sys.executable, "-I", "-S", str(CODER), str(root)])
+    (root / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {command}\n')
+
+
+async def test_prose_is_repaired_and_the_return_checked(tmp_path: Path) -> None:
+    """S3.7, item 5."""
+    project(tmp_path, [INIT, result("Trust me.")], [INIT, result("$RETURN", tokens=7)])
+    async with Remit.open(tmp_path) as remit:
+        handle = await remit.start("coder", task="Say hello.")
+        done = await handle.result()
+        spent = [event.body async for event in handle.stream() if event.kind is EventKind.SPENT]
+    assert done.status is Status.COMPLETED
+    assert "The first return was not valid; this is the repaired one." in done.warnings
+    assert spent[-1] == {"tokens": 127, "cost": 1.0}
+
+
+async def test_a_budget_that_is_spent_stops_it(tmp_path: Path) -> None:
+    """S8: tokens of a vendor are drawn from the tree's budget as they become known."""
+    project(tmp_path, [INIT, message("Working.", tokens=1000), {"sleep": 60}])
+    async with Remit.open(tmp_path) as remit:
+        done = await asyncio.wait_for(remit.delegate("coder", task="Say hello.", budget={"tokens": 500}), 30)
+    assert done.stop_reason is StopReason.BUDGET
+    assert done.status is Status.PARTIAL

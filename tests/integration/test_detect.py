@@ -1,0 +1,88 @@
+"""Issue 3, item 3: `remit agents --detect` finds what is installed, says whether it is usable, and prints the lines for remit.toml."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from remit.agents.coding.detect import detect, lines_for
+from remit.agents.coding.known import KNOWN
+from remit.agents.definition import definition_of
+from remit.system.processes import look
+
+
+def program(folder: Path, name: str, body: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bin_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program(folder, "claude", "echo '2.1.197 (Claude Code)'")
+    program(folder, "codex", "echo broken >&2; exit 3")
+    program(folder, "gemini", "echo 0.9.1")
+    return folder
+
+
+async def test_what_is_installed_is_found_with_its_version_and_its_login(tmp_path: Path, bin_folder: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".gemini").mkdir(parents=True)
+    (home / ".gemini" / "oauth_creds.json").write_text('{"token": "secret-in-file"}')
+    environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(home), "ANTHROPIC_API_KEY": "secret-in-variable"}
+    found, missing = await detect(environment)
+    claude, codex, gemini = found
+    assert (claude.version, claude.is_usable, claude.login) == ("2.1.197", True, "ANTHROPIC_API_KEY")
+    assert not codex.is_usable
+    assert "exit code 3: broken" in codex.fault
+    assert (gemini.version, gemini.is_usable) == ("0.9.1", True)
+    assert "secret" not in str(found)
+    assert "opencode" in [one.program for one in missing]
+
+
+async def test_one_that_hangs_is_left_and_killed(tmp_path: Path, bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("remit.agents.coding.detect.VERSION_SECONDS", 0.5)
+    program(bin_folder, "claude", f"echo $$ > {tmp_path}/pid; sleep 60 & wait")
+    found, _ = await asyncio.wait_for(detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}, KNOWN[:1]), 20)
+    assert "did not say its version" in found[0].fault
+    pid = (tmp_path / "pid").read_text().strip()
+    assert look(int(pid)) is None
+
+
+async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None:
+    found, _ = await detect({"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": "/nowhere"})
+    tables = tomllib.loads("\n".join("\n".join(lines_for(one, is_git=True)) for one in found))["agents"]
+    assert set(tables) == {"claude", "codex", "gemini"}
+    for name, table in tables.items():
+        definition = definition_of(name, table, source="remit.toml")
+        assert definition.delegates
+        assert definition.spec.workspace == "worktree"
+    assert tables["gemini"]["command"] == ["gemini", "--experimental-acp"]
+
+
+def run(tmp_path: Path, bin_folder: Path, *words: str) -> str:
+    environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path), "LANG": os.environ.get("LANG", "C.UTF-8")}
+    command = [sys.executable, "-m", "remit.cli.main", "agents", "--detect", "--root", str(tmp_path), *words]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_the_command_prints_what_it_found_and_what_to_write(tmp_path: Path, bin_folder: Path) -> None:
+    said = run(tmp_path, bin_folder)
+    assert "2.1.197" in said
+    assert "[agents.claude]" in said
+    assert "[agents.codex]" not in said, "one that does not start is not worth a line"
+    assert "npm install -g opencode-ai" in said
+
+
+def test_the_command_says_the_same_as_json(tmp_path: Path, bin_folder: Path) -> None:
+    said = json.loads(run(tmp_path, bin_folder, "--json"))
+    assert [one["name"] for one in said["found"]] == ["claude", "codex", "gemini"]
+    assert said["found"][0]["usable"] is False, "no login was seen"
+    assert said["missing"]

@@ -1,0 +1,254 @@
+"""Issue 3, item 3: what is asked of claude, codex and opencode, and what is understood of the lines they print."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.agents.coding.claude import Claude
+from remit.agents.coding.codex import Codex
+from remit.agents.coding.dialect import Began, Broke, Denied, Dialect, Ended, Noted, Planned, Said, Scope, Spent, Trouble, Turn, Used
+from remit.agents.coding.opencode import CONTENT, OpenCode
+from remit.agents.coding.permits import for_claude, for_opencode, may_change, may_fetch
+from remit.agents.definition import definition_of
+
+VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())
+TOLD = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
+
+
+def turn(vendor: str, *, session: str | None = None, environment: dict[str, str] | None = None, **table: Any) -> Turn:
+    definition = definition_of("agent", {"kind": vendor, **table}, source="test")
+    return Turn(
+        definition=definition,
+        environment=environment or TOLD,
+        folder=Path("/p"),
+        scratch=Path("/p/.remit/scratch/s"),
+        delegation_id="sess_1_abcdef",
+        session=session,
+    )
+
+
+def argv(dialect: Dialect, **asked: Any) -> list[str]:
+    return list(dialect.command_line(turn(dialect.vendor, **asked)).argv)
+
+
+def after(words: Sequence[str], option: str) -> list[str]:
+    return [words[index + 1] for index, word in enumerate(words) if word == option]
+
+
+# ---- what is asked
+
+
+def test_each_is_started_headless_with_a_stream_and_its_prompt_on_standard_input() -> None:
+    assert argv(Claude())[:5] == ["claude", "-p", "--output-format", "stream-json", "--verbose"]
+    assert argv(Codex())[:6] == ["codex", "exec", "--json", "--skip-git-repo-check", "-C", "/p"]
+    assert argv(Codex())[-1] == "-"
+    assert argv(OpenCode())[:4] == ["opencode", "run", "--format", "json"]
+
+
+@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
+def test_command_model_and_options_are_the_definitions(dialect: Dialect) -> None:
+    words = argv(dialect, command=["npx", "-y", "it"], model="some/model", options=["--more", "1"])
+    assert words[:3] == ["npx", "-y", "it"]
+    assert "some/model" in words
+    assert words[words.index("--more") + 1] == "1"
+
+
+@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
+def test_nothing_is_ever_asked_to_skip_its_permissions(dialect: Dialect) -> None:
+    words = " ".join(argv(dialect, allow=["*"], delegates=True))
+    assert "dangerously" not in words
+    assert "bypass" not in words
+    assert "--auto" not in words
+
+
+def test_a_session_is_gone_on_in() -> None:
+    assert after(argv(Claude(), session="abc"), "--resume") == ["abc"]
+    assert argv(Codex(), session="abc", options=["--more"])[-4:] == ["--more", "resume", "abc", "-"]
+    assert after(argv(OpenCode(), session="abc"), "--session") == ["abc"]
+
+
+def test_codex_asks_nobody_and_stays_in_its_workspace() -> None:
+    settings = after(argv(Codex()), "-c")
+    assert 'approval_policy="never"' in settings
+    assert 'sandbox_mode="workspace-write"' in settings
+    assert 'sandbox_mode="read-only"' in after(argv(Codex(), allow=["read"]), "-c")
+    assert 'sandbox_mode="read-only"' in after(argv(Codex(), workspace="none"), "-c")
+    assert "sandbox_workspace_write.network_access=true" in after(argv(Codex(), allow=["edit", "fetch"]), "-c")
+
+
+@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
+def test_one_that_delegates_is_given_our_server_and_the_token_only_by_name(dialect: Dialect) -> None:
+    """Item 8: the token stands in no argument and in no file."""
+    line = dialect.command_line(turn(dialect.vendor, delegates=True))
+    told = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
+    assert "remit.cli.main" in told
+    assert "REMIT_CALLER" in told
+    assert "a-secret" not in told
+    without = dialect.command_line(turn(dialect.vendor))
+    assert "remit.cli.main" not in json.dumps([without.argv, dict(without.imposed)])
+
+
+def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> None:
+    own = {"mcp": {"mine": {"type": "local", "command": ["x"]}}, "model": "a/b", "permission": {"*": "allow"}}
+    line = OpenCode().command_line(turn("opencode", delegates=True, environment={**TOLD, CONTENT: json.dumps(own)}))
+    config = json.loads(line.imposed[CONTENT])
+    assert config["model"] == "a/b"
+    assert set(config["mcp"]) == {"mine", "remit"}
+    assert config["permission"]["*"] == "deny"
+    assert config["permission"]["remit_*"] == "allow"
+
+
+def test_one_allow_list_serves_every_vendor() -> None:
+    allow = ["read", "execute:git *", "Edit", "mcp__docs__*"]
+    assert for_claude(allow) == ["Read", "Glob", "Grep", "Bash(git *)", "Edit", "mcp__docs__*"]
+    permission = for_opencode(allow, "/s/**")
+    assert permission["*"] == "deny"
+    assert permission["bash"] == {"*": "deny", "git *": "allow"}
+    assert permission["edit"] == "allow"
+    assert "webfetch" not in permission
+    assert list(permission).index("*") < list(permission).index("read"), "the last rule that fits decides"
+    assert may_change(allow)
+    assert not may_change(["read", "search"])
+    assert not may_fetch(allow)
+    assert for_opencode(["Bash(npm test:*)"], "/s/**")["bash"] == {"*": "deny", "npm test *": "allow"}
+    assert "Bash" in for_claude(["*"])
+    assert for_opencode(["*"], "/s/**")["*"] == "allow"
+
+
+# ---- what is heard
+
+
+def test_claude_is_understood() -> None:
+    claude = Claude()
+    assert claude.read({"type": "system", "subtype": "init", "session_id": "u"}) == [Began(session="u")]
+    usage = {"input_tokens": 100, "cache_read_input_tokens": 20, "cache_creation_input_tokens": 3, "output_tokens": 1}
+    message = {"id": "msg_1", "model": "m", "usage": usage, "content": [{"type": "text", "text": "Hello."}]}
+    assert claude.read({"type": "assistant", "message": message, "parent_tool_use_id": None}) == [
+        Spent(scope=Scope.ITEM, key="msg_1", tokens=124),
+        Said(text="Hello."),
+    ]
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "echo hi", "description": "say"}}
+    said = claude.read({"type": "assistant", "message": {**message, "content": [call]}, "parent_tool_use_id": None})
+    assert said[1] == Used(tool="Bash", detail="echo hi", status="pending", call_id="t1")
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}
+    assert claude.read({"type": "user", "message": {"content": [result]}}) == [Used(tool="", detail="no", status="failed", call_id="t1")]
+    todo = {"type": "tool_use", "id": "t2", "name": "TodoWrite", "input": {"todos": [{"content": "x", "status": "pending"}]}}
+    assert claude.read({"type": "assistant", "message": {"content": [todo]}}) == [Planned(steps=(("x", "pending"),))]
+
+
+def test_what_a_sub_agent_of_claude_says_is_not_claudes_answer() -> None:
+    message = {"id": "msg_2", "content": [{"type": "text", "text": "Inner."}]}
+    assert Claude().read({"type": "assistant", "message": message, "parent_tool_use_id": "t1"}) == []
+
+
+def test_claudes_end_says_the_answer_what_was_spent_and_what_was_denied() -> None:
+    heard = Claude().read(
+        {
+            "type": "result",
+            "subtype": "success",
+            "is_error": False,
+            "result": "All done.",
+            "session_id": "u",
+            "total_cost_usd": 0.5,
+            "usage": {"input_tokens": 1},
+            "modelUsage": {"m": {"inputTokens": 400, "outputTokens": 200, "cacheReadInputTokens": 80, "cacheCreationInputTokens": 12}},
+            "permission_denials": [{"tool_name": "Edit", "tool_input": {"file_path": "/p/a"}}],
+            "terminal_reason": "completed",
+        }
+    )
+    assert heard == [
+        Spent(scope=Scope.RUN, tokens=692, cost=0.5),
+        Denied(tool="Edit", detail="/p/a"),
+        Began(session="u"),
+        Ended(text="All done."),
+    ]
+
+
+def test_claudes_errors_and_interruptions_are_told_apart() -> None:
+    claude = Claude()
+    refused = {"type": "result", "subtype": "success", "is_error": True, "api_error_status": 401, "result": "Invalid API key"}
+    assert claude.read(refused)[-1] == Trouble(message="Invalid API key", status=401)
+    broken = {"type": "result", "subtype": "error_during_execution", "is_error": True, "terminal_reason": "aborted_tools"}
+    assert claude.read(broken)[-1] == Broke()
+    gone = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": ["No conversation found with session ID: x"]}
+    assert isinstance(trouble := claude.read(gone)[-1], Trouble)
+    assert "No conversation found" in trouble.message
+
+
+def test_claude_is_not_waited_for_while_it_tries_a_wrong_key_again_and_again() -> None:
+    retry = {"type": "system", "subtype": "api_retry", "attempt": 1, "error_status": 401, "error": "authentication_failed"}
+    assert isinstance(Claude().read(retry)[0], Noted)
+    assert Claude().read({**retry, "attempt": 2}) == [Trouble(message="authentication_failed (401)", status=401, is_hopeless=True)]
+    assert isinstance(Claude().read({**retry, "attempt": 9, "error_status": 429})[0], Noted)
+
+
+def test_codex_is_understood() -> None:
+    codex = Codex()
+    assert codex.read({"type": "thread.started", "thread_id": "u"}) == [Began(session="u")]
+    item = {"id": "item_1", "type": "command_execution", "command": "ls", "status": "in_progress"}
+    assert codex.read({"type": "item.started", "item": item}) == [Used(tool="execute", detail="ls", status="pending", call_id="item_1")]
+    failed = {**item, "status": "failed"}
+    assert codex.read({"type": "item.completed", "item": failed}) == [Used(tool="execute", detail="ls", status="failed", call_id="item_1")]
+    call = {
+        "id": "item_2",
+        "type": "mcp_tool_call",
+        "server": "remit",
+        "tool": "delegate",
+        "arguments": {"agent": "x"},
+        "status": "completed",
+    }
+    assert codex.read({"type": "item.completed", "item": call}) == [
+        Used(tool="remit.delegate", detail="x", status="completed", call_id="item_2")
+    ]
+    assert codex.read({"type": "item.completed", "item": {"type": "agent_message", "text": "Done."}}) == [Said(text="Done.")]
+    usage = {"input_tokens": 400, "cached_input_tokens": 80, "output_tokens": 200}
+    assert codex.read({"type": "turn.completed", "usage": usage}) == [Spent(scope=Scope.SESSION, tokens=600), Ended()]
+    todo = {"type": "todo_list", "items": [{"text": "a", "completed": True}, {"text": "b", "completed": False}]}
+    assert codex.read({"type": "item.updated", "item": todo}) == [Planned(steps=(("a", "completed"), ("b", "pending")))]
+
+
+def test_a_warning_of_codex_is_no_failure_and_its_failure_is_said_in_words() -> None:
+    codex = Codex()
+    assert isinstance(codex.read({"type": "item.completed", "item": {"type": "error", "message": "Model metadata not found."}})[0], Noted)
+    assert isinstance(codex.read({"type": "error", "message": "Reconnecting... 1/5"})[0], Noted)
+    as_json = json.dumps({"type": "error", "error": {"type": "invalid", "message": "Too big."}})
+    assert codex.read({"type": "turn.failed", "error": {"message": as_json}}) == [Trouble(message="Too big.")]
+
+
+def test_opencode_is_understood() -> None:
+    opencode = OpenCode()
+
+    def read(kind: str, **more: Any) -> list[Any]:
+        began, *heard = opencode.read({"type": kind, "sessionID": "ses_1", **more})
+        assert began == Began(session="ses_1")
+        return heard
+
+    assert read("step_start", part={}) == []
+    assert read("text", part={"text": "Done."}) == [Said(text="Done.")]
+    state = {"status": "completed", "input": {"command": "ls"}, "output": "a"}
+    assert read("tool_use", part={"tool": "bash", "callID": "c", "state": state}) == [
+        Used(tool="bash", detail="ls", status="completed", call_id="c")
+    ]
+    refused = {"status": "error", "input": {"command": "rm"}, "error": "The user rejected permission to use this specific tool call."}
+    assert read("tool_use", part={"tool": "bash", "state": refused}) == [Denied(tool="bash", detail="rm")]
+    hidden = {"status": "completed", "input": {"tool": "bash", "error": "unavailable tool"}}
+    assert read("tool_use", part={"tool": "invalid", "state": hidden}) == [Denied(tool="bash", detail="unavailable tool")]
+    tokens = {"total": 309, "input": 200, "output": 9, "reasoning": 0, "cache": {"write": 0, "read": 100}}
+    assert read("step_finish", part={"id": "p1", "tokens": tokens, "cost": 0.25}) == [
+        Spent(scope=Scope.ITEM, key="p1", tokens=309, cost=0.25)
+    ]
+    error = {"name": "APIError", "data": {"message": "invalid x-api-key", "statusCode": 401}}
+    assert read("error", error=error) == [Trouble(message="invalid x-api-key", status=401)]
+
+
+@pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
+@pytest.mark.parametrize(
+    "kind", ["assistant", "user", "result", "item.completed", "turn.completed", "turn.failed", "text", "tool_use", "error", "x"]
+)
+@pytest.mark.parametrize("value", [None, 7, "word", [], [1], {}, {"content": 3, "item": [], "usage": "much", "tokens": [1], "state": 1}])
+def test_lines_of_any_shape_are_borne(dialect: Dialect, kind: str, value: Any) -> None:
+    names = ("message", "item", "part", "error", "usage", "modelUsage", "permission_denials", "errors", "result", "total_cost_usd")
+    dialect.read({"type": kind, **dict.fromkeys(names, value)})
