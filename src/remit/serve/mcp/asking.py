@@ -70,7 +70,8 @@ def _parameters(spec: AgentSpec, given: object) -> dict[str, Any]:
     own = {snake(name): name for name in properties}
     named: dict[str, Any] = {}
     for name, value in given.items():
-        called: str = name if name in properties else own.get(snake(name), name)
+        name = str(name)
+        called = name if name in properties else own.get(snake(name), name)
         if called in named:
             raise Misused(f"Parameters of {spec.name}: {called} is given twice.", advice="Write it once.")
         named[called] = value

@@ -15,6 +15,7 @@ from remit.app import Remit
 from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.http import http_server, security
 from remit.serve.mcp.outliving import Leash, leave_the_streams
+from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.server import ToolServer
 from remit.serve.mcp.stdio import Lines, Wire
 
@@ -65,7 +66,7 @@ async def _opened(root: Path, answer_after_seconds: float) -> AsyncIterator[tupl
     """What dead processes left is not taken over by whoever connects: only when somebody asks for it by its id."""
     async with Remit.open(root, recover=False) as remit:
         delegations = Delegations(remit, answer_after_seconds)
-        server = ToolServer(delegations)
+        server = ToolServer(delegations, Resources(remit))
         watching = asyncio.ensure_future(server.watch())
         try:
             yield delegations, server

@@ -17,6 +17,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.exceptions import MCPError
 
 from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
 from remit.serve.mcp.waiting import Progress
 
@@ -33,8 +34,9 @@ Ctx = ServerRequestContext[Any, Any]
 
 
 class ToolServer(Server[Any]):
-    def __init__(self, delegations: Delegations) -> None:
+    def __init__(self, delegations: Delegations, resources: Resources) -> None:
         self._delegations = delegations
+        self._resources = resources
         self._bus = InMemorySubscriptionBus()
         self._listing: deque[ServerSession] = deque(maxlen=LISTENERS)
         super().__init__(
@@ -45,6 +47,9 @@ class ToolServer(Server[Any]):
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
+            on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._bus),
             get_tool_input_schema=self._input_schema,
         )
@@ -68,6 +73,15 @@ class ToolServer(Server[Any]):
         if params.name not in self._delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
         return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta))
+
+    async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
+        return await self._resources.listed()
+
+    async def _list_templates(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
+        return await self._resources.templates()
+
+    async def _read_resource(self, ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        return await self._resources.read(params.uri)
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in tools_of(self._delegations.catalogue) if tool.name == name), None)

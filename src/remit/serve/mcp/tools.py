@@ -63,8 +63,8 @@ def _delegate(catalogue: Catalogue) -> Tool:
         description=(
             "Hand a piece of work to another agent and get its checked return: status (completed, partial, failed, blocked), summary, "
             "data, artifacts (files), errors with advice. It always answers, at the latest by its timeout, with whatever was done. If it "
-            "takes longer than about 45 s, you get a handle (state running) instead: ask for the return with delegation_result, do not delegate "
-            "again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n" + _agents(catalogue)
+            "takes longer than about 45 s, you get a handle (state running) instead: ask for the return with delegation_result, do not "
+            "delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n" + _agents(catalogue)
         ),
         input_schema={
             "type": "object",

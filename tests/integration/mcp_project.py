@@ -1,0 +1,138 @@
+"""A project whose agents are called over MCP, and the ways to reach it: real servers in processes of their own, the SDK's real client."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mcp import StdioServerParameters
+from mcp.client.client import Client
+from mcp.client.stdio import stdio_client
+
+from remit.store.sqlite import SqliteStore
+
+AGENTS = '''
+import asyncio
+import os
+import subprocess
+
+from remit import Context, agent
+
+@agent("noop")
+async def noop() -> None:
+    return None
+
+@agent("text.count")
+async def count(text: str, min_length: int = 0) -> int:
+    """Counts the words of a text."""
+    return len([word for word in text.split() if len(word) >= min_length])
+
+@agent("text.write")
+async def write(ctx: Context, path: str, content: str) -> str:
+    """Writes a file."""
+    (ctx.root / path).write_text(content)
+    ctx.artifact(path, "documentation", "What was written.")
+    return "Written."
+
+@agent("slow", timeout=60)
+async def slow(ctx: Context, seconds: float) -> str:
+    """Takes its time."""
+    steps = max(1, int(seconds * 10))
+    for number in range(steps):
+        ctx.progress(f"step {number + 1}", number / steps)
+        ctx.spend(tokens=1)
+        await asyncio.sleep(0.1)
+    (ctx.root / "slow.done").write_text("done")
+    return "Slept."
+
+@agent("caller", timeout=60)
+async def caller(ctx: Context, seconds: float) -> str:
+    """Has it done by another."""
+    return (await ctx.delegate("slow", seconds=seconds)).summary
+
+@agent("large")
+async def large(rows: int) -> dict:
+    """A result of many rows."""
+    return {"rows": [{"number": number, "words": "word " * 20} for number in range(rows)]}
+
+@agent("fails")
+async def fails() -> None:
+    raise ValueError("it broke")
+
+@agent("prints")
+async def prints() -> str:
+    print("a stray word")
+    os.write(1, b"another stray word\\n")
+    subprocess.run(["echo", "and another"], check=True)
+    return "Printed."
+
+@agent("reads")
+async def reads() -> str:
+    return repr(os.read(0, 10))
+'''
+
+
+def make_project(folder: Path) -> Path:
+    (folder / ".remit" / "agents").mkdir(parents=True)
+    (folder / ".remit" / "agents" / "mine.py").write_text(AGENTS)
+    return folder
+
+
+def stdio(project: Path, *options: str, mode: str = "auto") -> Client:
+    """A client of a server of its own, which it started itself and ends as clients do."""
+    command = ["-m", "remit", "mcp", "--root", str(project), *options]
+    server = StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ))
+    return Client(stdio_client(server), mode=mode)
+
+
+@contextmanager
+def serving_http(project: Path, *options: str) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """The address of a server over HTTP, and its process."""
+    command = [sys.executable, "-m", "remit", "mcp", "--http", "--port", "0", "--root", str(project), *options]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    assert process.stdout is not None
+    line = process.stderr.readline()
+    assert " at http://" in line, line + process.stderr.read()
+    try:
+        yield line.partition(" at ")[2].split()[0], process
+    finally:
+        process.terminate()
+        process.wait(timeout=20)
+        process.stderr.close()
+        process.stdout.close()
+
+
+def owner_pid(project: Path, session_id: str) -> int:
+    """The process that runs a delegation."""
+    store = SqliteStore(project / ".remit" / "remit.db")
+    try:
+        record = store.get(session_id)
+        assert record is not None
+        return next(owner.pid for owner in store.owners() if owner.owner_id == record.owner)
+    finally:
+        store.close()
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])

@@ -1,0 +1,200 @@
+"""`remit mcp` as a process: what it prints, how it starts and ends, and how a delegation outlives the client that began it."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.client.client import Client
+from mcp_project import free_port, is_alive, make_project, owner_pid, serving_http, stdio, until
+
+from remit import Remit, agent
+from remit.serve.mcp import server as mcp_server
+from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.resources import Resources
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+def request(number: int, method: str, **params: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+GREETING = request(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "raw", "version": "1"})
+READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+
+class Raw:
+    """A client that speaks the lines itself."""
+
+    def __init__(self, project: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "remit", "mcp", "--root", str(project), *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.say(GREETING)
+        self.hear()
+        self.say(READY)
+
+    def say(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.stderr.read() if self.process.stderr else ""
+        heard: dict[str, Any] = json.loads(line)
+        assert heard["jsonrpc"] == "2.0"
+        return heard
+
+    def call(self, number: int, tool: str, **arguments: Any) -> dict[str, Any]:
+        self.say(request(number, "tools/call", name=tool, arguments=arguments))
+        heard = self.hear()
+        assert heard["id"] == number
+        told: dict[str, Any] = heard["result"]["structuredContent"]
+        return told
+
+    def leave(self) -> tuple[str, str]:
+        return self.process.communicate(timeout=20)
+
+
+def test_nothing_but_the_protocol_is_on_stdout(project: Path) -> None:
+    """Whatever agents, code below them or programs they start print goes to stderr; and what they read is empty."""
+    client = Raw(project)
+    assert client.call(2, "delegate", target="prints", parameters={})["status"] == "completed"
+    assert client.call(3, "delegate", target="reads", parameters={})["data"] == "b''"
+    out, err = client.leave()
+    assert out == ""
+    assert "a stray word" in err
+    assert "another stray word" in err
+    assert client.process.returncode == 0
+
+
+def test_a_line_that_is_too_long_is_refused_and_the_next_one_is_heard(project: Path) -> None:
+    client = Raw(project)
+    client.say(request(7, "tools/call", name="delegate", arguments={"target": "noop", "parameters": {"x": "x" * 5_000_000}}))
+    refused = client.hear()
+    assert (refused["id"], refused["error"]["code"]) == (7, -32600)
+    assert "larger than" in refused["error"]["message"]
+    client.say("this is no JSON at all")
+    client.say("")
+    assert client.call(8, "delegate", target="noop", parameters={})["status"] == "completed"
+    client.leave()
+
+
+async def test_a_delegation_goes_on_when_its_client_leaves_and_is_found_by_its_id(project: Path) -> None:
+    async with stdio(project) as client:
+        begun = await client.call_tool("delegate", {"target": "slow", "parameters": {"seconds": 3}, "wait_ms": 0})
+        session_id = begun.structured_content["session_id"]  # type: ignore[union-attr]
+        keeper = owner_pid(project, session_id)
+    assert is_alive(keeper)
+    async with stdio(project, "--answer-after", "20") as client:
+        told = await client.call_tool("delegation_result", {"session_id": session_id})
+        assert told.structured_content["data"] == "Slept."  # type: ignore[union-attr]
+    until(lambda: not is_alive(keeper))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+async def test_whatever_ends_the_process_the_client_started_ends_no_delegation(project: Path, number: signal.Signals) -> None:
+    """Clients end their servers by signals, with the whole group; `delegation_cancel` from the next one ends the work."""
+    client = Raw(project)
+    session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
+    keeper = owner_pid(project, session_id)
+    client.process.send_signal(number)
+    client.process.wait(timeout=10)
+    assert client.process.returncode in (0, -number)
+    client.leave()
+    await asyncio.sleep(0.5)
+    assert is_alive(keeper)
+    async with stdio(project) as other:
+        told = await other.call_tool("delegation_cancel", {"session_id": session_id})
+        assert told.structured_content["state"] == "cancelled"  # type: ignore[union-attr]
+    until(lambda: not is_alive(keeper))
+
+
+async def test_what_a_dead_server_left_is_settled_when_somebody_asks_for_it(project: Path) -> None:
+    client = Raw(project)
+    session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
+    os.kill(owner_pid(project, session_id), signal.SIGKILL)
+    client.leave()
+    async with stdio(project) as other:
+        status = (await other.call_tool("delegation_status", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
+        assert "its process is gone" in status["stuck"]
+        told = (await other.call_tool("delegation_result", {"session_id": session_id})).structured_content  # type: ignore[union-attr]
+        assert (told["status"], told["errors"][0]["code"]) == ("partial", "AGENT_CRASHED")
+
+
+def test_a_keeper_that_is_told_to_stop_stops_what_it_runs(project: Path) -> None:
+    client = Raw(project)
+    session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]
+    keeper = owner_pid(project, session_id)
+    client.leave()
+    assert is_alive(keeper)
+    os.kill(keeper, signal.SIGTERM)
+    until(lambda: not is_alive(keeper))
+    shown = subprocess.run(
+        [sys.executable, "-m", "remit", "show", session_id, "--json", "--root", str(project)], capture_output=True, text=True, check=True
+    )
+    assert '"cancelled"' in shown.stdout
+
+
+def test_a_server_over_http_stops_cleanly(project: Path) -> None:
+    with serving_http(project) as (_, process):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=20) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+
+
+def test_a_port_that_is_taken_and_a_folder_that_is_not_there_are_told_in_a_line(project: Path) -> None:
+    with serving_http(project, "--port", str(free_port())) as (address, _):
+        port = address.rpartition(":")[2].partition("/")[0]
+        done = remit(project, "mcp", "--http", "--port", port)
+        assert (done.returncode, done.stdout) == (7, "")
+        assert "cannot be listened on" in done.stderr
+    done = remit(project, "mcp", "--root", str(project / "nowhere"), "--json")
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (2, "INVALID_PARAMETERS")
+
+
+def test_a_missing_extra_is_named(project: Path) -> None:
+    code = "import sys; sys.modules['mcp'] = None; sys.argv = ['remit', 'mcp']; from remit.cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "pip install 'remit[mcp]'" in done.stderr
+
+
+def remit(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "remit", *arguments]
+    return subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+
+
+async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
+    told = asyncio.Event()
+
+    async def note(message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            told.set()
+
+    @agent("newcomer")
+    async def newcomer() -> None:
+        return None
+
+    async with Remit.open(project) as opened:
+        serving = mcp_server.ToolServer(Delegations(opened, 5.0), Resources(opened))
+        watching = asyncio.ensure_future(serving.watch())
+        async with Client(serving, mode="legacy", message_handler=note) as client:
+            await client.list_tools()
+            opened.register(newcomer)
+            await asyncio.wait_for(told.wait(), 10)
+            tools = (await client.list_tools(cache_mode="bypass")).tools
+            assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
+        watching.cancel()

@@ -1,0 +1,376 @@
+"""The six tools of `remit mcp`, asked by the SDK's own client over HTTP: what they offer, answer, refuse and tell on the way."""
+
+import asyncio
+import http.client
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_project import make_project, serving_http
+from mcp_types import CallToolResult
+
+ANSWER_AFTER = 1.5
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_project(tmp_path_factory.mktemp("served"))
+
+
+@pytest.fixture(scope="module")
+def address(project: Path) -> Iterator[str]:
+    with serving_http(project, "--answer-after", str(ANSWER_AFTER)) as (address, _):
+        yield address
+
+
+@pytest.fixture
+async def ask(address: str) -> Any:
+    """Call a tool; each call by a client of its own, since state travels by handles alone."""
+
+    async def asked(tool: str, arguments: Any = None, **more: Any) -> CallToolResult:
+        async with Client(address) as client:
+            result = await client.call_tool(tool, arguments, **more)
+            assert isinstance(result, CallToolResult)
+            return result
+
+    return asked
+
+
+def code_of(result: CallToolResult) -> str:
+    assert result.is_error
+    return str(result.structured_content["errors"][0]["code"])
+
+
+# ---- what is offered
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(address: str, mode: str) -> None:
+    """S5.1: target and operation lists are generated; every tool has schemas, a title and hints."""
+    async with Client(address, mode=mode) as client:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        assert set(tools) == {"delegate", "delegate_many", "delegation_status", "delegation_result", "delegation_cancel", "list_agents"}
+        for tool in tools.values():
+            assert tool.title
+            assert tool.description
+            assert tool.output_schema is not None
+            assert tool.output_schema["type"] == "object"
+            assert not {"oneOf", "anyOf", "allOf"} & set(tool.input_schema), "model vendors refuse alternatives at the top"
+            assert tool.annotations is not None
+            assert tool.annotations.read_only_hint is (tool.name in {"delegation_status", "delegation_result", "list_agents"})
+        properties = tools["delegate"].input_schema["properties"]
+        assert properties["target"]["enum"] == ["caller", "fails", "large", "noop", "prints", "reads", "slow", "text"]
+        assert properties["operation"]["enum"] == ["count", "write"]
+        assert "- text.count(text: string, min_length?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
+
+
+async def test_agents_are_listed_with_their_schemas_and_limits(ask: Any) -> None:
+    listed = (await ask("list_agents")).structured_content["agents"]
+    assert [(one["target"], one["operation"]) for one in listed if one["target"] == "text"] == [("text", "count"), ("text", "write")]
+    only = (await ask("list_agents", {"target": "slow"})).structured_content["agents"]
+    assert [(one["target"], one["timeout_ms"], list(one["parameters"]["properties"])) for one in only] == [("slow", 60_000, ["seconds"])]
+
+
+# ---- delegating
+
+
+async def test_a_return_comes_as_structure_and_as_the_same_text(ask: Any) -> None:
+    result = await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": "a bb ccc"}})
+    assert not result.is_error
+    told = result.structured_content
+    assert (told["status"], told["state"], told["data"], told["errors"]) == ("completed", "completed", 3, [])
+    assert told["session_id"] == told["metadata"]["session_id"]
+    assert told["metadata"]["delegation_path"] == ["orchestrator", "text.count"]
+    assert json.loads(result.content[0].text) == told
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"target": "text", "operation": "count", "parameters": {"text": "a bb", "min_length": 2}},
+        {"target": "text", "operation": "count", "parameters": {"text": "a bb", "minLength": 2}, "waitMs": 1000},
+        {"target": "text.count", "parameters": {"text": "a bb", "minLength": 2}},
+        {"target": "text", "operation": "count", "parameters": '{"text": "a bb", "min_length": 2}'},
+    ],
+)
+async def test_camel_case_and_snake_case_are_both_understood(ask: Any, asked: dict[str, Any]) -> None:
+    """S5.2"""
+    assert (await ask("delegate", asked)).structured_content["data"] == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "named"),
+    [
+        ({"target": "nobody", "parameters": {}}, "INVALID_TARGET", "text"),
+        ({"parameters": {}}, "INVALID_TARGET", "slow"),
+        ({"target": 7, "parameters": {}}, "INVALID_TARGET", "slow"),
+        ({"target": "text", "parameters": {}}, "INVALID_OPERATION", "count, write"),
+        ({"target": "text", "operation": "erase", "parameters": {}}, "INVALID_OPERATION", "count, write"),
+        ({"target": "noop", "operation": "count", "parameters": {}}, "INVALID_OPERATION", "Leave operation out"),
+        ({"target": "text", "operation": "count", "parameters": {}}, "INVALID_PARAMETERS", "text"),
+        ({"target": "text", "operation": "count", "parameters": [1]}, "INVALID_PARAMETERS", "object"),
+        ({"target": "text", "operation": "count", "parameters": {"text": "a", "size": 1}}, "INVALID_PARAMETERS", "size"),
+        ({"target": "noop", "parameters": {}, "path": "README.md"}, "INVALID_PARAMETERS", "parameters"),
+        ({"target": "noop", "parameters": {}, "timeout": "soon"}, "INVALID_PARAMETERS", "milliseconds"),
+        ({"target": "noop", "parameters": {}, "timeout": 1e11}, "INVALID_PARAMETERS", "timeout"),
+        ({"target": "noop", "parameters": {}, "priority": "urgent"}, "INVALID_PARAMETERS", "critical"),
+        ({"target": "noop", "parameters": {}, "budget": {"money": 3}}, "INVALID_PARAMETERS", "tokens"),
+        ({"target": "noop", "parameters": {}, "accept": "true"}, "INVALID_PARAMETERS", "accept"),
+        ({"target": "noop", "parameters": {}, "key": 5}, "INVALID_PARAMETERS", "key"),
+        ({"target": "noop", "parameters": {}, "wait_ms": True}, "INVALID_PARAMETERS", "wait_ms"),
+        ({"target": "noop", "parameters": {}, "waitMs": 1, "wait_ms": 1}, "INVALID_PARAMETERS", "twice"),
+    ],
+)
+async def test_what_is_wrongly_asked_is_an_error_that_names_what_is_allowed(ask: Any, asked: dict[str, Any], code: str, named: str) -> None:
+    """S5.3: raised before dispatch; never a protocol error, never a traceback."""
+    result = await ask("delegate", asked)
+    assert code_of(result) == code
+    assert named in result.content[0].text
+    assert "Traceback" not in result.content[0].text
+
+
+async def test_an_unknown_tool_is_the_protocols_own_error(address: str) -> None:
+    async with Client(address) as client:
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("destroy", {})
+
+
+async def test_a_failed_delegation_is_an_error_and_a_partial_one_is_not(ask: Any) -> None:
+    failed = await ask("delegate", {"target": "fails", "parameters": {}})
+    assert failed.is_error
+    assert "it broke" in failed.structured_content["errors"][0]["message"]
+    partial = await ask("delegate", {"target": "slow", "parameters": {"seconds": 30}, "timeout": 400})
+    assert not partial.is_error
+    told = partial.structured_content
+    assert (told["status"], told["state"], told["errors"][0]["code"]) == ("partial", "timeout", "TIMEOUT")
+
+
+async def test_acceptance_commands_decide_whether_it_is_completed(ask: Any) -> None:
+    """S3.12"""
+    met = await ask("delegate", {"target": "noop", "parameters": {}, "accept": ["true"]})
+    assert (met.structured_content["status"], met.structured_content["evidence"]) == ("completed", "verified")
+    unmet = await ask("delegate", {"target": "noop", "parameters": {}, "accept": ["false"]})
+    assert unmet.structured_content["status"] != "completed"
+
+
+async def test_the_same_key_is_never_run_twice(ask: Any) -> None:
+    asked = {"target": "noop", "parameters": {}, "key": "once"}
+    first, second = await ask("delegate", asked), await ask("delegate", asked)
+    assert first.structured_content["session_id"] == second.structured_content["session_id"]
+
+
+# ---- artifacts, and what is too large
+
+
+async def test_artifacts_are_linked_and_can_be_read_and_no_other_file_can(ask: Any, address: str, project: Path) -> None:
+    result = await ask("delegate", {"target": "text", "operation": "write", "parameters": {"path": "note.md", "content": "Hello."}})
+    link = result.content[1]
+    assert (link.type, link.uri, link.name, link.size) == ("resource_link", (project / "note.md").as_uri(), "note.md", 6)
+    (project / "secret.txt").write_text("mine")
+    async with Client(address) as client:
+        assert link.uri in [str(resource.uri) for resource in (await client.list_resources()).resources]
+        assert (await client.read_resource(link.uri)).contents[0].text == "Hello."
+        whole = await client.read_resource(f"remit://delegations/{result.structured_content['session_id']}")
+        assert json.loads(whole.contents[0].text)["summary"] == result.structured_content["summary"]
+        for uri in (
+            (project / "secret.txt").as_uri(),
+            f"file://{project}/x/../secret.txt",
+            "file:///etc/passwd",
+            f"file://elsewhere{project}/note.md",
+            "remit://delegations/../../secret.txt",
+        ):
+            with pytest.raises(MCPError, match="no resource"):
+                await client.read_resource(uri)
+        (project / "note.md").unlink()
+        (project / "note.md").symlink_to("/etc/passwd")
+        with pytest.raises(MCPError, match="no resource"):
+            await client.read_resource(link.uri)
+        (project / "note.md").unlink()
+
+
+async def test_a_large_result_is_shortened_and_its_whole_is_had_page_by_page(ask: Any) -> None:
+    result = await ask("delegate", {"target": "large", "parameters": {"rows": 3000}})
+    told = result.structured_content
+    assert len(result.model_dump_json(by_alias=True)) < 60_000
+    assert told["data"]["rows"][0]["number"] == 0, "its shape is kept"
+    assert "delegation_result" in told["shortened"]
+    text, offset = "", 0
+    while True:
+        page = await ask("delegation_result", {"session_id": told["session_id"], "offset": offset, "limit": 1_000_000})
+        assert len(page.model_dump_json(by_alias=True)) < 70_000
+        text += page.structured_content["page"]["text"]
+        if "next_offset" not in page.structured_content["page"]:
+            break
+        offset = page.structured_content["page"]["next_offset"]
+    assert len(json.loads(text)["data"]["rows"]) == 3000
+
+
+# ---- time
+
+
+async def test_what_takes_long_is_answered_with_a_handle_by_which_it_is_found(ask: Any) -> None:
+    result = await ask("delegate", {"target": "caller", "parameters": {"seconds": 2.5}})
+    handle = result.structured_content
+    assert not result.is_error
+    assert handle["state"] == "running"
+    assert handle["ask_again"] == {"tool": "delegation_result", "arguments": {"session_id": handle["session_id"]}}
+    status = (await ask("delegation_status", {"session_id": handle["session_id"]})).structured_content
+    assert (status["state"], status["agent"], status["stuck"]) == ("running", "caller", None)
+    assert status["tokens_in_all"] > 0
+    assert status["children"][0]["doing"].startswith("step ")
+    living = (await ask("delegation_status")).structured_content
+    assert handle["session_id"] in [one["session_id"] for one in living["delegations"]]
+    again = await ask(**{"tool": "delegation_result", "arguments": {**handle["ask_again"]["arguments"], "wait_ms": 1500}})
+    while again.structured_content["state"] == "running":
+        again = await ask("delegation_result", handle["ask_again"]["arguments"])
+    assert again.structured_content["data"] == "Slept."
+    settled = (await ask("delegation_status", {"session_id": handle["session_id"]})).structured_content
+    assert settled["state"] == "completed"
+
+
+async def test_nobody_waits_when_told_not_to(ask: Any) -> None:
+    result = await ask("delegate", {"target": "slow", "parameters": {"seconds": 1}, "wait_ms": 0})
+    assert result.structured_content["state"] in ("queued", "running")
+
+
+@pytest.mark.parametrize("tool", ["delegate", "delegation_result"])
+async def test_progress_rises_and_says_what_the_agent_says(address: str, tool: str) -> None:
+    told: list[tuple[float, str]] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append((progress, message or ""))
+
+    async with Client(address) as client:
+        arguments: dict[str, Any] = {"target": "slow", "parameters": {"seconds": 1}}
+        if tool == "delegation_result":
+            begun = await client.call_tool("delegate", {**arguments, "wait_ms": 0})
+            arguments = {"session_id": begun.structured_content["session_id"]}  # type: ignore[union-attr]
+        await client.call_tool(tool, arguments, progress_callback=note)
+    assert [progress for progress, _ in told] == sorted({progress for progress, _ in told})
+    assert any("step 5" in message for _, message in told)
+
+
+async def test_several_run_at_once_and_one_that_fails_loses_no_other(ask: Any) -> None:
+    """S7: bounded, results in the order of the calls."""
+    began = asyncio.get_running_loop().time()
+    delegations = [
+        {"target": "slow", "parameters": {"seconds": 30}},
+        {"target": "fails", "parameters": {}},
+        {"target": "nobody", "parameters": {}},
+        {"target": "slow", "parameters": {"seconds": 0.5}},
+        {"target": "text", "operation": "count", "parameters": {"text": "one two"}},
+        "nonsense",
+    ]
+    result = await ask("delegate_many", {"delegations": delegations})
+    assert asyncio.get_running_loop().time() - began < 10
+    assert not result.is_error
+    told = result.structured_content
+    assert [one["state"] for one in told["results"]] == ["running", "failed", "refused", "completed", "completed", "refused"]
+    assert (told["finished"], told["running"], told["results"][4]["data"]) == (5, 1, 2)
+    await ask("delegation_cancel", {"session_id": told["results"][0]["session_id"]})
+
+
+async def test_a_cancelled_delegation_stops_with_everything_below_it(ask: Any) -> None:
+    begun = await ask("delegate", {"target": "caller", "parameters": {"seconds": 30}, "wait_ms": 300})
+    session_id = begun.structured_content["session_id"]
+    told = (await ask("delegation_cancel", {"session_id": session_id, "reason": "changed my mind"})).structured_content
+    assert told["state"] == "cancelled"
+    assert {node["agent"] for node in told["nodes"]} == {"caller", "slow"}
+    result = (await ask("delegation_result", {"session_id": session_id})).structured_content
+    assert result["state"] == "cancelled"
+    assert "changed my mind" in json.dumps(result)
+    again = (await ask("delegation_cancel", {"session_id": session_id})).structured_content
+    assert again["nodes"][0]["state"] == "already cancelled"
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_client_that_gives_up_stops_waiting_and_ends_nothing(address: str, ask: Any, project: Path, mode: str) -> None:
+    key = f"patience-{mode}"
+    async with Client(address, mode=mode) as client:
+        with pytest.raises(MCPError):
+            await client.call_tool("delegate", {"target": "slow", "parameters": {"seconds": 1}, "key": key}, read_timeout_seconds=0.3)
+    result = (await ask("delegate", {"target": "slow", "parameters": {"seconds": 1}, "key": key})).structured_content
+    assert result["state"] == "completed"
+
+
+# ---- hostile clients
+
+
+@pytest.mark.parametrize(
+    "session_id",
+    [
+        "sess_1763200000_zzzzzz",
+        "../../etc/passwd",
+        "sess_1_a",
+        "",
+        None,
+        5,
+        ["x"],
+        "sess_1763200000_abc123\n",
+        "s" * 100_000,
+        "' OR 1=1 --",
+    ],
+)
+@pytest.mark.parametrize("tool", ["delegation_status", "delegation_result", "delegation_cancel"])
+async def test_a_session_that_is_none_is_refused_in_words(ask: Any, tool: str, session_id: Any) -> None:
+    if tool == "delegation_status" and session_id is None:
+        session_id = {}  # left out, everything is listed
+    result = await ask(tool, {"session_id": session_id})
+    assert code_of(result) in ("INVALID_TARGET", "INVALID_PARAMETERS")
+    assert len(result.content[0].text) < 1000
+
+
+@pytest.mark.parametrize("page", [{"offset": -1}, {"offset": "0"}, {"limit": 0}, {"limit": 1.5}, {"offset": True}])
+async def test_a_page_that_is_none_is_refused(ask: Any, page: dict[str, Any]) -> None:
+    assert code_of(await ask("delegation_result", {"session_id": "sess_1763200000_abc123", **page})) == "INVALID_PARAMETERS"
+
+
+@pytest.mark.parametrize("delegations", [None, [], {}, [{"target": "noop", "parameters": {}}] * 33])
+async def test_too_many_at_once_or_none_is_refused(ask: Any, delegations: Any) -> None:
+    assert code_of(await ask("delegate_many", {"delegations": delegations})) == "INVALID_PARAMETERS"
+
+
+async def test_parameters_of_a_megabyte_pass_and_the_server_lives_on_after_more(ask: Any) -> None:
+    text = "word " * 200_000
+    assert (await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": text}})).structured_content[
+        "data"
+    ] == 200_000
+    with pytest.raises(BaseException):  # noqa: B017 - how the SDK tells a 413 is its own matter
+        await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": text * 5}})
+    assert not (await ask("delegate", {"target": "noop", "parameters": {}})).is_error
+
+
+async def test_deep_nesting_is_refused_and_harms_nobody(ask: Any) -> None:
+    deep: Any = "x"
+    for _ in range(150):
+        deep = [deep]
+    result = await ask("delegate", {"target": "text", "operation": "count", "parameters": {"text": deep}})
+    assert code_of(result) == "INVALID_PARAMETERS"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "evil.example.com"}, 421),
+        ({"Host": "evil.example.com:80"}, 421),
+        ({"Origin": "http://evil.example.com"}, 403),
+        ({"Origin": "null"}, 403),
+        ({}, 200),
+        ({"Origin": "http://localhost:3000"}, 200),
+    ],
+)
+def test_a_page_in_a_browser_cannot_reach_it(address: str, headers: dict[str, str], status: int) -> None:
+    """DNS rebinding: Host and Origin are checked."""
+    place = urlsplit(address)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port or 0, timeout=10)
+    params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "page", "version": "1"}}
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params})
+    sent = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream", **headers}
+    connection.request("POST", place.path, body, sent)
+    assert connection.getresponse().status == status
+    connection.close()
