@@ -6,6 +6,8 @@ from pathlib import Path
 
 from remit import Context, Remit, agent
 
+PRICE = Path("shop/price.txt")
+
 
 @agent("price", workspace="worktree", merge=True, timeout=60)
 async def price(ctx: Context, euros: int) -> str:
@@ -16,21 +18,21 @@ async def price(ctx: Context, euros: int) -> str:
 async def main() -> None:
     async with Remit.open("shop", agents=[price]) as remit:
         good = await remit.delegate("price", euros=12, accept=["grep -q 12 price.txt"])
-        print(good.status, good.evidence, Path("shop/price.txt").read_text().strip(), sep=", ")
+        print(good.status, good.evidence, PRICE.read_text().strip(), sep=", ")
 
         bad = await remit.delegate("price", euros=99, accept=["grep -q 12 price.txt"])
-        print(bad.status, bad.errors[0].code, Path("shop/price.txt").read_text().strip(), sep=", ")
+        print(bad.status, bad.errors[0].code, PRICE.read_text().strip(), sep=", ")
 
-        Path("shop/price.txt").write_text("not committed yet\n")
+        PRICE.write_text("not committed yet\n")
         late = await remit.delegate("price", euros=13)
-        print(late.status, late.errors[0].code, Path("shop/price.txt").read_text().strip(), sep=", ")
+        print(late.status, late.errors[0].code, PRICE.read_text().strip(), sep=", ")
         print("kept on its branch:", late.extra["workspace"]["branch"] == f"remit/{late.session_id}")
 
 
 def new_shop() -> None:
     """A repository with one commit, for the example."""
     Path("shop").mkdir()
-    Path("shop/price.txt").write_text("10 euros\n")
+    PRICE.write_text("10 euros\n")
     someone = ("-c", "user.name=you", "-c", "user.email=you@example.org")
     for command in (("init", "-q"), ("add", "."), (*someone, "commit", "-q", "-m", "Open the shop")):
         subprocess.run(["git", *command], cwd="shop", check=True)

@@ -564,6 +564,7 @@ async def test_kill_9_in_the_middle_of_a_merge_loses_nothing(project: Path, wher
         assert record.result is not None
         assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
         assert (project / "half.txt").exists() == (where == "after")
+        assert any("were merged" in warning for warning in record.result.warnings) == (where == "after")
         assert status(project) == ""
         assert (await remit.delegate("write", path="next.txt")).ok, "nothing stands in the way of the next"
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from remit.core.agents import AgentSpec, Answers
+from remit.core.agents import AgentSpec, Answers, Workspace
 from remit.core.delegation import Delegation
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, RemitError, Stopped, Unavailable
 from remit.core.ports import AgentPort
@@ -82,6 +82,7 @@ class Work(Protocol):
         ...
 
 
+_SHARED = Workspace.SHARED
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
 MAX_ERROR_CHARACTERS = 2000
@@ -96,7 +97,7 @@ async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     spec = work.agent.spec
     try:
-        if spec.workspace in OWN_FOLDER:
+        if spec.workspace is not _SHARED and spec.workspace in OWN_FOLDER:  # the frequent case is told apart without hashing
             await enter(work)
         answer = await _run(work)
     except OutOfTime:

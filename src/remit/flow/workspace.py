@@ -20,7 +20,7 @@ from remit.flow.plain import clean
 from remit.system.threads import off_loop
 from remit.workspaces.changes import Changes, take_changes
 from remit.workspaces.making import open_room
-from remit.workspaces.merging import Intent, Merged, merge
+from remit.workspaces.merging import Intent, Merged, is_merged, merge
 from remit.workspaces.removing import remove
 from remit.workspaces.room import Room
 
@@ -146,15 +146,17 @@ async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> Har
     """What a dead run left in its room: nobody else has worked there, so all that is new in it is its own."""
     found = await harvest(replace(hunt, scan_root=True, below=room.inside, since=Stay(room).began_at))
 
-    def take() -> Changes:
+    def take() -> tuple[Changes, bool]:
         scratch.mkdir(parents=True, exist_ok=True)
-        return take_changes(room, message=f"{room.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
+        taken = take_changes(room, message=f"{room.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
+        return taken, bool(taken.count and taken.commit and is_merged(room, taken.commit, seconds=AFTER_CRASH_SECONDS))
 
     try:
-        changes = await off_loop(take)
+        changes, was_merged = await off_loop(take)
     except (RemitError, OSError) as error:
         return replace(found, warnings=(*found.warnings, _where(room), *_untaken(room, error)))
-    return await joined(room, found, changes, (_where(room), *changes.warnings))
+    merged = (MERGED_BEFORE,) if was_merged else ()
+    return await joined(room, found, changes, (_where(room), *merged, *changes.warnings))
 
 
 async def joined(room: Room, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:

@@ -68,6 +68,11 @@ def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
     return Merged(is_done=True, into=into)
 
 
+def is_merged(room: Room, commit: str, *, seconds: float) -> bool:
+    """Whether the project's branch holds this commit."""
+    return Git(folder=room.root, stop_at=time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+
+
 def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:
     """The commit to go forward to: both histories in one."""
     ours = git.says("rev-parse", "--verify", "HEAD^{commit}")
