@@ -15,17 +15,25 @@ async def price(ctx: Context, euros: int) -> str:
     return f"The price is {euros} euros."
 
 
+def in_the_shop() -> str:
+    return PRICE.read_text().strip()
+
+
+def edit_by_hand() -> None:
+    PRICE.write_text("not committed yet\n")
+
+
 async def main() -> None:
     async with Remit.open("shop", agents=[price]) as remit:
         good = await remit.delegate("price", euros=12, accept=["grep -q 12 price.txt"])
-        print(good.status, good.evidence, PRICE.read_text().strip(), sep=", ")
+        print(good.status, good.evidence, in_the_shop(), sep=", ")
 
         bad = await remit.delegate("price", euros=99, accept=["grep -q 12 price.txt"])
-        print(bad.status, bad.errors[0].code, PRICE.read_text().strip(), sep=", ")
+        print(bad.status, bad.errors[0].code, in_the_shop(), sep=", ")
 
-        PRICE.write_text("not committed yet\n")
+        edit_by_hand()
         late = await remit.delegate("price", euros=13)
-        print(late.status, late.errors[0].code, PRICE.read_text().strip(), sep=", ")
+        print(late.status, late.errors[0].code, in_the_shop(), sep=", ")
         print("kept on its branch:", late.extra["workspace"]["branch"] == f"remit/{late.session_id}")
 
 
