@@ -294,3 +294,15 @@ async def test_a_budget_that_is_spent_stops_it(tmp_path: Path) -> None:
         done = await asyncio.wait_for(remit.delegate("coder", task="Say hello.", budget={"tokens": 500}), 30)
     assert done.stop_reason is StopReason.BUDGET
     assert done.status is Status.PARTIAL
+
+
+async def test_a_stopped_one_goes_on_in_its_session(tmp_path: Path) -> None:
+    """S2.6: its handle is kept, and `resume` leads back to it."""
+    project(tmp_path, [INIT, message("Working."), {"sleep": 60}], [INIT, result("$RETURN")])
+    async with Remit.open(tmp_path) as remit:
+        stopped = await remit.delegate("coder", task="Say hello.", timeout=2)
+        assert (stopped.status, stopped.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+        done = await remit.delegate("coder", task="Say hello.", resume=stopped.session_id)
+    assert done.status is Status.COMPLETED
+    again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
+    assert again[again.index("--resume") + 1] == "c-1"

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -86,3 +87,12 @@ def test_the_command_says_the_same_as_json(tmp_path: Path, bin_folder: Path) -> 
     assert [one["name"] for one in said["found"]] == ["claude", "codex", "gemini"]
     assert said["found"][0]["usable"] is False, "no login was seen"
     assert said["missing"]
+
+
+def test_every_agent_of_the_guide_can_be_declared() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "how-to" / "coding-agents.md").read_text()
+    blocks = re.findall(r"^```toml\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)
+    tables = {name: table for block in blocks for name, table in tomllib.loads(block)["agents"].items()}
+    assert {"claude", "codex", "opencode", "reader"} <= set(tables)
+    for name, table in tables.items():
+        definition_of(name, table, source="coding-agents.md")

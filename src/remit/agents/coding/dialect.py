@@ -180,7 +180,7 @@ def is_inside(path: Path, folder: Path) -> bool:
 def detail_of(value: Any) -> str:
     """What a tool was given, in a line: the part of it that tells most."""
     if isinstance(value, Mapping):
-        named = ("command", "cmd", "file_path", "filePath", "path", "pattern", "url", "query", "agent", "description", "prompt")
+        named = ("command", "cmd", "file_path", "filePath", "path", "pattern", "url", "query", "target", "agent", "description", "prompt")
         told = next((value[name] for name in named if isinstance(value.get(name), str)), None)
         value = told if told is not None else json.dumps(value, ensure_ascii=False, default=str)
     return " ".join(str(value).split())[:_DETAIL_CHARACTERS]
