@@ -149,6 +149,13 @@ class Stage:
             lines += ["", f"[agents.{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
         (self.project / "remit.toml").write_text("\n".join(lines) + "\n")
 
+    def begin_git(self) -> None:
+        """Make the project a checkout with one commit."""
+        (self.project / ".gitignore").write_text(".remit/\n")
+        identity = ["-c", "user.name=Tester", "-c", "user.email=tester@localhost"]
+        for words in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "Begin"]):
+            subprocess.run(["git", *words], cwd=self.project, check=True, capture_output=True, timeout=20)
+
     def open(self) -> Remit:
         return Remit.open(self.project)
 
@@ -184,9 +191,8 @@ class Stage:
     async def wait_for_file(self, name: str, seconds: float = 40.0) -> Path:
         path, end = self.project / name, time.monotonic() + seconds
         while not (path.exists() and path.stat().st_size):
-            assert time.monotonic() < end, (
-                f"{name} was not written; the models were asked {len(self.models.requests)} times; {self.models.faults}"
-            )
+            assert not self.models.faults
+            assert time.monotonic() < end, f"{name} was not written; the models were asked {len(self.models.requests)} times"
             await asyncio.sleep(0.05)
         return path
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stage import CLAUDE, CODERS, CODEX, Coder, Stage, need, staged
+from stage import CLAUDE, CODERS, CODEX, OPENCODE, Coder, Stage, need, staged
 
 from remit.core.result import Return
-from remit.testing.models import Call, ModelRequest, Reply, Say, Silence, Turn, valid_return
+from remit.testing.models import Call, Fail, ModelRequest, Reply, Say, Silence, Turn, valid_return
 
 pytestmark = pytest.mark.timeout(150)
 WRITE_REPORT = "printf 'three findings' > report.md"
@@ -89,6 +89,7 @@ async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back
             begun = loop.time()
             handle = await remit.start("one", task="Take your time.", timeout=coder.seconds)
             await stage.wait_for_file("half.txt")
+            assert stage.left_running()
             result = await handle.result()
             assert loop.time() - begun < coder.seconds + 5
             assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT"), told(result, stage)
@@ -174,20 +175,20 @@ async def test_two_vendors_and_a_function_are_one_tree(tmp_path: Path) -> None:
         assert len({record.root_id for record in tree}) == 1
         shown = stage.remit("show", result.session_id, "--json")
         assert [node["agent"] for node in json.loads(shown.stdout)["tree"]] == ["boss", "hand", "counter"]
-        drawn = stage.remit("show", result.session_id).stdout
-        assert [name for line in drawn.splitlines() for name in ("boss", "hand", "counter") if f"{name} " in line][:3], drawn
+        drawn = [line for line in stage.remit("show", result.session_id).stdout.splitlines() if line.lstrip(" └─").startswith("✓")]
+        assert [line.lstrip(" └─✓").split()[0] for line in drawn[:3]] == ["boss", "hand", "counter"]
         await stage.wait_for_nobody()
+
+
+def hanging_hand(request: ModelRequest) -> Turn:
+    if "the boss" in request.text:
+        return Call("delegate", target="hand", parameters={"task": "You are the hand."})
+    return CODEX.shell(WRITE_HALF_AND_HANG)
 
 
 async def test_cancelling_the_root_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
     need(CLAUDE, CODEX)
-
-    def play(request: ModelRequest) -> Turn:
-        if "the boss" in request.text:
-            return Call("delegate", target="hand", parameters={"task": "You are the hand."})
-        return CODEX.shell(WRITE_HALF_AND_HANG)
-
-    async with staged(tmp_path, play) as stage:
+    async with staged(tmp_path, hanging_hand) as stage:
         stage.cast("boss", CLAUDE, delegates=True)
         stage.cast("hand", CODEX, delegates=True)
         async with stage.open() as remit:
@@ -199,3 +200,59 @@ async def test_cancelling_the_root_of_two_vendors_leaves_no_process(tmp_path: Pa
             await stage.wait_for_nobody(10)
             states = {record.agent: record.state for record in await remit.tree(result.session_id)}
         assert states == {"boss": "cancelled", "hand": "cancelled"}
+
+
+async def test_killing_the_process_above_two_vendors_leaves_no_process(tmp_path: Path) -> None:
+    """S8: codex was started for claude's delegation; both die with the process they were delegated from, and are settled afterwards."""
+    need(CLAUDE, CODEX)
+    async with staged(tmp_path, hanging_hand) as stage:
+        stage.cast("boss", CLAUDE, delegates=True)
+        stage.cast("hand", CODEX, delegates=True)
+        caller = stage.remit_started("delegate", "boss", "task=You are the boss.", "--timeout", "120")
+        try:
+            await stage.wait_for_file("half.txt")
+        finally:
+            os.kill(caller.pid, signal.SIGKILL)
+            await asyncio.to_thread(caller.wait)
+        await stage.wait_for_nobody(10)
+        async with stage.open() as remit:
+            await remit.recover()
+            assert {record.agent: record.state for record in await remit.history()} == {"boss": "partial", "hand": "partial"}
+
+
+@pytest.mark.parametrize("coder", [CLAUDE, CODEX, OPENCODE], ids=lambda coder: coder.name)
+async def test_a_key_that_is_not_accepted_is_said_in_plain_words(coder: Coder, tmp_path: Path) -> None:
+    """Item 3: the vendors' errors are mapped to ours, with what to do next."""
+    need(coder)
+    async with staged(tmp_path, [Fail(401)]) as stage:
+        stage.cast("one", coder)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Do what I want.", timeout=60)
+        assert (result.status, result.errors[0].code) == ("failed", "AGENT_UNAVAILABLE"), told(result, stage)
+        assert "not logged in, or its key is not accepted" in result.errors[0].message
+        assert "Log in once" in result.errors[0].recommendation
+
+
+async def test_what_it_changes_in_a_worktree_is_accepted_and_merged(tmp_path: Path) -> None:
+    """Items 4 and 6: nothing is changed in the project before the acceptance commands have passed in the worktree."""
+    need(CLAUDE)
+    async with staged(tmp_path, [CLAUDE.shell(WRITE_REPORT), good(artifacts=["report.md"])]) as stage:
+        stage.cast("one", CLAUDE, workspace="worktree", merge=True)
+        stage.begin_git()
+        async with stage.open() as remit:
+            result = await remit.delegate(
+                "one", task="Write a report.", accept=["test ! -e ../../../report.md", "grep findings report.md"], timeout=90
+            )
+        assert (result.status, result.evidence) == ("completed", "verified"), told(result, stage)
+        assert (stage.project / "report.md").read_text() == "three findings"
+
+
+async def test_its_tokens_are_drawn_from_the_budget_of_the_tree(tmp_path: Path) -> None:
+    """Item 3, S8: one that spends more than the tree has is stopped."""
+    need(CLAUDE)
+    async with staged(tmp_path, [CLAUDE.shell(WRITE_REPORT).using(5000, 500), Silence()]) as stage:
+        stage.cast("one", CLAUDE)
+        async with stage.open() as remit:
+            result = await remit.delegate("one", task="Write a report.", budget={"tokens": 1000}, timeout=60)
+            assert (result.stop_reason, result.errors[0].code) == ("budget", "BUDGET_EXCEEDED"), told(result, stage)
+            await stage.wait_for_nobody()
