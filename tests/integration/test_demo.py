@@ -57,7 +57,7 @@ def test_what_to_try_next_can_be_typed_as_it_is_printed(tmp_path: Path) -> None:
 
 def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
     """It surveys its own source then, and works where it was started, not at the project's root."""
-    (tmp_path / ".git").mkdir()
+    (tmp_path / "remit.toml").touch()
     empty = tmp_path / "empty"
     empty.mkdir()
     done = remit(empty, "demo", "--json")

@@ -48,12 +48,13 @@ model = "o3"
 def project(tmp_path: Path) -> Path:
     """A folder that is a project, whatever lies above it; made so by something that is not looked at here."""
     folder = tmp_path / "project"
-    (folder / ".git").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (folder / "remit.toml").touch()
     return folder
 
 
 def held(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if name != ".git")
+    return sorted(name for name in os.listdir(folder) if name != "remit.toml")
 
 
 def write(root: Path, tool: Tool, text: str) -> Path:

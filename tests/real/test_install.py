@@ -70,7 +70,8 @@ def test_the_real_tool_sees_the_entry_and_no_more_after_undo(tmp_path: Path, too
     if not (TOOLS / tool).exists():
         pytest.skip(f"{tool} not installed in .tools: `make tools` needs npm and a network")
     project, home = tmp_path / "project", tmp_path / "home"
-    (project / ".git").mkdir(parents=True)
+    project.mkdir(parents=True)
+    (project / "remit.toml").touch()
     home.mkdir()
     TRUST[tool](home, project)
     name, text = USED[tool]

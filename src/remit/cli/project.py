@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.core.ports import Store
 
-SIGNS_OF_A_PROJECT = (".remit", "remit.toml", ".git")
+SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
 SEARCHED = 5_000
 """So many of the newest delegations are looked through for the end of an id; anything older is named in full."""
 LAST = "last"
@@ -36,9 +36,15 @@ def find_root(given: Path | None) -> Path:
         return attached
     here = _here()
     for folder in (here, *here.parents):
-        if any((folder / sign).exists() for sign in SIGNS_OF_A_PROJECT):
+        if any((folder / sign).exists() for sign in SIGNS_OF_A_PROJECT) or _is_checkout(folder):
             return folder
     return here
+
+
+def _is_checkout(folder: Path) -> bool:
+    """An empty `.git` is none: sandboxes leave such a folder behind, in /tmp of all places."""
+    mark = folder / ".git"
+    return mark.is_file() or (mark / "HEAD").exists()
 
 
 def _root_of_tree() -> Path | None:
