@@ -1,6 +1,8 @@
 """How commands end: told, killed, cancelled, orphaned. Nothing of them is left, and what they wrote is (S2.4-S2.6, items 1 and 4)."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -169,6 +171,30 @@ async def test_the_remit_process_killed_takes_the_command_with_it(tmp_path: Path
         (record,) = await remit.history()
     assert record.result is not None
     assert record.result.errors[0].code == "AGENT_CRASHED"
+
+
+async def test_the_remit_process_and_the_supervisor_killed_at_once_take_the_command_with_them(tmp_path: Path) -> None:
+    orchestrator = orchestrating(tmp_path, f"trap '' TERM HUP; {DAEMON} echo $$ $PPID > command.pid; sleep 1000")
+    try:
+        daemon = await started(tmp_path / "daemon.pid")
+        await until(lambda: (tmp_path / "command.pid").exists() and (tmp_path / "command.pid").read_text().endswith("\n"))
+        command, supervisor = map(int, (tmp_path / "command.pid").read_text().split())
+        known = [(pid, process_start(pid)) for pid in (daemon, command)]
+    finally:
+        orchestrator.kill()
+        os.kill(supervisor, signal.SIGKILL)
+        orchestrator.wait()
+    await until(lambda: not any(is_alive(*process) for process in known))
+
+
+async def test_one_that_kills_all_it_came_from_is_killed_and_the_next_one_runs(tmp_path: Path) -> None:
+    """The supervisor and the process that started it: nobody but the Remit process is left to see to it."""
+    kill = "read -r _ _ _ forker _ < /proc/$PPID/stat; kill -9 $forker $PPID; sleep 1000"
+    async with project(tmp_path, sh(f"test -e done && {{ {HAND_IN}; exit; }}; touch done; {kill}")) as remit:
+        result = await remit.delegate("cmd", task="Kill.", timeout=60)
+        assert result.errors[0].code == "AGENT_CRASHED", result
+        await until(lambda: left(remit) == [])
+        assert (await remit.delegate("cmd", task="Again.", timeout=60)).status is Status.COMPLETED
 
 
 async def test_one_that_kills_its_supervisor_crashes_and_leaves_nothing(tmp_path: Path) -> None:

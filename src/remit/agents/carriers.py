@@ -76,7 +76,7 @@ class Carriers:
     def warm_up(self) -> None:
         """Start what process agents need, in the background, if there are any."""
         if self._targets or self._has_commands:
-            self.processes.warm_up(self._targets)
+            self.processes.warm_up(self._targets, for_commands=self._has_commands)
 
     async def close(self) -> None:
         await self.processes.close()

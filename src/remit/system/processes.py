@@ -6,7 +6,6 @@ agent. Used by `agents.process` to stop agents and by recovery to reap what a de
 Where there is no /proc (macOS) trees cannot be seen: `kill_tree` then signals the process group, and that is all it can do.
 """
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -231,6 +230,8 @@ async def kill_tree_async(
     limit: float = KILL_LIMIT_SECONDS,
 ) -> bool:
     """`kill_tree` that holds the loop for no more than a few milliseconds at a time."""
+    import asyncio  # here: whoever starts programs needs the rest of this module, and must stay small
+
     steps = _killing(pid, started, marker, term_grace, limit)
     while True:
         try:

@@ -7,10 +7,11 @@
         └── frames: job, ctx, answer ────────►   └── worker (own session, dies with its supervisor, runs the agent)
             or pipes: input, output                  or command (the same; a program of any kind in the worker's place)
 
-Each process watches the one above it, so a kill -9 of any of them leaves nothing behind: the worker dies with its supervisor,
-orphans of a dead supervisor fall to the zygote, and supervisor and zygote end when the Remit process does.
-The parent's side is `pool` (with `nursery`, `link`, `child`, `spawned` and `service`), the child's is `zygote`, `supervisor`, `launch`,
-`worker` and `remote`.
+Commands come from a `forker`, a smaller zygote that can do nothing else. Each process watches the one above it, so a kill -9 of any of
+them leaves nothing behind: a worker dies with its supervisor, a command and all orphans of a dead supervisor fall to the zygote, which
+kills them, and supervisor and zygote end when the Remit process does.
+The parent's side is `pool` (with `nursery`, `link`, `child`, `spawned` and `service`), the child's is `forker`, `zygote`, `supervisor`,
+`launch`, `worker` and `remote`.
 """
 
 from remit.agents.process.errors import AgentRaised

@@ -4,10 +4,20 @@ Never pickle: the other side is an agent, and an agent is not trusted. Whatever 
 that the other side is broken; it is never an error of ours. Used on both sides of every pipe of this package.
 """
 
+import json
 import socket
 from typing import Any
 
-from pydantic_core import from_json, to_json
+try:
+    from pydantic_core import from_json, to_json
+except ImportError:  # in a `forker`, which has the standard library alone: it is quick to start and small to fork
+
+    def from_json(data: bytes) -> Any:  # type: ignore[misc]
+        return json.loads(data)
+
+    def to_json(value: Any, *, inf_nan_mode: str) -> bytes:  # type: ignore[misc]
+        return json.dumps(value).encode()
+
 
 FRAME_LIMIT = 64 * 1024 * 1024
 _CHUNK = 256 * 1024

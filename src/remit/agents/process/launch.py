@@ -1,23 +1,17 @@
-"""Starting a command below its supervisor: fork, a session of its own, only its three streams, then the program itself.
+"""Starting a command below its supervisor: a session of its own, only its three streams, then the program itself.
 
-Runs in the supervisor (see `supervisor`), which a zygote forked. Whether the program could be started is known when `launch`
-returns: the kernel closes a pipe for us at the moment the program takes over.
+Runs in the supervisor (see `supervisor`), which a `forker` forked. Without a fork of our own (the standard library uses vfork): a copy
+of this interpreter, however small, would cost more than the start of most programs. So nothing of ours runs in the new process before
+the program does, and it cannot be told to die with its supervisor: whoever adopts it then kills it (`Forker.serve`), and so does the pool.
 """
 
-import contextlib
-import os
 import signal
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from remit.agents.process.program import from_wire
-from remit.system.prctl import die_with_parent
 from remit.system.processes import process_start
-
-NOT_STARTED = 127
-_FAULTS = 3
-"""The descriptor on which a program that could not be started says why; closed by its start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,50 +21,32 @@ class Streams:
     stderr: int
 
 
-def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int, dict[str, Any]]:
+def launch(program: Mapping[str, Any], streams: Streams) -> tuple[int | None, dict[str, Any]]:
     """Its pid, and what to tell: pid and start, or the step that failed with its error number."""
-    supervisor = os.getpid()
-    read_end, write_end = os.pipe2(os.O_CLOEXEC)
-    pid = os.fork()
-    if pid == 0:
-        _become(supervisor, program, streams, write_end)
-    os.close(write_end)
-    started = process_start(pid)
-    with open(read_end, "rb") as faults:
-        said = faults.read().decode()
-    if not said:
-        return pid, {"pid": pid, "started": started}
-    step, number = said.split()
-    return pid, {"step": step, "errno": int(number)}
-
-
-def _become(supervisor: int, program: Mapping[str, Any], streams: Streams, faults: int) -> NoReturn:
-    step = "program"
+    folder = _from_wire(program["folder"])
     try:
-        _forget_signals()
-        os.setsid()
-        die_with_parent(supervisor)
-        stdin = os.open(os.devnull, os.O_RDONLY) if streams.stdin is None else streams.stdin
-        for number, fd in enumerate((stdin, streams.stdout, streams.stderr)):
-            os.dup2(fd, number)
-        os.dup2(faults, _FAULTS, inheritable=False)
-        faults = _FAULTS
-        os.closerange(_FAULTS + 1, os.sysconf("SC_OPEN_MAX"))
-        step = "folder"
-        os.chdir(from_wire(program["folder"]))
-        step = "program"
-        argv = [from_wire(word) for word in program["argv"]]
-        os.execvpe(argv[0], argv, {from_wire(name): from_wire(value) for name, value in program["environment"].items()})
+        process = subprocess.Popen(
+            [_from_wire(word) for word in program["argv"]],
+            stdin=subprocess.DEVNULL if streams.stdin is None else streams.stdin,
+            stdout=streams.stdout,
+            stderr=streams.stderr,
+            cwd=folder,
+            env={_from_wire(name): _from_wire(value) for name, value in program["environment"].items()},
+            start_new_session=True,
+        )
     except OSError as error:
-        os.write(faults, f"{step} {error.errno or 0}".encode())
-    finally:
-        os._exit(NOT_STARTED)
+        return None, {"step": "folder" if error.filename == folder else "program", "errno": error.errno or 0}
+    process.returncode = 0  # its end is seen by the supervisor, who waits for whatever is below it
+    return process.pid, {"pid": process.pid, "started": process_start(process.pid)}
 
 
-def _forget_signals() -> None:
-    """What is ignored stays ignored in a new program, and Python and the supervisor ignore several."""
-    signal.set_wakeup_fd(-1)
-    for number in signal.valid_signals():
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_DFL)
+def leave_no_signal_ignored() -> None:
+    """What is ignored stays ignored in a new program; what is only not heeded does not. For a supervisor of commands."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, lambda *_: None)
+
+
+def _from_wire(text: str) -> bytes:
+    """Bytes as the kernel takes them; see `program.program_to_wire`."""
+    return text.encode("latin-1")

@@ -5,6 +5,7 @@ supervisor is dead; when it is lost without one, the supervisor was killed. Noth
 """
 
 import asyncio
+import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
@@ -13,6 +14,9 @@ from typing import Any
 from remit.agents.process import frames
 from remit.agents.process.supervisor import STOP
 from remit.system.processes import is_alive, look, process_start, send_signal
+
+_DEAD_LIMIT = 0.1
+"""For a supervisor that has reported to be gone; it has nothing left to do."""
 
 
 class Pipe(asyncio.Protocol):
@@ -98,10 +102,20 @@ class Link:
 
     async def wait_dead(self) -> None:
         """A supervisor closes its pipe a moment before it is dead."""
-        for _ in range(50):
-            if self.pid is None or not is_alive(self.pid, self.started):
-                return
-            await asyncio.sleep(0.001)
+        if self.pid is None or not is_alive(self.pid, self.started):
+            return
+        try:
+            handle = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # gone meanwhile, or a kernel that has no such handle
+            return
+        loop = asyncio.get_running_loop()
+        dead = loop.create_future()
+        loop.add_reader(handle, lambda: None if dead.done() else dead.set_result(None))
+        try:
+            await asyncio.wait([dead], timeout=_DEAD_LIMIT)
+        finally:
+            loop.remove_reader(handle)
+            os.close(handle)
 
     def wake(self) -> None:
         """What runs below may have stopped its supervisor (SIGSTOP)."""

@@ -1,7 +1,8 @@
 """The parent's side of the zygotes: starting them, giving them orders, replacing one that died or does not answer.
 
 The first zygote has no agent's module in it and serves at once. `preload` grows a second one from it that has imported the
-agents' modules; from the moment that one is ready it serves, and if it never is, the first goes on. Used by `pool` alone.
+agents' modules; from the moment that one is ready it serves, and if it never is, the first goes on. Commands are started by a
+`forker` beside them, which is ready sooner and quicker to fork, as it holds no more than that takes. Used by `pool` alone.
 """
 
 import asyncio
@@ -23,6 +24,16 @@ from remit.system.prctl import padded
 from remit.system.processes import MARK, is_alive, process_start
 
 _START = "import json,sys; sys.path[:]=json.loads(sys.argv.pop(1)); from remit.agents.process.zygote import main; main()"
+_START_FORKER = """\
+import json, sys, types
+for name, path in json.loads(sys.argv.pop(1)):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = path
+from remit.agents.process.forker import main
+main()
+"""
+"""Packages without what their `__init__` imports: the modules below them are then imported one by one, as they are needed."""
+_PACKAGES = ("remit", "remit.agents", "remit.agents.process", "remit.system")
 _START_LIMIT = 20.0
 _ORDER_LIMIT = 5.0
 _PRELOAD_LIMIT = 120.0
@@ -102,23 +113,30 @@ class Nursery:
         self._mark = f"{mark_prefix}zygote"
         self._first: Zygote | None = None
         self._grown: Zygote | None = None
+        self._forker: Zygote | None = None
         self._starting = asyncio.Lock()
+        self._starting_forker = asyncio.Lock()
 
     async def fork(self, *, mark: str, session_id: str, channel: int, link: int) -> int:
         """A supervisor with a worker; the supervisor's pid."""
         return await self._make({"op": "fork", "mark": mark, "session_id": session_id}, [channel, link], self._serving)
 
     async def launch(self, *, mark: str, session_id: str, link: int, streams: Sequence[int]) -> int:
-        """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input.
+        """A supervisor that takes a program off its link and starts it; the supervisor's pid. `streams`: its output, and its input."""
+        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.forker)
 
-        By the first zygote: it is the smallest, so the quickest to fork, and has nothing of an agent's module in it.
-        """
-        return await self._make({"op": "exec", "mark": mark, "session_id": session_id}, [link, *streams], self.ready)
+    async def forker(self) -> "Zygote":
+        """The one that starts commands, started if need be."""
+        async with self._starting_forker:
+            if self._forker is None or self._forker.is_gone:
+                self._forker = await self._start(_spawn_forker)
+            return self._forker
 
-    async def ready(self) -> "Zygote":
-        """The first zygote, started if need be."""
+    async def _first_zygote(self) -> "Zygote":
         async with self._starting:
-            return await self._living_first()
+            if self._first is None or self._first.is_gone:
+                self._first = await self._start(_spawn)
+            return self._first
 
     async def _make(self, order: dict[str, Any], fds: Sequence[int], choose: Callable[[], Awaitable["Zygote"]]) -> int:
         """A zygote that fails is replaced once."""
@@ -135,14 +153,14 @@ class Nursery:
 
     async def sweep(self) -> None:
         """Kill what fell to the zygotes because its supervisor was killed."""
-        for zygote in (self._grown, self._first):
+        for zygote in (self._grown, self._first, self._forker):
             if zygote is not None and not zygote.is_gone:
                 with contextlib.suppress(ZygoteGone):
                     await zygote.order({"op": "sweep"})
 
     async def preload(self, targets: Sequence[Target]) -> dict[str, str]:
         """Grow a zygote that has imported the targets' modules; what could not be imported, and why."""
-        first = await self.ready()
+        first = await self._first_zygote()
         ours, theirs = socket.socketpair()
         try:
             ours.setblocking(False)
@@ -172,26 +190,21 @@ class Nursery:
         return failures
 
     async def close(self) -> None:
-        for zygote in (self._grown, self._first):
+        for zygote in (self._grown, self._first, self._forker):
             if zygote is not None:
                 await zygote.close()
-        self._grown = self._first = None
+        self._grown = self._first = self._forker = None
 
     async def _serving(self) -> Zygote:
         grown = self._grown
         if grown is not None and not grown.is_gone:
             return grown
-        return await self.ready()
+        return await self._first_zygote()
 
-    async def _living_first(self) -> Zygote:
-        if self._first is None or self._first.is_gone:
-            self._first = await self._start()
-        return self._first
-
-    async def _start(self) -> Zygote:
+    async def _start(self, spawn: "Callable[[socket.socket, str], subprocess.Popen[bytes]]") -> Zygote:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
-        process = _spawn(theirs, self._mark)
+        process = spawn(theirs, self._mark)
         zygote = Zygote(ours, process.pid, process)
         assert process.stderr is not None
         try:
@@ -210,11 +223,20 @@ class Nursery:
         return zygote
 
 
-def _spawn(control: socket.socket, mark: str) -> subprocess.Popen[bytes]:
+def _spawn(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
+    return _popen(["-c", _START, json.dumps(sys.path)], {**os.environ, MARK: padded(mark)}, control)
+
+
+def _spawn_forker(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
+    packages = [(name, list(sys.modules[name].__path__)) for name in _PACKAGES]
+    return _popen(["-I", "-S", "-c", _START_FORKER, json.dumps(packages)], {MARK: padded(mark)}, control)
+
+
+def _popen(arguments: list[str], environment: dict[str, str], control: socket.socket) -> "subprocess.Popen[bytes]":
     with control:
         return subprocess.Popen(
-            [sys.executable, "-c", _START, json.dumps(sys.path), str(control.fileno()), str(os.getpid())],
-            env={**os.environ, MARK: padded(mark)},
+            [sys.executable, *arguments, str(control.fileno()), str(os.getpid())],
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

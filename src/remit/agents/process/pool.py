@@ -58,9 +58,9 @@ class ProcessPool:
         self._wards: set[Child | Spawned] = set()
         self._is_closed = False
 
-    def warm_up(self, targets: Sequence[Target]) -> None:
-        """Have a zygote ready, and the targets' modules loaded, in the background. Nothing waits for it."""
-        self._warming = asyncio.create_task(self._warm_up(targets))
+    def warm_up(self, targets: Sequence[Target], *, for_commands: bool = False) -> None:
+        """Load the targets' modules ahead, and have what starts commands ready, in the background. Nothing waits for it."""
+        self._warming = asyncio.create_task(self._warm_up(targets, for_commands))
 
     async def wait_warm(self) -> None:
         if self._warming is not None:
@@ -130,13 +130,13 @@ class ProcessPool:
         if not task.cancelled():
             task.exception()  # whoever awaits it gets it; when nobody does any more, it has no one to tell
 
-    async def _warm_up(self, targets: Sequence[Target]) -> None:
+    async def _warm_up(self, targets: Sequence[Target], for_commands: bool) -> None:
         # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
         with contextlib.suppress(Unavailable, ZygoteGone):
+            if for_commands:
+                await self._nursery.forker()
             if targets:
                 await self._nursery.preload(targets)
-            else:
-                await self._nursery.ready()
 
     async def _start(self, child: Child, mark: str, job: Job, ctx: Context) -> None:
         try:

@@ -34,7 +34,7 @@ def program_to_wire(program: Program, mark: Mapping[str, str]) -> dict[str, Any]
     try:
         return {
             "argv": [_to_wire(word) for word in program.argv],
-            "environment": {_to_wire(name): _to_wire(value) for name, value in environment.items()},
+            "environment": {_name_to_wire(name): _to_wire(value) for name, value in environment.items()},
             "folder": _to_wire(str(program.folder)),
         }
     except ValueError as error:
@@ -53,8 +53,10 @@ def _to_wire(text: str) -> str:
     return held.decode("latin-1")
 
 
-def from_wire(text: str) -> bytes:
-    return text.encode("latin-1")
+def _name_to_wire(name: str) -> str:
+    if not name or "=" in name:
+        raise ValueError(f"{name!r} is no name of a variable")
+    return _to_wire(name)
 
 
 def start_error(program: Program, fault: Mapping[str, Any]) -> RemitError:

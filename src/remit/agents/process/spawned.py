@@ -41,10 +41,7 @@ class Spawned:
         await self.link.wait_lost()
         code = (self.link.report or {}).get("exit")
         if not isinstance(code, int):
-            raise AgentCrashed(
-                f"{self._program.argv[0]} killed its supervisor or was killed with it.",
-                advice="A command must not signal processes that are not its own.",
-            )
+            raise self._unsupervised()
         return code
 
     def signal(self, number: int) -> bool:
@@ -88,7 +85,7 @@ class Spawned:
         await self.link.wait_begun()
         begun = self.link.begun
         if begun is None:
-            raise Unavailable(f"{self._program.argv[0]} was not started: its supervisor was killed.", advice="Try again.")
+            raise self._unsupervised()
         if "pid" not in begun:
             raise start_error(self._program, begun)
         self.pid, self._started = int(begun["pid"]), begun["started"]
@@ -104,6 +101,12 @@ class Spawned:
             else:
                 transport.close()
 
+    def _unsupervised(self) -> AgentCrashed:
+        return AgentCrashed(
+            f"{self._program.argv[0]} killed its supervisor or was killed with it.",
+            advice="A command must not signal processes that are not its own.",
+        )
+
     def _hang_up(self, seconds: float) -> None:
         """Its supervisor is gone: whoever reads its output must not wait for ever for an end that others keep from coming."""
         asyncio.get_running_loop().call_later(seconds, self._end_output)
@@ -111,10 +114,10 @@ class Spawned:
     def _end_output(self) -> None:
         for transport in self._transports:
             if isinstance(transport, asyncio.ReadTransport) and not transport.is_closing():
-                if transport.is_reading():
-                    transport.close()
-                else:  # it is read more slowly than it printed: what is left comes first
+                if _is_paused(transport):  # it is read more slowly than it printed: what is left comes first
                     self._hang_up(_HANG_UP_SECONDS)
+                else:
+                    transport.close()
 
     async def _open_output(self, theirs: contextlib.ExitStack) -> int:
         ours, end = os.pipe2(os.O_CLOEXEC)
@@ -134,6 +137,13 @@ class Spawned:
         self._transports.append(transport)
         self.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
         return end
+
+
+def _is_paused(transport: asyncio.ReadTransport) -> bool:
+    try:
+        return not transport.is_reading()
+    except NotImplementedError:  # of a pipe, in older versions of Python
+        return bool(getattr(transport, "_paused", False))
 
 
 def _file(fd: int, mode: str) -> Any:

@@ -1,0 +1,188 @@
+"""The forker: a process that starts others for a Remit process, and is small, so that a fork of it costs little.
+
+It takes one order at a time over its control socket and answers each:
+  exec   descriptors of a supervisor's link and of a command's output and input come along; the command itself comes over the link
+  sweep  kill what fell to us because its supervisor was killed
+Run as a program of its own (`main`, see `nursery`) it starts commands: then nothing is imported but the standard library and the few
+modules of ours that need no more. `zygote` adds what forking Python agents takes.
+"""
+
+import contextlib
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from remit.agents.process import frames
+from remit.agents.process.launch import Streams, launch, leave_no_signal_ignored
+from remit.agents.process.supervisor import Supervisor, child_alarm
+from remit.system.prctl import adopt_orphans, find_mark, write_mark
+from remit.system.processes import children, kill_tree
+
+_ORDER_BYTES = 64 * 1024
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
+"""Without it every program a worker starts would hold the worker's channel open."""
+_SEEING_OFF_SECONDS = 0.7
+"""Less than `nursery` waits for us to end."""
+
+
+class Forker:
+    def __init__(self, control: socket.socket, owner: int | None, mark_address: int | None) -> None:
+        self.control = control
+        self.owner = owner
+        self.mark_address = mark_address
+        self._alarm = child_alarm()
+        self._own_children = set(children(os.getpid()) or ())  # a grown one may have some, of modules it imported
+
+    def serve(self) -> None:
+        """Until the Remit process closes its end or is gone."""
+        watched = [self.control.fileno(), self._alarm[0], *([] if self.owner is None else [self.owner])]
+        while True:
+            ready, _, _ = select.select(watched, [], [])
+            if self._alarm[0] in ready and self._reap():
+                self._sweep()
+            if self.owner in ready:
+                return self._see_them_off()
+            if self.control.fileno() in ready and not self._take_order():
+                return self._see_them_off()
+
+    def _see_them_off(self) -> None:
+        """Nobody is left to serve. Supervisors end by themselves; what one that is killed now would leave falls to us."""
+        end = time.monotonic() + _SEEING_OFF_SECONDS
+        while self._own_children and (left := end - time.monotonic()) > 0:
+            select.select([self._alarm[0]], [], [], left)
+            self._reap()
+        self._sweep()
+
+    def _take_order(self) -> bool:
+        try:
+            text, fds, _, _ = socket.recv_fds(self.control, _ORDER_BYTES, 3, _CLOSE_ON_EXEC)
+        except OSError:
+            return False
+        if not text:
+            return False
+        try:
+            answer = self.carry_out(frames.Unpacker().feed(text)[0], fds)
+        except OSError as error:  # no processes or memory left: the parent must hear it, we must live on
+            answer = {"error": str(error)}
+        finally:
+            for fd in fds:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        try:
+            frames.send(self.control, answer)
+        except OSError:
+            return False
+        return True
+
+    def carry_out(self, order: dict[str, Any], fds: list[int]) -> dict[str, Any]:
+        match order["op"]:
+            case "exec":
+                return {"pid": self.fork(lambda: self._supervise_command(fds, order))}
+            case "sweep":
+                return {"swept": self._sweep()}
+        return {"error": f"unknown order {order['op']!r}"}
+
+    def fork(self, be_the_child: Callable[[], None]) -> int:
+        pid = os.fork()
+        if pid:
+            self._own_children.add(pid)
+            return pid
+        try:
+            os.setsid()
+            be_the_child()
+        finally:
+            os._exit(0)  # never back into the zygote's own loop
+
+    def leave_behind(self) -> None:
+        """In a child: what belongs to the zygote alone."""
+        signal.set_wakeup_fd(-1)
+        for fd in self._alarm:
+            os.close(fd)
+        self.control.close()
+
+    def become_supervisor(self, order: dict[str, Any]) -> tuple[int, int]:
+        """In a child: its mark, no ear for signals, and an alarm for children that end."""
+        self.leave_behind()
+        write_mark(self.mark_address, order["mark"])
+        os.environ["REMIT_SESSION"] = order["session_id"]
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        adopt_orphans()
+        return child_alarm()
+
+    def _supervise_command(self, fds: list[int], order: dict[str, Any]) -> None:
+        link, stdout, stdin = fds[0], fds[1], fds[2] if len(fds) > 2 else None
+        alarm = self.become_supervisor(order)
+        leave_no_signal_ignored()
+        sock = socket.socket(fileno=link)
+        program = frames.receive(sock)
+        if program is None:
+            return  # whoever wanted it is gone
+        stderr = os.pipe2(os.O_CLOEXEC)
+        pid, begun = launch(program, Streams(stdin=stdin, stdout=stdout, stderr=stderr[1]))
+        for fd in (*fds[1:], stderr[1]):
+            os.close(fd)
+        os.set_blocking(stderr[0], False)
+        with contextlib.suppress(OSError):  # nobody may be left to hear it; the supervisor sees that
+            frames.send(sock, {"begun": begun})
+        if pid is None:
+            return
+        sock.setblocking(False)
+        Supervisor(link=sock, worker=pid, owner=self.owner, alarm=alarm[0], stdout=None, stderr=stderr[0]).run()
+
+    def _sweep(self) -> int:
+        """Children that we did not fork are orphans of a killed supervisor."""
+        self._reap()
+        strays = [pid for pid in children(os.getpid()) or () if pid not in self._own_children]
+        for pid in strays:
+            kill_tree(pid, term_grace=0.0, limit=1.0)
+        self._reap()
+        return len(strays)
+
+    def _reap(self) -> bool:
+        """Bury the dead; whether one of ours was killed, so that what it watched over has fallen to us."""
+        was_killed = False
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._alarm[0], 4096)
+        with contextlib.suppress(ChildProcessError):
+            while (found := os.waitpid(-1, os.WNOHANG))[0] != 0:
+                was_killed = was_killed or (found[0] in self._own_children and found[1] != 0)
+                self._own_children.discard(found[0])
+        return was_killed
+
+
+def own_life(owner_pid: int) -> int | None:
+    """The Remit process to watch. Ends us when it is gone already; None where it cannot be watched: our control socket tells as well."""
+    try:
+        owner: int | None = os.pidfd_open(owner_pid)
+    except (AttributeError, OSError):
+        owner = None
+    if os.getppid() != owner_pid:
+        sys.exit()
+    return owner
+
+
+def settle_down(forker: Forker) -> None:
+    """Ready: say so, and be silent from now on; what was standard error until now told the parent why a start failed."""
+    gc.collect()
+    gc.freeze()
+    frames.send(forker.control, {"ready": True})
+    silence = os.open(os.devnull, os.O_RDWR)
+    os.dup2(silence, 2)
+    os.close(silence)
+
+
+def main() -> None:
+    """`python -I -S -c '…' CONTROL_FD OWNER_PID` (see `nursery`)."""
+    control, owner = socket.socket(fileno=int(sys.argv[1])), own_life(int(sys.argv[2]))
+    mark_address = find_mark()
+    adopt_orphans()
+    forker = Forker(control, owner, mark_address)
+    settle_down(forker)
+    forker.serve()
