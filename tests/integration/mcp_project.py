@@ -70,6 +70,20 @@ async def prints() -> str:
     subprocess.run(["echo", "and another"], check=True)
     return "Printed."
 
+@agent("nested", isolation="process", timeout=60)
+async def nested(ctx: Context, calls: list) -> list:
+    """Calls `delegate` of a server that it started itself."""
+    import sys
+
+    from mcp import StdioServerParameters
+    from mcp.client.client import Client
+    from mcp.client.stdio import stdio_client
+
+    environment = {**os.environ, **ctx.environment()}
+    server = StdioServerParameters(command=sys.executable, args=["-m", "remit", "mcp"], env=environment, cwd="/")
+    async with Client(stdio_client(server)) as client:
+        return [(await client.call_tool("delegate", call)).structured_content for call in calls]
+
 @agent("reads")
 async def reads() -> str:
     return repr(os.read(0, 10))

@@ -132,6 +132,25 @@ async def test_what_a_dead_server_left_is_settled_when_somebody_asks_for_it(proj
         assert (told["status"], told["errors"][0]["code"]) == ("partial", "AGENT_CRASHED")
 
 
+async def test_a_server_that_an_agent_started_delegates_for_that_agent(project: Path) -> None:
+    """Item 8: whatever is delegated over it is the agent's child; path, depth and deadline hold."""
+    calls = [
+        {"target": "text", "operation": "count", "parameters": {"text": "one two"}},
+        {"target": "nested", "parameters": {"calls": []}},
+        {"target": "slow", "parameters": {"seconds": 1}, "wait_ms": 100},
+    ]
+    async with Remit.open(project) as opened:
+        done = await opened.delegate("nested", calls=calls)
+        assert done.ok, done
+        child, cycle, handle = done.data
+        assert child["metadata"]["delegation_path"] == ["orchestrator", "nested", "text.count"]
+        assert (child["data"], child["metadata"]["delegation_depth"]) == (2, 2)
+        assert cycle["errors"][0]["code"] == "CYCLE_DETECTED"
+        assert handle["state"] in ("queued", "running")
+        record = await opened.describe(handle["session_id"])
+        assert (record.parent_id, record.root_id) == (done.session_id, done.session_id)
+
+
 def test_a_keeper_that_is_told_to_stop_stops_what_it_runs(project: Path) -> None:
     client = Raw(project)
     session_id = client.call(2, "delegate", target="slow", parameters={"seconds": 30}, wait_ms=0)["session_id"]

@@ -64,7 +64,7 @@ async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(a
             assert tool.annotations is not None
             assert tool.annotations.read_only_hint is (tool.name in {"delegation_status", "delegation_result", "list_agents"})
         properties = tools["delegate"].input_schema["properties"]
-        assert properties["target"]["enum"] == ["caller", "fails", "large", "noop", "prints", "reads", "slow", "text"]
+        assert properties["target"]["enum"] == ["caller", "fails", "large", "nested", "noop", "prints", "reads", "slow", "text"]
         assert properties["operation"]["enum"] == ["count", "write"]
         assert "- text.count(text: string, min_length?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
 

@@ -6,6 +6,7 @@ Knows no transport. A request that is cancelled stops waiting and nothing else: 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mcp_types import CallToolResult
@@ -59,13 +60,23 @@ class Delegations:
         """Until everything that this process runs has ended: by its deadline, like everything."""
         while self._starting:
             await asyncio.wait(self._starting)
-        while running := list(self._remit.engine.running.values()):
+        while running := list(self._running.values()):
             await asyncio.wait([one.done for one in running])
             await asyncio.sleep(0)
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._starting or self._remit.engine.running)
+        return bool(self._starting or self._running)
+
+    @property
+    def _running(self) -> Mapping[str, Any]:
+        """What this process runs itself. Attached to the tree of an agent it runs nothing: the owner of that tree does."""
+        engine = getattr(self._remit, "engine", None)
+        return {} if engine is None else engine.running
+
+    @property
+    def _run_folder(self) -> Path:
+        return self._remit.folder / "run"
 
     # ---- the tools
 
@@ -111,7 +122,7 @@ class Delegations:
 
     async def _status(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
         arguments = arguments_of(given, "session_id")
-        store, run_folder, now = self._remit.store, self._remit.engine.run_folder, time.time()
+        store, run_folder, now = self._remit.store, self._run_folder, time.time()
         if "session_id" not in arguments:
             return answers.answer(await off_loop(looking.living_document, store, run_folder, now))
         record = await self._remit.describe(session_of(arguments))
@@ -215,9 +226,9 @@ class Delegations:
 
     async def _minded(self, record: Record) -> Record:
         """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
-        if record.state.is_settled or record.session_id in self._remit.engine.running:
+        if record.state.is_settled or record.session_id in self._running:
             return record
-        living = await off_loop(looking.living_owners, self._remit.store, self._remit.engine.run_folder)
+        living = await off_loop(looking.living_owners, self._remit.store, self._run_folder)
         if not looking.is_gone(record, living):
             return record
         await self._remit.recover()
