@@ -36,8 +36,9 @@ from remit.ledger import ErrorLedger, LedgerWriter, Noted
 from remit.settings import Settings, load_settings
 from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
-from remit.switchboard.attached import Attachment, attach, spec_to_wire
+from remit.switchboard.attached import Attachment, attach
 from remit.switchboard.board import Switchboard
+from remit.switchboard.declared import spec_to_wire
 from remit.switchboard.here import token_here
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop

@@ -10,6 +10,7 @@ cancellation and record hold because it is the same code, not because they were 
   board      the owner's end: tokens, the socket, who may come in
   kinship    whether a process belongs to a delegation
   visit      what one attached process may ask
+  declared   declarations of agents, as JSON
   borrowed   an agent that only the attached process has, as its owner runs it
   attached   the attached process's end
   lent       the same agent, as it is carried out there

@@ -5,12 +5,9 @@ nothing: a child that was started lives until it is done, or its caller is. Used
 """
 
 import asyncio
-import dataclasses
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
-
-from pydantic import TypeAdapter
 
 from remit.agents.directory import Directory
 from remit.agents.process.errors import error_to_wire
@@ -26,6 +23,7 @@ from remit.flow.request import Request
 from remit.store.looking import open_to_look
 from remit.switchboard.address import connected
 from remit.switchboard.board import OPEN_HERE
+from remit.switchboard.declared import spec_from_wire, spec_to_wire
 from remit.switchboard.here import LENT
 from remit.switchboard.lent import Run, carried_out
 from remit.switchboard.line import Line
@@ -35,7 +33,6 @@ from remit.system.threads import off_loop
 CONNECT_SECONDS = 5.0
 HELLO_SECONDS = 10.0
 TRIES = 3
-_SPEC = TypeAdapter(AgentSpec)
 
 
 class OwnersAgent:
@@ -99,7 +96,7 @@ class Attachment:
         """The owner's agents, and of our own those it does not have. What the program itself brings along (`given`) is not replaced by
         another function of that name."""
         both = Directory(lambda agent: agent)
-        theirs = {spec.name: spec for spec in map(_SPEC.validate_python, self.facts["agents"])}
+        theirs = {spec.name: spec for spec in map(spec_from_wire, self.facts["agents"])}
         brought = set(given)
         for name in own.names():
             agent = own.find(name)
@@ -208,10 +205,6 @@ async def _connect(line: Line, path: Path) -> None:
     except OSError as error:
         raise Unavailable(f"The process that runs this tree cannot be reached: {error.strerror or error}.", advice="Try again.") from None
     await asyncio.get_running_loop().create_unix_connection(lambda: line, sock=sock)
-
-
-def spec_to_wire(spec: AgentSpec) -> dict[str, Any]:
-    return dataclasses.asdict(spec)
 
 
 def _function_of(spec: AgentSpec) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from remit.agents.process.pool import marker
 from remit.core.agents import Isolation
 from remit.core.caller import REFUSED, UNSET, CallerToken, decode, new_secret
-from remit.core.errors import ErrorInfo, Refused
+from remit.core.errors import ErrorInfo, Refused, Unavailable
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.running import Running
 from remit.switchboard.address import Peer, listening
@@ -88,8 +88,7 @@ class Switchboard:
         if self._is_listening:
             with contextlib.suppress(OSError):
                 self._path.unlink(missing_ok=True)
-        for visit in (*self._strangers, *self._known):
-            await visit.line.close(0.2)
+        await asyncio.gather(*(visit.line.close(0.2) for visit in (*self._strangers, *self._known)))
 
     # ---- who comes
 
@@ -118,7 +117,7 @@ class Switchboard:
         if not await off_loop(is_kin, peer.pid, self._kin(running)):
             raise self._note(running, peer, "used outside of the processes of its delegation")
         if len(self._known) >= LINES_AT_ONCE:
-            raise _refused(f"{LINES_AT_ONCE} processes are attached already.", "Delegate from fewer at once.")
+            raise Unavailable(f"{LINES_AT_ONCE} processes are attached already.", code="QUEUE_FULL", advice="Delegate from fewer at once.")
         if visit in self._strangers:
             self._strangers.remove(visit)
             self._known.add(visit)
@@ -152,5 +151,5 @@ class Switchboard:
         return _refused(f"It was {what}.")
 
 
-def _refused(what: str, advice: str = UNSET) -> Refused:
-    return Refused(f"The token of the caller is refused. {what}", code=REFUSED, advice=advice)
+def _refused(what: str) -> Refused:
+    return Refused(f"The token of the caller is refused. {what}", code=REFUSED, advice=UNSET)

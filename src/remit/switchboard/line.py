@@ -84,6 +84,10 @@ class Line(asyncio.Protocol):
         sock: socket.socket | None = None if self._transport is None else self._transport.get_extra_info("socket")
         return sock
 
+    @property
+    def is_answering(self) -> bool:
+        return bool(self._calls)
+
     def trust(self) -> None:
         """The other side has said who it is: from now on it may say more."""
         self._unpacker.limit = FRAME_BYTES

@@ -8,13 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import TypeAdapter, ValidationError
-
 from remit.agents.process.errors import error_from_wire
 from remit.agents.process.service import Service
 from remit.agents.process.wire import request_from_wire
-from remit.core.agents import AgentSpec
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Misused, Refused, RemitError
 from remit.core.ports import AgentPort
 from remit.engine.desk import EngineDesk
 from remit.engine.running import Running
@@ -22,6 +19,7 @@ from remit.flow.house import Agents, House
 from remit.flow.request import Request
 from remit.switchboard.address import peer_of
 from remit.switchboard.borrowed import BorrowedAgent
+from remit.switchboard.declared import spec_from_wire
 from remit.switchboard.line import Line
 
 if TYPE_CHECKING:
@@ -33,8 +31,6 @@ VERSION = 1
 LASTING = frozenset({"delegate", "start", "gather"})
 """A line that is lost is no cancellation: what was delegated goes on, and its result is on record."""
 
-_SPEC = TypeAdapter(AgentSpec)
-
 
 class Visit:
     def __init__(self, board: "Switchboard") -> None:
@@ -43,7 +39,7 @@ class Visit:
         """By the number of the run; 0 is the delegation that the token is of."""
         self._runs = 0
         self.line = Line(self, board.engine.spawn, limit=HELLO_BYTES, lasting=LASTING)
-        self._patience = board.engine.loop.call_later(HELLO_SECONDS, self.line.cut)
+        self._patience = board.engine.loop.call_later(HELLO_SECONDS, self._lose_patience)
         self.pid: int | None = None
 
     async def call(self, name: object, body: object) -> Any:
@@ -66,6 +62,12 @@ class Visit:
         self._patience.cancel()
         self._board.forget(self)
 
+    def _lose_patience(self) -> None:
+        if self.line.is_answering:  # it has said hello, and it is we who take our time
+            self._patience = self._board.engine.loop.call_later(HELLO_SECONDS, self.line.cut)
+        else:
+            self.line.cut()
+
     async def _hello(self, name: object, body: Mapping[str, Any]) -> Any:
         sock = self.line.socket
         if name != "hello" or not isinstance(body.get("token"), str) or sock is None:
@@ -74,7 +76,7 @@ class Visit:
         try:
             peer = peer_of(sock)
             running = await self._board.admit(self, body["token"], peer)
-        except Refused:
+        except RemitError:
             self._board.engine.loop.call_later(0.2, self.line.cut)  # when it has heard why
             raise
         self._patience.cancel()
@@ -135,10 +137,7 @@ class CallersDesk(Service):
     def _borrowed(self, name: str, borrow: object) -> BorrowedAgent:
         if not isinstance(borrow, Mapping):
             raise Misused("What is lent is described by its declaration.")
-        try:
-            spec = _SPEC.validate_python(borrow.get("spec"))
-        except ValidationError as error:
-            raise Misused(f"{name} cannot be lent: its declaration is faulty: {error.errors()[0]['msg']}.") from None
+        spec = spec_from_wire(borrow.get("spec"))
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
         spec = replace(spec, name=name, resumable=False)  # after a crash nobody has it any more
         return BorrowedAgent(spec, self._visit, fault, self.running.engine.options.kill_grace_seconds)

@@ -1,0 +1,264 @@
+"""Agents that only an attached process has: the owner of the tree guards, times and records them; that process carries them out."""
+
+import asyncio
+import os
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tree_project import PYTHON, clean_environment, make_project, until
+
+from remit import BlockingContext, Context, Misused, Remit, agent
+from remit.core.states import State
+
+SCRIPT = '''
+import asyncio, os, sys, time
+from remit import BlockingContext, Context, Remit, RemitError, agent
+
+@agent("mine", timeout=20)
+async def mine(ctx: Context, word: str) -> dict:
+    """Everything a context can do, over the line."""
+    ctx.progress("begun", 0.5)
+    ctx.emit({"piece": word})
+    ctx.spend(tokens=7)
+    await ctx.checkpoint({"at": word})
+    (ctx.scratch / "made.txt").write_text(word)
+    ctx.artifact(ctx.scratch / "made.txt", "data", "made by mine")
+    child = await ctx.delegate("echo", word=word + "!")
+    handle = await ctx.start("echo", word="streamed")
+    kinds = [str(event.kind) async for event in handle.stream()]
+    async with Remit.open("/") as inner:
+        nested = await inner.delegate("echo", word="nested")
+    same = await remit_here.delegate("echo", word="same remit")
+    return {
+        "depth": ctx.depth, "path": list(ctx.path), "child": child.data, "kinds": kinds, "saved": ctx.saved,
+        "tokens_left": ctx.budget.tokens, "pid": os.getpid(), "remaining": ctx.remaining > 0,
+        "depths": [child.metadata.delegation_depth, nested.metadata.delegation_depth, same.metadata.delegation_depth],
+    }
+
+@agent("blocking", isolation="thread")
+def blocking(ctx: BlockingContext, word: str) -> list:
+    ctx.progress("on a thread")
+    return [ctx.delegate("echo", word=word).data, ctx.depth, str(ctx.scratch)[-6:] == ctx.session_id[-6:]]
+
+@agent("apart", isolation="process")
+def apart(ctx: BlockingContext, word: str) -> list:
+    from remit import run
+    return [ctx.delegate("echo", word=word).data, run("echo", root="/", word=word).metadata.delegation_depth, os.getppid() != int(word)]
+
+@agent("stubborn")
+async def stubborn(ctx: Context) -> str:
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ctx_ended.append(1)
+
+@agent("gentle", timeout=20)
+async def gentle(ctx: Context) -> str:
+    await ctx.wait_hand_in()
+    return "handed in"
+
+@agent("raises")
+async def raises() -> None:
+    raise ValueError("it broke")
+
+@agent("dies")
+async def dies() -> None:
+    os.kill(os.getpid(), 9)
+
+ctx_ended = []
+
+async def main():
+    global remit_here
+    async with Remit.open("/tmp", agents=[mine, blocking, apart, stubborn, gentle, raises, dies]) as remit_here:
+        for words in sys.argv[1:]:
+            name, _, rest = words.partition(":")
+            asked = eval(rest or "{}")
+            try:
+                result = await remit_here.delegate(name, **asked)
+                print(result.to_json(), flush=True)
+            except RemitError as error:
+                print(repr((type(error).__name__, error.code)), flush=True)
+        if ctx_ended:
+            os._exit(0)  # who swallows cancellation keeps its own loop from ending
+
+if __name__ == "__main__":
+    asyncio.run(main())
+'''
+
+
+@agent("program", timeout=60)
+async def program(ctx: Context, script: str, words: list[str]) -> list[Any]:
+    """Runs a program that brings agents of its own."""
+    command = [PYTHON, script, *words]
+    started = await asyncio.create_subprocess_exec(
+        *command, env={**clean_environment(), **ctx.environment()}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        out, err = await started.communicate()
+    except asyncio.CancelledError:
+        started.kill()
+        raise
+    return [started.returncode, started.pid, [_read(line) for line in out.decode().splitlines()], err.decode()[-2000:]]
+
+
+def _read(line: str) -> Any:
+    from pydantic_core import from_json
+
+    return from_json(line) if line.startswith("{") else line
+
+
+async def ran(tmp_path: Path, *words: str, **options: Any) -> tuple[Any, list[Any], Remit]:
+    script = tmp_path / "program.py"
+    script.write_text(SCRIPT)
+    async with Remit.open(make_project(tmp_path / "project"), agents=[program]) as remit:
+        result = await remit.delegate("program", script=str(script), words=list(words), **options)
+        return result, await remit.tree(result.session_id), remit
+
+
+async def test_it_is_recorded_by_the_owner_and_carried_out_where_it_is_known(tmp_path: Path) -> None:
+    result, tree, remit = await ran(tmp_path, 'mine:{"word": "w"}', budget={"tokens": 100})
+    code, pid, (mine,), err = result.data
+    assert (code, mine["status"], err) == (0, "completed", "")
+    data = mine["data"]
+    assert data["pid"] == pid
+    assert (data["depth"], data["path"]) == (2, ["orchestrator", "program", "mine"])
+    assert data["depths"] == [3, 3, 3], "what it delegates by any way is its child"
+    assert (data["child"], data["saved"], data["tokens_left"], data["remaining"]) == ("w!", {"at": "w"}, 93, True)
+    assert data["kinds"][-1] == "complete"
+    assert mine["artifacts"][0]["evidence"] == "checked"
+    assert [(r.agent, r.depth, r.state, r.tokens) for r in tree[:2]] == [
+        ("program", 1, State.COMPLETED, 0), ("mine", 2, State.COMPLETED, 7),
+    ]  # fmt: skip
+    assert {r.owner for r in tree} == {remit.owner.owner_id}
+
+
+async def test_threads_and_processes_of_the_attached_one_are_lent_as_well(tmp_path: Path) -> None:
+    result, tree, _ = await ran(tmp_path, 'blocking:{"word": "w"}', 'apart:{"word": "1"}')
+    _, _, (blocking, apart), err = result.data
+    assert blocking["data"] == ["w", 2, True], err
+    assert apart["data"] == ["1", 3, True], err
+    assert [r.agent for r in tree] == ["program", "blocking", "echo", "apart", "echo", "echo"]
+
+
+async def test_faulty_parameters_are_refused_and_recorded_like_everybodys(tmp_path: Path) -> None:
+    """S1.5: a refusal runs nothing, and stands on record."""
+    result, tree, _ = await ran(tmp_path, 'mine:{"wrod": "w"}', "raises", 'nobody:{"a": 1}')
+    _, _, (mine, raises, nobody), _ = result.data
+    assert [e["code"] for e in mine["errors"]] == ["INVALID_PARAMETERS"]
+    assert "wrod" in mine["summary"]
+    assert "it broke" in raises["summary"]
+    assert [e["code"] for e in nobody["errors"]] == ["INVALID_TARGET"]
+    assert [(r.agent, r.state) for r in tree[1:]] == [("mine", State.REFUSED), ("raises", State.FAILED), ("nobody", State.REFUSED)]
+
+
+async def test_when_its_process_dies_it_has_crashed_and_its_caller_hears_it(tmp_path: Path) -> None:
+    result, tree, _ = await ran(tmp_path, "dies")
+    assert result.data[0] == -9
+    (dies,) = tree[1:]
+    assert (dies.state, dies.result.errors[0].code) == (State.FAILED, "AGENT_CRASHED")
+    assert "has ended or closed the line" in dies.result.errors[0].message
+    assert result.warnings[0].startswith("A child failed: "), "a failed child never vanishes (S3.11)"
+
+
+async def test_its_deadlines_are_kept_by_the_owner_whatever_it_does(tmp_path: Path) -> None:
+    """S2.4, S2.5."""
+    began = time.monotonic()
+    result, tree, _ = await ran(tmp_path, 'stubborn:{"timeout": 1}', 'gentle:{"timeout": 2}', timeout=30)
+    _, _, (stubborn, gentle), err = result.data
+    assert (stubborn["status"], stubborn["stop_reason"]) == ("partial", "deadline"), err
+    assert (gentle["status"], gentle["data"]) == ("completed", "handed in")
+    assert [r.state for r in tree[1:]] == [State.TIMEOUT, State.COMPLETED]
+    assert time.monotonic() - began < 20
+
+
+async def test_cycles_count_agents_that_are_lent(tmp_path: Path) -> None:
+    @agent("outer")
+    async def outer() -> Any:
+        @agent("outer")
+        async def outer_again() -> str:
+            return "never"
+
+        async with Remit.open("/", agents=[outer_again]) as inner:
+            return [error.code for error in (await inner.delegate("outer")).errors]
+
+    async with Remit.open(make_project(tmp_path), agents=[outer]) as remit:
+        assert (await remit.delegate("outer")).data == ["CYCLE_DETECTED"]
+
+
+async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / ".remit" / "agents").mkdir(parents=True)
+    (other / ".remit" / "agents" / "theirs.py").write_text(
+        "from remit import agent\n@agent\nasync def theirs() -> str:\n    return 'of the other project'\n"
+        "@agent\nasync def echo(word: str) -> str:\n    return 'the wrong one'\n"
+    )
+
+    @agent("visits")
+    async def visits() -> Any:
+        async with Remit.open(other) as inner:
+            assert inner.root == remit.root
+            with pytest.raises(Misused):
+                await inner.describe("sess_1700000000_aaaaaa")
+            return [(await inner.delegate("theirs")).data, (await inner.delegate("echo", word="ours")).data]
+
+    async with Remit.open(make_project(tmp_path / "project"), agents=[visits]) as remit:
+        result = await remit.delegate("visits")
+        assert result.data == ["of the other project", "ours"], "what the owner has, the owner runs"
+        assert [r.agent for r in await remit.tree(result.session_id)] == ["visits", "theirs", "echo"]
+    assert not (other / ".remit" / "remit.db").exists()
+
+
+async def test_what_a_program_brings_along_is_not_replaced_by_another_of_that_name(tmp_path: Path) -> None:
+    @agent("brings")
+    async def brings() -> Any:
+        async with Remit.open("/", agents=[agent("echo")(my_own)]) as inner:
+            return (await inner.delegate("echo", word="w")).data
+
+    async with Remit.open(make_project(tmp_path), agents=[brings]) as remit:
+        assert (await remit.delegate("brings")).data == "mine: w"
+
+
+async def my_own(word: str) -> str:
+    return f"mine: {word}"
+
+
+async def test_cancelling_the_caller_ends_what_is_lent(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def waits_for_ever(ctx: Context) -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    @agent("lends")
+    async def lends() -> None:
+        async with Remit.open("/", agents=[agent("waits-for-ever")(waits_for_ever)]) as inner:
+            await inner.delegate("waits-for-ever")
+
+    async with Remit.open(make_project(tmp_path), agents=[lends]) as remit:
+        handle = await remit.start("lends")
+        await until(lambda: any(r.agent == "waits-for-ever" and r.state is State.RUNNING for r in remit.store.live()))
+        await remit.cancel(handle.session_id)
+        await asyncio.wait_for(ended.wait(), 5)
+        assert {r.state for r in await remit.tree(handle.session_id)} == {State.CANCELLED}
+        assert await remit.live() == []
+
+
+async def test_an_agent_can_be_registered_after_it_was_opened(tmp_path: Path) -> None:
+    @agent("late")
+    async def late() -> Any:
+        async with Remit.open("/") as inner:
+            inner.register(agent("my-own", isolation="thread")(_sync))
+            return (await inner.delegate("my-own", word="w")).data
+
+    async with Remit.open(make_project(tmp_path), agents=[late]) as remit:
+        assert (await remit.delegate("late")).data == ["w", os.getpid()]
+
+
+def _sync(ctx: BlockingContext, word: str) -> list[Any]:
+    return [ctx.delegate("echo", word=word).data, os.getpid()]

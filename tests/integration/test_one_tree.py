@@ -1,0 +1,250 @@
+"""One tree across processes: what an agent delegates from a process of its own, by whichever way, is its child under its limits."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tree_project import GIT, PYTHON, clean_environment, make_project, secret_in, until
+
+from remit import Context, Remit, Return, agent
+from remit.core.states import State
+from remit.system.processes import marked
+
+WAYS = ("context", "library", "command line")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+async def delegated(project: Path, agent: str, **asked: Any) -> tuple[Return, list[Any]]:
+    async with Remit.open(project) as remit:
+        result = await remit.delegate(agent, **asked)
+        return result, await remit.tree(result.session_id)
+
+
+# ---- limits hold, whichever way a child is made
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_child_beyond_the_depth_limit_is_refused_whichever_way_it_is_made(project: Path, way: str) -> None:
+    """S1.3: depth 3 runs and may not delegate further, in another process neither."""
+    result, tree = await delegated(project, "one", way=way, names=["two", "three", "four"])
+    assert [(r.agent, r.depth, r.state) for r in tree] == [
+        ("one", 1, State.COMPLETED), ("two", 2, State.COMPLETED), ("three", 3, State.COMPLETED), ("four", 4, State.REFUSED),
+    ]  # fmt: skip
+    assert tree[3].path == ("orchestrator", "one", "two", "three", "four")
+    assert [r.parent_id for r in tree] == [None, *(r.session_id for r in tree[:3])]
+    assert {r.root_id for r in tree} == {result.session_id}
+    assert result.data["data"]["data"]["codes"][0] == "MAX_DEPTH_EXCEEDED"
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_cycle_is_found_whichever_way_it_is_closed(project: Path, way: str) -> None:
+    """S1.4."""
+    result, tree = await delegated(project, "one", way=way, names=["two", "one"])
+    assert [(r.agent, r.state) for r in tree] == [("one", State.COMPLETED), ("two", State.COMPLETED), ("one", State.REFUSED)]
+    assert "CYCLE_DETECTED" in result.data["data"]["codes"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_one_budget_is_drawn_on_whichever_way_a_child_is_made(project: Path, way: str) -> None:
+    """S8: delegations in all; the refusal names the limit."""
+    result, tree = await delegated(project, "one", way=way, names=["two", "echo"], budget={"delegations": 2})
+    assert [r.state for r in tree] == [State.COMPLETED, State.COMPLETED, State.REFUSED]
+    assert result.data["data"]["codes"] == ["BUDGET_EXCEEDED"]
+    assert "delegations" in result.data["data"]["said"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_tokens_of_a_grandchild_in_another_process_count_for_the_tree(project: Path, way: str) -> None:
+    """S8: children draw on one budget and cannot refill it."""
+    result, tree = await delegated(project, "one", way=way, names=["two", "four"], budget={"tokens": 50})
+    assert tree[2].tokens == 60
+    assert tree[2].result.stop_reason == "budget"
+    assert "BUDGET_EXCEEDED" in [error.code for error in result.errors] or "BUDGET_EXCEEDED" in str(result.data)
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_the_deadline_only_shrinks_on_the_way_down(project: Path, way: str) -> None:
+    """S2.3."""
+    _, tree = await delegated(project, "one", way=way, names=["two", "echo"], options={"timeout": 50}, timeout=30)
+    assert tree[0].timeout_seconds == 30
+    assert all(child.timeout_seconds < 30 for child in tree[1:])
+    assert tree[0].deadline_at >= tree[1].deadline_at - 0.1 >= tree[2].deadline_at - 0.2
+
+
+# ---- the commands, from inside
+
+
+async def test_commands_inside_of_an_agent_find_its_tree_without_being_told_where(project: Path) -> None:
+    commands = [["delegate", "echo", "word=hi"], ["history", "--json"], ["show", "last"], ["status", "--json"], ["agents", "--json"]]
+    result, tree = await delegated(project, "runs", commands=commands)
+    told, history, show, status, agents = result.data
+    assert [code for code, _, _ in result.data] == [0] * 5
+    assert told[1].startswith("✓ completed  echo")
+    assert [one["agent"] for one in json.loads(history[1])["delegations"]] == ["runs"]
+    assert "runs" in show[1]
+    assert "echo" in show[1]
+    assert result.session_id in status[1]
+    assert "threaded" in agents[1]
+    assert [r.agent for r in tree] == ["runs", "echo"]
+
+
+async def test_an_agent_can_cancel_what_it_started(project: Path) -> None:
+    """A second command, another connection: the child is found by its id."""
+    async with Remit.open(project) as remit:
+        handle = await remit.start("one", way="command line", names=["lasts"])
+        (child,) = await until_running(remit, "lasts")
+        nodes = await remit.delegate("runs", commands=[["cancel", child, "--json"]])
+        assert json.loads(nodes.data[0][1])["nodes"][0]["agent"] == "lasts"
+        result = await handle.result()
+        assert result.data["codes"] == ["CANCELLED"]
+        (record,) = [r for r in await remit.tree(result.session_id) if r.agent == "lasts"]
+        assert record.result is not None
+        assert "runs" in record.result.summary, "the record says who cancelled it"
+
+
+async def until_running(remit: Remit, name: str) -> list[str]:
+    def running() -> list[str]:
+        return [r.session_id for r in remit.store.live() if r.agent == name and r.state is State.RUNNING]
+
+    found: list[str] = await until(running)
+    return found
+
+
+# ---- in the same process
+
+
+@pytest.mark.parametrize("name", ["threaded", "inline"])
+async def test_an_agent_that_opens_a_remit_in_our_own_process_is_attached_too(project: Path, name: str) -> None:
+    result, tree = await delegated(project, name, names=["echo", name])
+    assert [one["status"] for one in result.data] == ["completed", "failed"]
+    assert result.data[1]["codes"] == ["CYCLE_DETECTED"]
+    assert [(r.agent, r.depth) for r in tree] == [(name, 1), ("echo", 2), (name, 2)]
+
+
+# ---- how it ends
+
+
+async def test_cancelling_the_root_leaves_no_process_and_no_running_record(project: Path) -> None:
+    async with Remit.open(project) as remit:
+        handle = await remit.start("one", way="command line", names=["two", "lasts"])
+        await until_running(remit, "lasts")
+        await remit.cancel(handle.session_id, "enough")
+        assert await remit.live() == []
+        states = {r.agent: r.state for r in await remit.tree(handle.session_id)}
+        assert states == {"one": State.CANCELLED, "two": State.CANCELLED, "lasts": State.CANCELLED}
+        mark = f"{remit._project}:{remit.owner.owner_id}:sess_"
+        assert marked(mark) == []
+
+
+async def test_a_client_that_is_killed_does_not_cancel_what_it_delegated(project: Path) -> None:
+    """pains: a lost connection is not a cancellation."""
+
+    @agent("watches", timeout=40)
+    async def watches(ctx: Context) -> Any:
+        words = [PYTHON, "-m", "remit", "delegate", "lasts", "word=kept", "seconds=3", "--json"]
+        environment = {**clean_environment(), **ctx.environment()}
+        client = await asyncio.create_subprocess_exec(*words, env=environment, stdout=subprocess.DEVNULL)
+        (child,) = await until_running(remit, "lasts")
+        client.kill()
+        await client.wait()
+        done = await remit.result(child, wait_seconds=20)
+        return None if done is None else done.data
+
+    async with Remit.open(project, agents=[watches]) as remit:
+        result = await remit.delegate("watches")
+        tree = await remit.tree(result.session_id)
+    assert result.data == "kept"
+    assert [(r.agent, r.state) for r in tree] == [("watches", State.COMPLETED), ("lasts", State.COMPLETED)]
+
+
+async def test_what_was_only_started_ends_with_its_caller(project: Path) -> None:
+    @agent("starts")
+    async def starts() -> str:
+        async with Remit.open("/") as inner:
+            return (await inner.start("lasts", word="w")).session_id
+
+    async with Remit.open(project, agents=[starts]) as remit:
+        result = await remit.delegate("starts")
+        record = await remit.describe(result.data)
+        assert (record.parent_id, record.state) == (result.session_id, State.CANCELLED)
+
+
+# ---- where it stands
+
+
+@pytest.mark.skipif(GIT is None, reason="needs git")
+async def test_an_agent_in_a_worktree_delegates_in_its_own_tree(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    def git(*words: str) -> None:
+        subprocess.run([str(GIT), "-c", "user.name=n", "-c", "user.email=e@e", *words], cwd=project, check=True, capture_output=True)
+
+    worktree = tmp_path_factory.mktemp("beside") / "tree"
+    for words in (["init"], ["add", "-A"], ["commit", "-m", "all"], ["worktree", "add", str(worktree)]):
+        git(*words)
+    assert (worktree / ".remit" / "agents" / "tree.py").exists()
+    result, tree = await delegated(project, "runs", commands=[["delegate", "echo", "word=hi"]], folder=str(worktree))
+    assert result.data[0][0] == 0
+    assert [r.agent for r in tree] == ["runs", "echo"]
+    assert not (worktree / ".remit" / "remit.db").exists()
+
+
+async def test_a_project_deep_in_the_disk_is_reached(tmp_path: Path) -> None:
+    """A socket's name has at most 107 bytes; folders have more."""
+    deep = tmp_path / ("a-rather-long-name-of-a-folder-" * 4) / ("und-noch-tiefer-größer-" * 4)
+    deep.mkdir(parents=True)
+    result, tree = await delegated(make_project(deep), "one", way="library", names=["echo"])
+    assert result.data["status"] == "completed"
+    assert [r.agent for r in tree] == ["one", "echo"]
+
+
+# ---- the secret
+
+
+async def test_the_secret_is_nowhere_on_disk_whatever_its_agent_does(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    kept = tmp_path_factory.mktemp("beside") / "token"
+    result, tree = await delegated(project, "tells", file=str(kept))
+    secret = secret_in(kept).secret
+    assert result.ok
+    assert "[token]" in result.data["REMIT_CALLER"]
+    assert secret not in result.to_json()
+    assert "[token]" in tree[1].parameters["word"]
+    files = [path for path in (project / ".remit").rglob("*") if path.is_file()]
+    assert any(path.name == "remit.db" for path in files)
+    assert [path for path in files if secret.encode() in path.read_bytes()] == []
+
+
+async def test_acceptance_commands_do_not_speak_for_the_agent(project: Path) -> None:
+    """S3.12: they are the caller's proof, not the agent's."""
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("echo", word="w", accept=['test -z "$REMIT_CALLER"', 'test -n "$REMIT_MARK"'])
+    assert result.ok, result.errors
+
+
+async def test_a_remit_that_starts_no_process_has_no_socket(project: Path) -> None:
+    async with Remit.open(project) as remit:
+        await remit.delegate("echo", word="w")
+        assert list((project / ".remit" / "run").glob("*.sock")) == []
+        await remit.delegate("one", way="context")
+        (sock,) = (project / ".remit" / "run").glob("*.sock")
+        assert sock.stat().st_mode & 0o777 == 0o600
+        assert sock.parent.stat().st_mode & 0o777 == 0o700
+    assert list((project / ".remit" / "run").iterdir()) == []
+
+
+async def test_many_attached_at_once_are_all_answered(project: Path) -> None:
+    @agent("many")
+    async def many() -> list[str]:
+        async def one(number: int) -> str:
+            async with Remit.open("/") as inner:
+                return str((await inner.delegate("echo", word=str(number))).data)
+
+        return await asyncio.gather(*map(one, range(100)))
+
+    async with Remit.open(project, agents=[many]) as remit:
+        assert (await remit.delegate("many")).data == [str(number) for number in range(100)]

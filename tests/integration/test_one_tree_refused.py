@@ -1,0 +1,211 @@
+"""Who may not come in: tokens that were forged, altered, stolen or have expired; and whatever else is said to an owner's socket."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tree_project import PYTHON, clean_environment, make_project, secret_in, until
+
+from remit import Context, Refused, Remit, agent
+from remit.core.caller import CallerToken, new_secret
+from remit.core.events import EventKind
+from remit.switchboard import board, visit
+from remit.switchboard.address import connected
+
+ADVICE = "Unset REMIT_CALLER to delegate as a new root."
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path / "project")
+
+
+@pytest.fixture
+async def owner(project: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(project) as remit:
+        yield remit
+
+
+async def started(owner: Remit, tmp_path: Path) -> tuple[Any, CallerToken]:
+    """A process agent that has put its token into a file, and goes on."""
+    kept = tmp_path / "token"
+    handle = await owner.start("tells", seconds=30.0, file=str(kept))
+    await until(lambda: kept.exists() and kept.read_text())
+    return handle, secret_in(kept)
+
+
+def use(token: str) -> dict[str, Any]:
+    """By the command line, in a process of ours."""
+    done = subprocess.run(
+        [PYTHON, "-m", "remit", "delegate", "echo", "word=w", "--json"],
+        env=clean_environment(REMIT_CALLER=token), capture_output=True, text=True, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 5, done.stdout + done.stderr
+    error: dict[str, Any] = json.loads(done.stdout)["error"]
+    assert error["code"] == "CALLER_REFUSED"
+    assert ADVICE in str(error)
+    return error
+
+
+async def test_a_token_copied_out_of_its_processes_is_refused_and_noted(owner: Remit, tmp_path: Path) -> None:
+    """Item 8: a stolen token. The thief is a child of the owner's process, but not of the agent's."""
+    handle, token = await started(owner, tmp_path)
+    error = await asyncio.to_thread(use, token.encode())
+    assert "used outside of the processes of its delegation" in str(error)
+    notices = [e.body["message"] for e in await owner.events(handle.session_id) if e.kind is EventKind.NOTICE]
+    assert any("was refused" in notice for notice in notices)
+    assert token.secret not in str(notices)
+    await handle.cancel()
+    assert [r.agent for r in await owner.tree(handle.session_id)] == ["tells"]
+    (entry,) = await until(lambda: [e for e in owner.ledger.entries() if "CALLER_REFUSED" in str(e)])
+    assert "tells" in str(entry)
+
+
+async def test_another_agent_that_has_the_token_is_known_by_its_own_supervisor(owner: Remit, tmp_path: Path) -> None:
+    handle, token = await started(owner, tmp_path)
+    script = tmp_path / "thief.py"
+    script.write_text(f"import os; os.environ['REMIT_CALLER'] = {token.encode()!r}\n" + _THIEF)
+    owner.register(agent("thief", isolation="process")(_thief))
+    result = await owner.delegate("thief", script=str(script))
+    assert "CALLER_REFUSED" in result.data, result
+    assert "used outside of the processes" in result.data
+    await handle.cancel()
+
+
+_THIEF = """
+from remit import RemitError, run
+try:
+    print(run("echo", root="/", parameters={"word": "stolen"}).data)
+except RemitError as error:
+    print(error.code, error)
+"""
+
+
+def _thief(script: str) -> str:
+    return subprocess.run([PYTHON, script], capture_output=True, text=True).stdout
+
+
+async def test_altered_and_forged_tokens_are_refused(owner: Remit, tmp_path: Path) -> None:
+    handle, token = await started(owner, tmp_path)
+    other = token._replace(secret=new_secret())
+    unknown = token._replace(session_id="sess_1700000000_aaaaaa")
+    for text, words in (
+        (other.encode(), "altered"),
+        (unknown.encode(), "unknown"),
+        (token.encode()[:-3], ""),
+        ("remit1.nonsense", "altered"),
+    ):
+        assert words in str(await asyncio.to_thread(use, text))
+    await handle.cancel()
+    assert [r.agent for r in await owner.tree(handle.session_id)] == ["tells"]
+
+
+async def test_a_token_whose_delegation_has_ended_is_refused(project: Path, tmp_path: Path) -> None:
+    """Item 8: expired; and after that the owner is gone as well."""
+    kept = tmp_path / "token"
+    async with Remit.open(project) as owner:
+        await owner.delegate("tells", file=str(kept))
+        assert "has ended (completed)" in str(await asyncio.to_thread(use, kept.read_text()))
+    assert "is gone" in str(await asyncio.to_thread(use, kept.read_text()))
+
+
+async def test_a_process_of_an_inline_agent_may_use_its_token_and_a_stranger_may_not(project: Path, tmp_path: Path) -> None:
+    """Agents on our loop have this process; what they start descends from it. Init's children do not."""
+    kept = tmp_path / "out"
+
+    @agent("spawns")
+    async def spawns(ctx: Context) -> int:
+        words = [PYTHON, "-m", "remit", "delegate", "echo", "word=w"]
+        child = await asyncio.create_subprocess_exec(*words, env={**os.environ, **ctx.environment()}, stdout=subprocess.DEVNULL)
+        code = await child.wait()
+        lonely = f"sleep 0.2; {' '.join(words)} --json > {kept}.part; mv {kept}.part {kept}"
+        stray = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", f"setsid sh -c '{lonely}' > /dev/null 2>&1 &", env={**os.environ, **ctx.environment()}
+        )
+        await stray.wait()
+        await until(kept.exists)
+        return code
+
+    async with Remit.open(project, agents=[spawns]) as owner:
+        result = await owner.delegate("spawns")
+        tree = await owner.tree(result.session_id)
+    assert result.data == 0
+    assert json.loads(kept.read_text())["error"]["code"] == "CALLER_REFUSED"
+    assert [r.agent for r in tree] == ["spawns", "echo"]
+
+
+async def test_without_a_token_it_is_a_new_root(owner: Remit, project: Path, tmp_path: Path) -> None:
+    handle, _ = await started(owner, tmp_path)
+    words = [PYTHON, "-m", "remit", "delegate", "echo", "word=w", "--json"]
+    done = await asyncio.to_thread(subprocess.run, words, env=clean_environment(), capture_output=True, text=True, cwd=project)
+    record = await owner.describe(json.loads(done.stdout)["metadata"]["session_id"])
+    assert (record.parent_id, record.depth) == (None, 1)
+    await handle.cancel()
+
+
+async def test_an_empty_token_is_none(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMIT_CALLER", "")
+    async with Remit.open(project) as remit:
+        assert (await remit.delegate("echo", word="w")).metadata.delegation_depth == 1
+    monkeypatch.setenv("REMIT_CALLER", "anything")
+    with pytest.raises(Refused, match="altered"):
+        async with Remit.open(project):
+            pass
+
+
+# ---- whatever is said to the socket
+
+
+GARBAGE = (
+    b"",
+    b"\0",
+    b"GET / HTTP/1.1\r\n\r\n",
+    (100 * 1024 * 1024).to_bytes(4, "big") + b"x" * 1000,
+    (5).to_bytes(4, "big") + b"hello",
+    (2).to_bytes(4, "big") + b"[]",
+    (2).to_bytes(4, "big") + b"{}",
+    *(len(body).to_bytes(4, "big") + body for body in (
+        b'{"k": "call", "id": 1, "name": "delegate", "body": {"request": {}}}',
+        b'{"k": "call", "id": 1, "name": "hello", "body": {"token": 5}}',
+        b'{"k": "call", "id": 1, "name": "hello", "body": []}',
+        b'{"k": "reply", "id": 1, "value": 1}',
+        b'{"k": "cancel", "id": 99}',
+        b'{"k": "call", "id": 1, "name": "hello", "body": {"token": "' + b"x" * 40_000 + b'"}}',
+        b"[" * 20_000,
+    )),
+)  # fmt: skip
+
+
+async def test_garbage_hurts_nobody(owner: Remit, tmp_path: Path) -> None:
+    handle, token = await started(owner, tmp_path)
+    for data in GARBAGE:
+        sock = await asyncio.to_thread(connected, Path(token.address), 5.0)
+        sock.setblocking(True)
+        await asyncio.to_thread(sock.sendall, data)
+        sock.close()
+    assert (await owner.delegate("one", way="library", names=["echo"])).data["status"] == "completed"
+    await handle.cancel()
+
+
+async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
+    owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(visit, "HELLO_SECONDS", 1.0)
+    handle, token = await started(owner, tmp_path)
+    silent: list[socket.socket] = []
+    try:
+        silent += [await asyncio.to_thread(connected, Path(token.address), 5.0) for _ in range(4 * board.STRANGERS_AT_ONCE)]
+        assert (await owner.delegate("one", way="library", names=["echo"])).data["status"] == "completed"
+        last = silent[-1]
+        last.settimeout(5.0)
+        assert await asyncio.to_thread(last.recv, 1) == b"", "sent away after its time"
+    finally:
+        for sock in silent:
+            sock.close()
+    await handle.cancel()

@@ -1,0 +1,62 @@
+"""Tokens of callers: what is written is read back, one character more or less is another token or none, and no secret is left in text."""
+
+import contextlib
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from remit import Refused
+from remit.core.caller import CallerToken, decode, new_secret, struck_out, struck_out_bytes
+
+SESSIONS = st.builds(
+    lambda seconds, end: f"sess_{seconds}_{end}",
+    st.integers(10_000_000, 99_999_999_999),
+    st.text(string.ascii_lowercase + string.digits, min_size=6, max_size=6),
+)
+PATHS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300).map(lambda rest: f"/{rest}")
+TOKENS = st.builds(lambda session_id, address: CallerToken(session_id, new_secret(), address), SESSIONS, PATHS)
+
+
+@given(TOKENS)
+def test_what_is_written_is_read_back_and_is_one_word(token: CallerToken) -> None:
+    word = token.encode()
+    assert decode(word) == token
+    assert set(word) <= set(string.ascii_letters + string.digits + "._-")
+
+
+@given(TOKENS, st.data())
+def test_an_altered_token_is_never_the_same_one(token: CallerToken, data: st.DataObject) -> None:
+    word = token.encode()
+    at = data.draw(st.integers(0, len(word)))
+    altered = data.draw(
+        st.sampled_from([word[:at] + word[at + 1 :], word[:at] + "x" + word[at:], word[:at] + "-" + word[at + 1 :], word[:at]])
+    )
+    if altered == word:
+        return
+    with contextlib.suppress(Refused):
+        assert decode(altered) != token
+
+
+@given(st.text())
+@example("")
+@example("remit1...")
+@example("." * 5)
+def test_whatever_is_no_token_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="Unset REMIT_CALLER"):
+        decode(text)
+
+
+@given(TOKENS, st.text(), st.text(), st.integers(1, 3))
+def test_no_secret_is_left_in_text(token: CallerToken, before: str, after: str, times: int) -> None:
+    text = before + (token.encode() + after) * times
+    assert token.secret not in struck_out(text)
+    assert token.secret.encode() not in struck_out_bytes(text.encode("utf-8", "replace"))
+    assert struck_out(text).count("[token]") >= times
+
+
+@given(st.text())
+def test_text_without_a_secret_is_left_alone(text: str) -> None:
+    assert struck_out(text) == text
+    assert struck_out_bytes(text.encode("utf-8", "replace")) == text.encode("utf-8", "replace")
