@@ -43,7 +43,7 @@ format: $(READY_DEV)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(READY)
+bench: $(READY_DEV)
 	@$(BIN)/python -m bench
 
 # Never fails: no npm, or no network, only means that fewer tests run.

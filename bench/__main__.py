@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, recovery, speed, waiting
+from bench import commands, endings, growth, overrun, recovery, speed, tools, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -23,6 +23,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W4",): waiting.measure,
     ("W5",): overrun.measure,
     ("commands",): commands.measure,
+    ("mcp",): tools.measure,
     ("growth",): growth.measure,
     ("hostile",): endings.measure_overrun,
     ("kill",): endings.measure_kill,

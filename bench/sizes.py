@@ -37,6 +37,8 @@ class Sizes:
     """Runs of each writer that are stopped in the middle."""
     commands: int = 40
     """Commands one after another, in each round."""
+    tool_calls: int = 200
+    """Calls of an MCP tool one after another, in each round."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -64,5 +66,6 @@ QUICK = Sizes(
     aborts_at_once=4,
     recoveries=1,
     commands=5,
+    tool_calls=20,
     seconds_each=60.0,
 )
