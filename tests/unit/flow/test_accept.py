@@ -137,3 +137,9 @@ def test_a_parameter_may_have_the_name_of_an_option() -> None:
     request = call("worker", timeout=5, parameters={"timeout": "theirs"})
     assert (request.timeout, request.parameters) == (5, {"timeout": "theirs"})
     assert Request(**call("worker", n=1, budget=Limits(tokens=1)).to_dict()).budget["tokens"] == 1  # type: ignore[index]
+
+
+def test_a_task_in_words_is_a_parameter_and_a_task_of_the_project_an_option() -> None:
+    assert call("worker", task="Do it.").parameters == {"task": "Do it."}
+    asked = call("worker", task={"task_number": 3}, parameters={"task": "Do it."})
+    assert (asked.task, asked.parameters) == ({"task_number": 3}, {"task": "Do it."})

@@ -1,0 +1,80 @@
+"""What an agent that is asked in words is told (S3.8, S6.11)."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.agents.definition import Definition, definition_of
+from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.flow.context import Context, Repair
+from remit.flow.format import format_instruction
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
+from process_desk import NotingDesk
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> NotingDesk:
+    return NotingDesk(tmp_path)
+
+
+def defined(**table: Any) -> Definition:
+    return definition_of("one", {"command": "x", **table}, source="s")
+
+
+def instruction(ctx: Context) -> str:
+    return format_instruction(ctx.session_id, "one", ctx.depth, ctx.path).strip()
+
+
+async def test_instructions_come_first_then_the_task_and_last_the_form_of_the_answer(desk: NotingDesk) -> None:
+    prompt = first_prompt(defined(instructions="You are careful."), desk.context(), {"task": "Count the sheep."})
+    assert prompt.startswith("You are careful.\n\n## Task\n\nCount the sheep.\n")
+    assert prompt.rstrip().endswith(instruction(desk.context()))
+
+
+async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(desk: NotingDesk) -> None:
+    prompt = first_prompt(defined(), desk.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
+    assert '- flock: ["a", "ä"]' in prompt
+    assert "- where: on the hill" in prompt
+    assert "- task_number: 7" in prompt
+    assert "- title: A title" in prompt
+
+
+async def test_it_says_when_it_ends_and_where_it_may_write(desk: NotingDesk) -> None:
+    prompt = first_prompt(defined(), desk.context(), {"task": "Count."})
+    assert "You are stopped in 60 seconds" in prompt or "You are stopped in 59 seconds" in prompt
+    assert str(desk.scratch) in prompt
+
+
+async def test_an_agent_whose_words_are_the_value_is_not_told_a_form(desk: NotingDesk) -> None:
+    assert "JSON" not in first_prompt(defined(answers="value"), desk.context(), {"task": "Count."})
+
+
+async def test_only_one_that_may_delegate_is_told_how(desk: NotingDesk) -> None:
+    assert "list_agents" not in first_prompt(defined(), desk.context(), {"task": "Count."})
+    assert "list_agents" in first_prompt(defined(delegates=True), desk.context(), {"task": "Count."})
+
+
+async def test_context_files_of_the_project_are_in_it(desk: NotingDesk, tmp_path: Path) -> None:
+    (tmp_path / ".remit" / "context" / "common").mkdir(parents=True)
+    (tmp_path / ".remit" / "context" / "common" / "style.md").write_text("Short sentences.")
+    assert "Short sentences." in first_prompt(defined(), desk.context(), {"task": "Count."})
+
+
+async def test_a_repair_names_each_fault_and_repeats_all_to_one_that_remembers_nothing(desk: NotingDesk) -> None:
+    """S3.7."""
+    desk.repair = Repair(faults=("summary: it is empty", "status: unknown"), original="my prose")
+    asked = repair_prompt(desk.context(), in_session=True)
+    assert "summary: it is empty" in asked
+    assert "status: unknown" in asked
+    assert "my prose" not in asked
+    again = repair_prompt(desk.context(), in_session=False, first="the first prompt")
+    assert again.startswith("the first prompt")
+    assert "my prose" in again
+    assert again.endswith(asked)
+
+
+def test_at_the_soft_deadline_it_is_told_how_long_it_has() -> None:
+    assert "12 seconds are left" in hand_in_prompt(12.3)
