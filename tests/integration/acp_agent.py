@@ -63,6 +63,7 @@ class Scripted(acp.Agent):
         self.client = conn
 
     async def initialize(self, protocol_version: int, **rest: Any) -> InitializeResponse:
+        log(asking=os.environ.get("OPENCODE_PERMISSION"))
         log(method="initialize", version=protocol_version, capabilities=rest["client_capabilities"].model_dump(mode="json"))
         ways: list[Any] = []
         if MODE == "needs-auth":

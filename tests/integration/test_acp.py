@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import subprocess
 import sys
 import time
 import uuid
@@ -155,6 +156,13 @@ async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_
     ]
 
 
+async def test_one_that_would_not_ask_by_itself_is_told_to_unless_its_definition_says_otherwise(house: House) -> None:
+    await house.ask("answer")
+    assert json.loads(house.logged("asking")[0]["asking"])["*"] == "ask"
+    await house.ask("answer", environment={"OPENCODE_PERMISSION": "{}"})
+    assert house.logged("asking")[1]["asking"] == "{}"
+
+
 async def test_without_an_allow_list_everything_is_denied(house: House) -> None:
     assert json.loads(await house.ask("permission"))["data"] == ["no", "no", "no", "cancelled"]
 
@@ -227,6 +235,12 @@ async def test_a_key_that_it_was_given_lets_it_in(house: House) -> None:
 async def test_a_command_that_is_not_there_is_unavailable(house: House) -> None:
     with pytest.raises(Unavailable, match="no-such-agent"):
         await house.ask("answer", command=["no-such-agent"])
+
+
+def test_without_the_protocol_library_it_is_said_what_to_install() -> None:
+    code = "import sys; sys.modules['acp'] = None; from remit.agents.acp.agent import _protocol; _protocol()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "pip install 'remit[acp]'" in ran.stderr.splitlines()[-1]
 
 
 async def test_another_version_of_the_protocol_is_unavailable(house: House) -> None:

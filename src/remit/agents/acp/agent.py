@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 HAND_IN_SECONDS = 3.0
 """With less than this left there is no time for one more question."""
-_SETTLE_SECONDS = 2.0
-"""For a cancelled turn to end, before it can be asked to hand in."""
 _PARKED_SECONDS = 10.0
 _GOING_ON = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
 
@@ -112,19 +110,17 @@ class AcpAgent:
             _seen(asking)
 
     async def _handed_in(self, conversation: "Conversation", ctx: Context, asking: "asyncio.Task[Turn]") -> "Turn":
+        """What goes wrong from now on is the deadline's: it hands back what there is (S2.6)."""
         ctx.progress("Its time is nearly up: it is told to hand in.")
         await conversation.cancel()
-        await asyncio.wait([asking], timeout=min(_SETTLE_SECONDS, max(0.1, ctx.remaining / 3)))
-        if not asking.done():
-            return await asking  # it goes on all the same: what it says until it is stopped counts
-        so_far = asking.result()
-        if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
-            return so_far
         try:
+            so_far = await asking  # one that goes on all the same is heard until it is stopped
+            if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
+                return so_far
             handed_in = await conversation.prompt(hand_in_prompt(ctx.remaining - 1))
         except Stopped:
             raise
-        except RemitError as error:  # what goes wrong now is the deadline's: it hands back what there is (S2.6)
+        except RemitError as error:
             raise self._out_of_time(f"could not hand in ({error.message})") from error
         return handed_in if handed_in.whole.strip() else so_far
 

@@ -17,6 +17,7 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
 from remit.agents.acp import faults
+from remit.agents.acp.asking import asking_environment
 from remit.agents.acp.hearing import Hearing
 from remit.agents.acp.lines import Lines
 from remit.agents.acp.permission import OWN_TOOLS
@@ -66,7 +67,8 @@ class Conversation:
     async def open(self, pool: ProcessPool, *, start_seconds: float = START_SECONDS) -> None:
         """The process runs and has said that it speaks the protocol; or nothing is left, and the error says why."""
         try:
-            self._environment = environment_for(self._definition, self._ctx)
+            asking = asking_environment(self._definition, self._ctx.scratch)
+            self._environment = {**asking, **environment_for(self._definition, self._ctx)}
             folder = folder_of(self._definition, self._ctx)
             argv = (*self._definition.command, *self._definition.options)
             program = Program(argv=argv, environment=self._environment, folder=folder, takes_input=True)
@@ -111,7 +113,7 @@ class Conversation:
         answer = await self._ask("session_prompt", params, None)
         self.hearing.flush()
         with contextlib.suppress(Stopped):
-            self.hearing.count(_mapping(answer.get("usage")).get("totalTokens"))
+            self.hearing.count_turn(_mapping(answer.get("usage")).get("totalTokens"))
         return self.turn(str(answer.get("stopReason", "nothing")))
 
     def turn(self, stop_reason: str) -> Turn:

@@ -60,12 +60,15 @@ class Hearing:
         self.whole, self.last = Tail(), Tail()
         self._message_id: Any = None
         self._tools: dict[str, AskedTool] = {}
+        self._told: tuple[AskedTool, str] | None = None
         self._spoken: list[str] = []
         self._spoken_size = 0
         self._flushing: asyncio.TimerHandle | None = None
         self._thought_at = -math.inf
-        self.tokens, self.cost = 0, 0.0
-        """Charged so far, as the agent counts them."""
+        self._context, self._cost = 0, 0.0
+        """Of the session, as the agent counts them: tokens that its context holds, and what it has cost."""
+        self._turn_tokens = 0
+        """Spent in this turn."""
 
     async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
         given = _mapping(params)
@@ -85,6 +88,7 @@ class Hearing:
         self.whole.clear()
         self.last.clear()
         self._message_id = None
+        self._turn_tokens = 0
 
     def end(self) -> None:
         """Nothing that comes later counts."""
@@ -103,14 +107,23 @@ class Hearing:
             except Stopped:
                 self.is_over = True
 
-    def count(self, tokens: Any, cost: Any = None) -> None:
-        """Totals of the session, as the agent gives them: the difference is spent, and never twice."""
-        more_tokens = tokens - self.tokens if _is_number(tokens) else 0
-        more_cost = cost - self.cost if _is_number(cost) else 0.0
-        self.tokens += max(0, int(more_tokens))
-        self.cost += max(0.0, more_cost)
-        if not self.is_replay and (more_tokens > 0 or more_cost > 0):
-            self.ctx.spend(tokens=max(0, int(more_tokens)), cost=max(0.0, float(more_cost)))
+    def count_turn(self, tokens: Any) -> None:
+        """What the turn took in all; what of it was spent while it ran is not spent again."""
+        if _is_number(tokens) and tokens > self._turn_tokens:
+            self._spend(int(tokens) - self._turn_tokens, 0.0)
+
+    def _count(self, used: Any, cost: Any) -> None:
+        """Its context has grown, the session has cost more: the differences are spent as they are told."""
+        tokens = max(0, int(used) - self._context) if _is_number(used) else 0
+        money = max(0.0, float(cost) - self._cost) if _is_number(cost) else 0.0
+        self._context += tokens
+        self._cost += money
+        if not self.is_replay and (tokens or money):
+            self._spend(tokens, money)
+
+    def _spend(self, tokens: int, cost: float) -> None:
+        self._turn_tokens += tokens
+        self.ctx.spend(tokens=tokens, cost=cost)
 
     # ---- what it says
 
@@ -120,7 +133,7 @@ class Hearing:
             return
         if kind == "usage_update":
             cost = _mapping(update.get("cost"))
-            self.count(update.get("used"), cost.get("amount") if cost.get("currency", "USD") == "USD" else None)
+            self._count(update.get("used"), cost.get("amount") if cost.get("currency", "USD") == "USD" else None)
         elif self.is_replay:
             return
         elif kind == "agent_message_chunk":
@@ -167,8 +180,9 @@ class Hearing:
         self.last.clear()  # what it says after a tool is a message of its own
         tool = self._known(update)
         status = _word(update.get("status")) or ("pending" if update.get("sessionUpdate") == "tool_call" else "")
-        if not status:
+        if not status or self._told == (tool, status):
             return  # a piece of its output: many of them, and the tool's own business
+        self._told = (tool, status)
         self.ctx.emit({"tool": {"id": _word(update.get("toolCallId")), "kind": tool.kind, "title": tool.title, "status": status}})
         self.ctx.progress(f"{tool.kind}: {tool.title} ({status})")
 
