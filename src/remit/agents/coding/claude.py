@@ -45,6 +45,8 @@ _HYGIENE = {
     "DISABLE_TELEMETRY": "1",
     "DISABLE_ERROR_REPORTING": "1",
 }
+START_MILLISECONDS = "60000"
+"""For our server to start, on a busy machine."""
 _HOPELESS = (401, 403)
 """It tries ten times, for minutes, also where its key is wrong."""
 _INTERRUPTED = ("aborted_tools", "aborted_streaming")
@@ -81,7 +83,7 @@ class Claude:
             allowed.append(f"mcp__{SERVER_NAME}__*")
             argv += ["--mcp-config", json.dumps({"mcpServers": {SERVER_NAME: self._server(turn)}})]
             # Its tools stand in the prompt by name: they must not be hidden behind a search.
-            environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": "60000"}
+            environment |= {"ENABLE_TOOL_SEARCH": "false", "MCP_TIMEOUT": START_MILLISECONDS, "MCP_CONNECT_TIMEOUT_MS": START_MILLISECONDS}
         if allowed:
             argv += ["--allowedTools", *allowed]
         return CommandLine(argv=(*argv, *definition.options), environment=environment)
@@ -89,7 +91,8 @@ class Claude:
     def _server(self, turn: Turn) -> dict[str, Any]:
         command, *arguments = server_command()
         references = {name: f"${{{name}}}" for name in told_names(turn)}
-        return {"type": "stdio", "command": command, "args": arguments, "env": references}
+        # `alwaysLoad`: the first request waits until this server is up, else it may leave without its tools.
+        return {"type": "stdio", "command": command, "args": arguments, "env": references, "alwaysLoad": True}
 
     def read(self, line: Mapping[str, Any]) -> list[Heard]:
         match line.get("type"):
