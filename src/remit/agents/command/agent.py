@@ -58,7 +58,7 @@ class _Run:
     def __init__(self, definition: Definition, ctx: Context) -> None:
         self._definition = definition
         self._ctx = ctx
-        self._output = Output(ctx.emit)
+        self._output = Output(self._emit)
         self._is_told = False
         self._stderr = ""
 
@@ -84,9 +84,12 @@ class _Run:
             await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_SECONDS)
         for task in tasks:
             task.cancel()
-        with contextlib.suppress(Stopped):  # its delegation has ended meanwhile
-            self._output.flush()
+        self._output.flush()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _emit(self, text: str) -> None:
+        with contextlib.suppress(Stopped):  # its delegation has ended; what is printed now is heard by nobody
+            self._ctx.emit(text)
 
     async def _tell(self, spawned: Spawned) -> None:
         """The soft deadline (S2.4): a signal, to a program that has an ear for it. To any other it would be the end."""
