@@ -15,6 +15,7 @@ from mcp_project import free_port, is_alive, make_project, owner_pid, serving_ht
 
 from remit import Remit, agent
 from remit.serve.mcp import server as mcp_server
+from remit.serve.mcp import waiting
 from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.resources import Resources
 
@@ -217,3 +218,23 @@ async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatc
             tools = (await client.list_tools(cache_mode="bypass")).tools
             assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
         watching.cancel()
+
+
+async def test_a_client_that_asks_for_progress_hears_that_a_silent_agent_lives(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At least each 15 s; here in less time."""
+    monkeypatch.setattr(waiting, "HEARTBEAT_SECONDS", 0.1)
+    told: list[str] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        told.append(message or "")
+
+    @agent("silent")
+    async def silent() -> None:
+        await asyncio.sleep(0.5)
+
+    async with Remit.open(project, agents=[silent]) as opened:
+        serving = mcp_server.ToolServer(Delegations(opened, 5.0), Resources(opened))
+        async with Client(serving, mode="legacy") as client:
+            await client.call_tool("delegate", {"target": "silent", "parameters": {}}, progress_callback=note)
+    assert len(told) >= 2
+    assert "silent is still running" in told[0]

@@ -275,6 +275,14 @@ async def test_several_run_at_once_and_one_that_fails_loses_no_other(ask: Any) -
     await ask("delegation_cancel", {"session_id": told["results"][0]["session_id"]})
 
 
+async def test_many_large_results_are_each_shortened_and_none_is_left_out(ask: Any) -> None:
+    result = await ask("delegate_many", {"delegations": [{"target": "large", "parameters": {"rows": 300}}] * 32})
+    told = result.structured_content["results"]
+    assert len(result.model_dump_json(by_alias=True)) < 80_000
+    assert len({one["session_id"] for one in told}) == 32
+    assert all("delegation_result" in one["shortened"] for one in told)
+
+
 async def test_a_cancelled_delegation_stops_with_everything_below_it(ask: Any) -> None:
     begun = await ask("delegate", {"target": "caller", "parameters": {"seconds": 30}, "wait_ms": 300})
     session_id = begun.structured_content["session_id"]

@@ -14,7 +14,7 @@ from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
-from remit.serve.mcp.shortening import PAGE_CHARACTERS, fitting, json_text
+from remit.serve.mcp.shortening import LARGEST_BYTES, PAGE_CHARACTERS, fitting, json_text
 
 Document = dict[str, Any]
 LINKS = 20
@@ -73,16 +73,24 @@ def error_document(error: RemitError) -> Document:
 
 def answer(document: Document, *, is_error: bool = False, links: Iterable[ContentBlock] = ()) -> CallToolResult:
     """`document` within the size that clients take, as structure and as text."""
-    short = fitting(document, _whole(document))
-    return CallToolResult(content=[TextContent(text=json_text(short)), *links], structured_content=short, is_error=is_error)
+    return _answer(fitting(document, _whole(document)), is_error, links)
+
+
+def many_answer(documents: list[Document], *, running: int, is_error: bool, links: Iterable[ContentBlock]) -> CallToolResult:
+    """Several at once: each has its share of the room, so that none is left out."""
+    share = LARGEST_BYTES // len(documents)
+    short = [fitting(one, "Shortened: ask for it by its session_id with delegation_result.", share) for one in documents]
+    return _answer({"results": short, "finished": len(short) - running, "running": running}, is_error, links)
+
+
+def _answer(document: Document, is_error: bool, links: Iterable[ContentBlock]) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=json_text(document)), *links], structured_content=document, is_error=is_error)
 
 
 def _whole(document: Document) -> str:
     if "session_id" in document:
         asked = f'{{"session_id": "{document["session_id"]}", "offset": 0, "limit": {PAGE_CHARACTERS}}}'
         return f"This answer was shortened. The whole, page by page: delegation_result {asked}."
-    if "results" in document:
-        return "These answers were shortened. Ask for each by its session_id: delegation_result."
     return "This answer was shortened. Name one target to see it whole." if "agents" in document else "This answer was shortened."
 
 

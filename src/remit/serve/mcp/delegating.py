@@ -117,8 +117,7 @@ class Delegations:
             else:
                 documents.append(one)
                 running += 1
-        document = {"results": documents, "finished": len(documents) - running, "running": running}
-        return answers.answer(document, is_error=failures == len(documents), links=links[: answers.LINKS])
+        return answers.many_answer(documents, running=running, is_error=failures == len(documents), links=links[: answers.LINKS])
 
     async def _status(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
         arguments = arguments_of(given, "session_id")

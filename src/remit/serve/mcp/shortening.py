@@ -33,16 +33,16 @@ def json_text(document: Any) -> str:
     return to_json(document, inf_nan_mode="null", fallback=str).decode()
 
 
-def fitting(document: dict[str, Any], whole: str) -> dict[str, Any]:
+def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
     """`document`, shortened where it is too large; then with `shortened`, which says how to get the rest (`whole`)."""
-    if len(to_json(document, inf_nan_mode="null", fallback=str)) <= LARGEST_BYTES:
+    if len(json_text(document).encode()) <= largest_bytes:
         return document
     names = [name for name in _MAY_SHRINK if name in document] + [n for n in document if n not in _NEVER and n not in _MAY_SHRINK]
     short = dict(document)
     for characters, members in _STEPS:
         for name in names:
             short[name] = _cut(document[name], characters, members)
-            if len(json_text(short).encode()) <= LARGEST_BYTES - 400:
+            if len(json_text(short).encode()) <= largest_bytes - len(whole) - 20:
                 return {**short, "shortened": whole}
     kept = {name: value for name, value in document.items() if name in _NEVER}
     return {**kept, "shortened": whole}
