@@ -212,6 +212,30 @@ async def test_agents_of_another_project_are_lent_from_there(tmp_path: Path) -> 
     assert not (other / ".remit" / "remit.db").exists()
 
 
+async def test_nobody_steps_around_limits_with_a_remit_of_somebody_else(tmp_path: Path) -> None:
+    """Neither with one that another agent opened, nor, from an agent that is lent, with the owner itself."""
+    opened: list[Remit] = []
+
+    @agent("opens")
+    async def opens(ctx: Context) -> Any:
+        async with Remit.open("/", agents=[agent("lent")(lent)]) as inner:
+            opened.append(inner)
+            child = await ctx.delegate("misuses")
+            return [child.data, (await inner.delegate("lent")).data]
+
+    @agent("misuses")
+    async def misuses() -> str:
+        with pytest.raises(Misused, match="opened by another agent"):
+            await opened[0].delegate("echo", word="w")
+        return "could not"
+
+    async def lent() -> int:
+        return (await remit.delegate("echo", word="w")).metadata.delegation_depth
+
+    async with Remit.open(make_project(tmp_path), agents=[opens, misuses]) as remit:
+        assert (await remit.delegate("opens")).data == ["could not", 3]
+
+
 async def test_what_a_program_brings_along_is_not_replaced_by_another_of_that_name(tmp_path: Path) -> None:
     @agent("brings")
     async def brings() -> Any:

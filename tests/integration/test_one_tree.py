@@ -128,6 +128,28 @@ async def test_an_agent_that_opens_a_remit_in_our_own_process_is_attached_too(pr
     assert [(r.agent, r.depth) for r in tree] == [(name, 1), ("echo", 2), (name, 2)]
 
 
+# ---- commands
+
+
+async def test_commands_that_hand_work_to_commands_are_one_tree(project: Path) -> None:
+    """Item 1 with item 8: whatever the program, what it delegates by the command line is its child; also when it has daemonised."""
+    line = f"{PYTHON} -m remit delegate"
+    outer = f"cat > /dev/null; {line} inner task=go"
+    daemon = f"(setsid sh -c '{line} echo word=deep > deep.part; mv deep.part deep' &)"
+    inner = f"cat > /dev/null; {daemon}; while [ ! -e deep ]; do sleep 0.05; done"
+    table = {"answers": "value", "pass_environment": ["PYTHON*"]}
+    agents = {"outer": {"command": ["sh", "-c", outer], **table}, "inner": {"command": ["sh", "-c", inner], **table}}
+    async with Remit.open(project, settings={"agents": agents}) as remit:
+        result = await remit.delegate("outer", task="go", timeout=40)
+        tree = await remit.tree(result.session_id)
+    assert [(r.agent, r.depth, r.state) for r in tree] == [
+        ("outer", 1, State.COMPLETED), ("inner", 2, State.COMPLETED), ("echo", 3, State.COMPLETED),
+    ], result  # fmt: skip
+    words = [PYTHON, "-m", "remit", "show", result.session_id]
+    shown = subprocess.run(words, cwd=project, env=clean_environment(), capture_output=True, text=True).stdout  # noqa: ASYNC221 - its Remit is closed
+    assert shown.index("outer") < shown.index("inner") < shown.index("echo")
+
+
 # ---- how it ends
 
 

@@ -17,6 +17,7 @@ from remit.core.caller import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
+from remit.engine.embedded import CURRENT
 from remit.flow.context import Context, Handle
 from remit.flow.plain import plain
 from remit.flow.request import Request
@@ -128,9 +129,14 @@ class Attachment:
         return nodes
 
     def _asker(self) -> Any:
-        """Inside of an agent that we lend, what is delegated is that agent's."""
+        """Inside of an agent that we lend, what is delegated is that agent's. In anybody else's hands a line is a way around limits."""
         run = LENT.get()
-        return run if run is not None and run.line is self.line else self.line
+        if run is not None and run.line is self.line:
+            return run
+        current = CURRENT.get()
+        if current is not None and current.delegation.session_id != self.facts["session_id"]:
+            raise Misused("This Remit was opened by another agent.", advice="Open one of your own, or delegate with ctx.")
+        return self.line
 
     def _asked(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {"request": plain(request.to_dict())}
@@ -151,6 +157,8 @@ class Attachment:
         if name == "perform" and fields.get("agent") in self._own:
             run = Run(self.line, fields["run"], fields["facts"])
             self._runs[run.number] = run
+            board = OPEN_HERE.get(self.facts["owner_id"])
+            CURRENT.set(None if board is None else board.engine.running.get(run.session_id))  # also where its owner is this process
             try:
                 return await carried_out(self._own[fields["agent"]], run, fields["facts"])
             finally:

@@ -37,6 +37,11 @@ class Run:
         token: str = self._facts["environment"].get(CALLER, "")
         return token
 
+    @property
+    def session_id(self) -> str:
+        session_id: str = self._facts["delegation"]["lineage"]["session_id"]
+        return session_id
+
     def tell(self, name: str, **body: Any) -> None:
         self._raise_refusal()
         _, heard = self.line.question(name, {"run": self.number, **body})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.process.errors import error_from_wire
 from remit.agents.process.service import Service
 from remit.agents.process.wire import request_from_wire
+from remit.core.agents import Isolation
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.ports import AgentPort
 from remit.engine.desk import EngineDesk
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 HELLO_BYTES = 32 * 1024
 HELLO_SECONDS = 5.0
 VERSION = 1
+KILLING_SECONDS = 0.25
+"""What a lender may take, beyond the grace, to kill a process of its own."""
 LASTING = frozenset({"delegate", "start", "gather"})
 """A line that is lost is no cancellation: what was delegated goes on, and its result is on record."""
 
@@ -139,8 +142,11 @@ class CallersDesk(Service):
             raise Misused("What is lent is described by its declaration.")
         spec = spec_from_wire(borrow.get("spec"))
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
-        spec = replace(spec, name=name, resumable=False)  # after a crash nobody has it any more
-        return BorrowedAgent(spec, self._visit, fault, self.running.engine.options.kill_grace_seconds)
+        is_process = spec.isolation is Isolation.PROCESS
+        # From here it is like an agent on a thread: it can be told to stop and be left behind. After a crash nobody has it any more.
+        spec = replace(spec, name=name, resumable=False, isolation=spec.isolation if is_process else Isolation.THREAD)
+        grace = self.running.engine.options.kill_grace_seconds + (KILLING_SECONDS if is_process else 0.0)
+        return BorrowedAgent(spec, self._visit, fault, grace)
 
 
 class _WithOneMore:

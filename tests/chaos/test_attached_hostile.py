@@ -1,0 +1,173 @@
+"""An attached process is an agent's, and an agent is not trusted: whatever it says once it is let in, the owner lives and answers."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_core import from_json, to_json
+
+from remit import Context, Remit, Stopped, agent
+from remit.core.caller import CALLER, decode
+from remit.core.states import State
+from remit.switchboard.address import connected
+
+
+class Wire:
+    """A line by hand: whatever is wanted can be written to it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        sock.setblocking(True)
+        sock.settimeout(10.0)
+        self._number = 0
+
+    def write(self, data: bytes) -> None:
+        self._sock.sendall(data)
+
+    def send(self, message: Any) -> None:
+        body = to_json(message)
+        self.write(len(body).to_bytes(4, "big") + body)
+
+    def read(self) -> Any:
+        """The next message; None at the end."""
+        with contextlib.suppress(OSError):
+            head = self._sock.recv(4, socket.MSG_WAITALL)
+            if len(head) == 4:
+                return from_json(self._sock.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL))
+        return None
+
+    def ask(self, name: str, **body: Any) -> Any:
+        self._number += 1
+        self.send({"k": "call", "id": self._number, "name": name, "body": body})
+        return self.read()
+
+    def is_cut(self) -> bool:
+        while self.read() is not None:
+            pass
+        return True
+
+
+@agent("echo")
+async def echo(word: str) -> str:
+    return word
+
+
+@agent("holder", timeout=60)
+async def holder(ctx: Context) -> str:
+    """Lives on our loop, so that this process may speak for it."""
+    tokens.put_nowait(ctx.environment()[CALLER])
+    await asyncio.sleep(50)
+    return "held"
+
+
+tokens: "asyncio.Queue[str]"
+
+
+@pytest.fixture
+async def owner(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path, agents=[echo, holder]) as remit:
+        yield remit
+        assert (await remit.delegate("echo", word="still here")).data == "still here"
+
+
+async def let_in(owner: Remit) -> tuple[Any, Wire]:
+    global tokens
+    tokens = asyncio.Queue()
+    handle = await owner.start("holder")
+    token = await asyncio.wait_for(tokens.get(), 10)
+    wire = Wire(await asyncio.to_thread(connected, Path(decode(token).address), 5.0))
+    hello = await asyncio.to_thread(wire.ask, "hello", token=token)
+    assert hello["value"]["session_id"] == handle.session_id
+    return handle, wire
+
+
+async def test_what_it_asks_wrongly_is_its_own_to_hear(owner: Remit) -> None:
+    _, wire = await let_in(owner)
+    for name, body in (
+        ("nonsense", {}),
+        ("delegate", {}),
+        ("delegate", {"request": 5}),
+        ("delegate", {"request": {"agent": "echo", "parameters": {"word": "w"}, "nonsense": 1}}),
+        ("delegate", {"request": {"agent": "mine", "parameters": {}}, "borrow": 5}),
+        ("delegate", {"request": {"agent": "mine", "parameters": {}}, "borrow": {"spec": {"name": "mine", "retries": "many"}}}),
+        ("result", {"session_id": "sess_1700000000_aaaaaa"}),
+        ("next", {"stream": []}),
+        ("cancel", {"session_id": 7}),
+        ("spend", {"tokens": "x", "cost": 0}),
+        ("budget", {"run": 99}),
+        ("budget", {"run": [1]}),
+    ):
+        answer = await asyncio.to_thread(wire.ask, name, **body)
+        assert "error" in answer, (name, body, answer)
+    answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
+    assert answer["value"]["data"] == "w"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        (100 * 1024 * 1024).to_bytes(4, "big"),
+        (5).to_bytes(4, "big") + b"hello",
+        *(
+            len(body).to_bytes(4, "big") + body
+            for body in (b"7", b"{}", b'{"k":"call","id":"x","name":"budget","body":{}}', b'{"k":"x","id":1}')
+        ),
+    ],
+)
+async def test_what_is_no_message_ends_the_line_and_nothing_else(owner: Remit, data: bytes) -> None:
+    handle, wire = await let_in(owner)
+    await asyncio.to_thread(wire.write, data)
+    assert await asyncio.to_thread(wire.is_cut)
+    assert (await owner.describe(handle.session_id)).state is State.RUNNING, "its delegation goes on"
+
+
+async def test_one_that_asks_without_end_and_never_listens_is_cut_off(owner: Remit) -> None:
+    _, wire = await let_in(owner)
+    large = "x" * 1_000_000
+    body = to_json({"k": "call", "id": 0, "name": "delegate", "body": {"request": {"agent": "echo", "parameters": {"word": large}}}})
+
+    def flood() -> None:
+        with contextlib.suppress(OSError):
+            for number in range(2, 400):
+                message = body.replace(b'"id":0', b'"id":%d' % number)
+                wire.write(len(message).to_bytes(4, "big") + message)
+
+    flooding = asyncio.create_task(asyncio.to_thread(flood))
+    while not flooding.done():
+        assert (await asyncio.wait_for(owner.delegate("echo", word="w"), 10)).ok
+        await asyncio.sleep(0.1)
+
+
+async def test_a_lender_that_never_answers_is_left_at_the_deadline(owner: Remit) -> None:
+    """S2.5: the return arrives whatever the agent does."""
+    handle, wire = await let_in(owner)
+    asked = {"agent": "mine", "parameters": {}, "timeout": 1.0}
+    number = 2
+    await asyncio.to_thread(wire.send, {
+        "k": "call", "id": number, "name": "delegate", "body": {"request": asked, "borrow": {"spec": {"name": "other"}, "fault": None}},
+    })  # fmt: skip
+    perform = await asyncio.to_thread(wire.read)
+    assert (perform["name"], perform["body"]["agent"]) == ("perform", "mine")
+    messages = [await asyncio.to_thread(wire.read) for _ in range(3)]
+    assert [m.get("name") or m["k"] for m in messages] == ["hand_in", "cancel", "reply"]
+    assert messages[-1]["value"]["stop_reason"] == "deadline"
+    child = next(r for r in await owner.tree(handle.session_id) if r.agent == "mine")
+    assert child.state is State.TIMEOUT
+    assert child.session_id in owner.engine.abandoned
+    # Its answer comes after all, and its run is over.
+    await asyncio.to_thread(wire.send, {"k": "reply", "id": perform["id"], "value": "late"})
+    late = await asyncio.to_thread(wire.ask, "emit", run=perform["body"]["run"], chunk="late")
+    assert "error" in late
+    assert child.session_id not in owner.engine.abandoned
+
+
+async def test_once_its_delegation_has_ended_it_is_told_so(owner: Remit) -> None:
+    handle, wire = await let_in(owner)
+    await handle.cancel("enough")
+    answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
+    assert answer["error"]["branch"] == Stopped.__name__
+    assert [r.agent for r in await owner.tree(handle.session_id)] == ["holder"]
