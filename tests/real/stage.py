@@ -45,7 +45,7 @@ class Coder:
     shell: Callable[[str], Call]
     """The call by which its model has a command run."""
     seconds: float
-    """What a run of one answer takes on a busy machine, generously."""
+    """Within these it has its model asked and a tool run, on a machine that is not too busy."""
     settle: Callable[[Path, str], Mapping[str, str]]
     """Writes its settings into a home folder, for a model server; gives what its environment needs."""
 
@@ -114,10 +114,10 @@ def _exec_command(command: str) -> Call:
     return Call("exec_command", cmd=command, yield_time_ms=60_000)
 
 
-CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, seconds=12, settle=_claude)
-CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, seconds=12, settle=_codex)
-OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=25, settle=_opencode)
-OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=25, settle=_opencode)
+CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, seconds=6, settle=_claude)
+CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, seconds=6, settle=_codex)
+OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=18, settle=_opencode)
+OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=18, settle=_opencode)
 CODERS = (CLAUDE, CODEX, OPENCODE, OPENCODE_ACP)
 
 
