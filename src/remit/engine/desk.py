@@ -193,16 +193,17 @@ def _known_type(type_: str) -> str:
 def _inside(running: Running, path: str | Path) -> str:
     """The path relative to the root; whether a link leads out of it is looked at when the file is (S3.4).
 
-    What an agent with a folder of its own names is in that folder, unless it is only in the root, like its scratch folder.
+    What is named by an agent that works in a folder of its own, or in its caller's, is in that folder, unless it is only in the root,
+    like its scratch folder.
     """
     given = Path(path)
     try:
         if given.is_absolute():
             relative: Path | None = given.relative_to(running.root)
-        elif running.stay is None or (not os.path.lexists(running.workspace / given) and os.path.lexists(running.root / given)):
+        elif running.room is None or (not os.path.lexists(running.workspace / given) and os.path.lexists(running.root / given)):
             relative = given
         else:
-            relative = Path(running.stay.room.inside, given)
+            relative = Path(running.room.inside, given)
     except (ValueError, OSError):
         relative = None
     if relative is None or ".." in relative.parts or "\0" in str(relative) or not given.parts or not relative.parts:

@@ -15,14 +15,14 @@ from remit.core.agents import Isolation
 from remit.core.errors import OutOfTime
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return, StopReason
-from remit.engine.running import Running
+from remit.engine.running import CHILDREN_SECONDS, Running
 from remit.engine.watchdog import BlockedLoop
 from remit.flow import reply
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.harvest import Harvest, Hunt, harvest
 from remit.flow.perform import perform, words_of
 from remit.flow.reply import Leftovers, Stop
-from remit.flow.workspace import Stay, joined, late_changes, place_of
+from remit.flow.workspace import Stay, begun_in, joined, late_changes, place_of
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 PROCESS_GRACE_SECONDS = 0.6
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
 may take 0.4 s, this must stay below the second that S2.5 allows."""
-CHILDREN_SECONDS = 0.9
 LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 WRITING_SECONDS = 0.5
@@ -68,7 +67,7 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
         if engine.loop.time() > running.delegation.deadline.hard_at + LATE_SECONDS:
             late = _with_lateness(engine, running, late)
         if running.live_children:
-            await end_children(engine, running)
+            await running.end_children()
         engine.settle(running, late)
         return
     if running.stop is None:
@@ -180,7 +179,7 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
     left = reply.NOTHING_LEFT
     try:
         if running.live_children:
-            await end_children(engine, running)
+            await running.end_children()
         left = await leftovers(engine, running, late)
     except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the promise to answer outweighs the harvest
         left = Leftovers(warnings=(f"What it left could not be gathered: {error!r}",))
@@ -196,15 +195,6 @@ def ack_state(running: Running) -> str:
     return "killed" if running.agent.spec.isolation is Isolation.PROCESS else "stopped"
 
 
-async def end_children(engine: "EmbeddedEngine", running: Running) -> None:
-    """No child outlives its caller; bounded, like every wait."""
-    children = list((running.live_children or {}).values())
-    source = f"the end of its caller {running.delegation.agent}"
-    for child in children:
-        stop(engine, child, Stop(reason=StopReason.CANCELLED, source=source))
-    await asyncio.wait([child.done for child in children], timeout=CHILDREN_SECONDS)
-
-
 async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | None) -> Leftovers:
     """Artifacts declared, files changed, chunks, the last checkpoint, and an answer that came after the end (S2.6)."""
     warnings = list(running.warnings)
@@ -215,13 +205,15 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
         artifacts = found.artifacts
         warnings.extend(found.warnings)
     elif declared or running.scratch_path is not None or running.may_write:
+        since = min(running.started_wall, engine.clock.wall() - running.elapsed())  # also when the wall clock was set back
         hunt = Hunt(
             root=running.root,
             scratch=running.scratch_path,
-            since=min(running.started_wall, engine.clock.wall() - running.elapsed()),  # also when the wall clock was set back
+            since=since if running.room is None else max(since, begun_in(running.room)),
             declared=declared,
             scan_root=running.may_write,
             foreign=_foreign(engine, running),
+            below="" if running.room is None else running.room.inside,
         )
         found = await harvest(hunt)  # bounded by itself
         artifacts = found.artifacts

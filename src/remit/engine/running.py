@@ -16,7 +16,7 @@ from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.ports import AgentPort
 from remit.core.record import Said
-from remit.core.result import Artifact, Return, Status
+from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.flow.context import Context, Repair
 from remit.flow.house import Order
@@ -24,6 +24,7 @@ from remit.flow.perform import Work
 from remit.flow.reply import Stop
 from remit.flow.workspace import Stay
 from remit.system.files import write_beside
+from remit.workspaces.room import Room
 
 if TYPE_CHECKING:
     from remit.engine.deadlines import Entry
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from remit.engine.replay import Replay
 
 
+CHILDREN_SECONDS = 0.9
 FAILURES_KEPT = 50
 """Errors of children that a return carries; the children themselves are all on record."""
 
@@ -99,6 +101,8 @@ class Running:
     scratch_path: Path | None = None
     stay: Stay | None = None
     """Its own folder, when it works in one."""
+    room: Room | None = None
+    """The folder it works in when that is not the project: its own, or the one its caller works in."""
     saved: Any = None
     replay: "Replay | None" = None
 
@@ -122,6 +126,8 @@ class Running:
         self.step_times = order.step_times
         self.warnings = order.warnings
         self.started_wall = order.delegation.created_at
+        if parent is not None and parent.room is not None:
+            self.room = parent.room
         if order.earlier is not None:
             self.saved = order.earlier.saved
             self.replay = order.earlier.replay
@@ -198,6 +204,15 @@ class Running:
     def child_errors(self) -> Sequence[ErrorInfo]:
         return self.failures or ()
 
+    async def end_children(self) -> None:
+        """No child outlives its caller; bounded, like every wait."""
+        children = list((self.live_children or {}).values())
+        source = f"the end of its caller {self.delegation.agent}"
+        for child in children:
+            self.engine.stop(child, Stop(reason=StopReason.CANCELLED, source=source))
+        if children:
+            await asyncio.wait([child.done for child in children], timeout=CHILDREN_SECONDS)
+
     def hold(self, result: Return) -> None:
         """Its answer, valid as it stands; what is still done with it cannot lose it."""
         self.held = result
@@ -244,7 +259,7 @@ class Running:
     @property
     def workspace(self) -> Path:
         """The folder it works in."""
-        return self.root if self.stay is None else self.stay.room.folder
+        return self.root if self.room is None else self.room.folder
 
     @property
     def may_write(self) -> bool:

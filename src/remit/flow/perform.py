@@ -25,8 +25,9 @@ from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
-from remit.flow.workspace import OWN_FOLDER, Stay, enter, leave, with_changes
+from remit.flow.workspace import OWN_FOLDER, Stay, begun_in, enter, leave, with_changes
 from remit.system.threads import off_loop
+from remit.workspaces.room import Room
 
 
 class Work(Protocol):
@@ -41,6 +42,8 @@ class Work(Protocol):
     warnings: tuple[str, ...]
     stay: Stay | None
     """Its own folder, when it has one."""
+    room: Room | None
+    """The folder that it works in when that is not the project: its own, or its caller's."""
     held: Return | None
     """Its answer, while that is still being checked."""
 
@@ -56,6 +59,10 @@ class Work(Protocol):
     def notice(self, message: str) -> None: ...
     def declared(self) -> tuple[Artifact, ...]: ...
     def child_errors(self) -> Sequence[ErrorInfo]: ...
+    async def end_children(self) -> None:
+        """Those that still run: no child outlives its caller."""
+        ...
+
     def keep_prose(self, text: str) -> Artifact | None:
         """Keep an answer that was no return as a file of the delegation's scratch folder."""
         ...
@@ -189,15 +196,15 @@ async def _judged(work: Work, answer: Any) -> Return:
     received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    delegation, stay = work.delegation, work.stay
+    delegation, stay, room = work.delegation, work.stay, work.room
     expected = Expected(
         root=work.root,
-        workspace="" if stay is None else stay.room.inside,
+        workspace="" if room is None else room.inside,
         session_id=delegation.session_id,
         agent=delegation.agent,
         depth=delegation.lineage.depth,
         path=delegation.lineage.path,
-        started_at=work.started_wall if stay is None else stay.began_at,
+        started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, begun_in(room)),
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
         stop_at=time.monotonic() + work.remaining(),
@@ -226,7 +233,7 @@ async def _read(answer: Any, return_file: Path | None = None) -> Received:
 def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     """A Python agent's mapping need not repeat what we know; a language model must echo its session (S3.8)."""
     listed = candidate.get("artifacts")
-    below = "" if work.stay is None else f"{work.stay.room.inside}/"
+    below = "" if work.room is None else f"{work.room.inside}/"
     declared = [{**a.to_dict(), "path": a.path.removeprefix(below)} for a in work.declared()]
     if declared and (listed is None or isinstance(listed, list)):
         paths = {str(a.get("path")).removeprefix(below) for a in listed or () if isinstance(a, dict)}
@@ -351,7 +358,7 @@ async def _proven(work: Work, result: Return) -> Return:
         return result
     work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
-    cwd = work.root if work.stay is None else work.stay.room.folder
+    cwd = work.root if work.room is None else work.room.folder
     acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
     if unmet is None:

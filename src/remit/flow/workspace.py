@@ -6,6 +6,7 @@ engine for what was stopped.
 
 import asyncio
 import contextlib
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from remit.flow.plain import clean
 from remit.system.threads import off_loop
 from remit.workspaces.changes import Changes, take_changes
 from remit.workspaces.making import open_room
-from remit.workspaces.merging import Intent, Merged, is_merged, merge
+from remit.workspaces.merging import Intent, Merged, is_merged, merge, merge_into_room
 from remit.workspaces.removing import remove
 from remit.workspaces.room import Room
 
@@ -40,13 +41,14 @@ class Stay:
     """A delegation and its room."""
 
     room: Room
+    host: Room | None = None
+    """The room of its caller, where its changes go back to."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
     """The changes, being taken: asked for once, by whoever comes first."""
 
     @property
     def began_at(self) -> float:
-        """What is no older was written in it. A file dated in the same tick of the clock as the room's own was there before."""
-        return self.room.made_at + FILE_CLOCK_LAG_SECONDS + 1e-6
+        return begun_in(self.room)
 
     def take(self, work: "Work") -> "asyncio.Future[Changes]":
         if self.taking is None:
@@ -62,20 +64,26 @@ class Stay:
         return self.taking.result() if done and self.taking is not None else None
 
 
+def begun_in(room: Room) -> float:
+    """What is no older was written in it. A file dated in the same tick of the clock as the room's own was there before."""
+    return room.made_at + FILE_CLOCK_LAG_SECONDS + 1e-6
+
+
 async def enter(work: "Work") -> None:
     """Make the room, or find the one that it goes on in. What the agent must know of it is told as warnings."""
     if work.stay is not None:
         return
-    delegation, kind = work.delegation, work.agent.spec.workspace
+    delegation, kind, host = work.delegation, work.agent.spec.workspace, work.room
+    seconds = max(0.0, work.remaining())
     opening = asyncio.ensure_future(
-        off_loop(lambda: open_room(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=max(0.0, work.remaining())))
+        off_loop(lambda: open_room(work.root, delegation.session_id, kind, earlier=delegation.resumes, seconds=seconds, host=host))
     )
     try:
         room, was_there = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_unused)
         raise
-    work.stay = Stay(room)
+    work.stay, work.room = Stay(room, host), room
     if was_there:
         work.notice(f"It goes on in the workspace {room.inside}.")
     elif delegation.resumes is not None:
@@ -99,6 +107,7 @@ async def with_changes(work: "Work", result: Return) -> Return:
     """The return with the diff as an artifact; what went wrong with it is a warning, and nothing is lost: the folder stays."""
     stay = work.stay
     assert stay is not None
+    await work.end_children()  # whoever still worked in the same folder: nothing may change under the diff
     try:
         async with asyncio.timeout(max(0.0, work.remaining())):
             changes = await asyncio.shield(stay.take(work))
@@ -149,7 +158,8 @@ async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> Har
     def take() -> tuple[Changes, bool]:
         scratch.mkdir(parents=True, exist_ok=True)
         taken = take_changes(room, message=f"{room.session_id}: {agent}", diff_in=scratch, seconds=AFTER_CRASH_SECONDS)
-        return taken, bool(taken.count and taken.commit and is_merged(room, taken.commit, seconds=AFTER_CRASH_SECONDS))
+        could_be = bool(taken.count and taken.commit and not room.host)
+        return taken, could_be and is_merged(room, taken.commit or "", seconds=AFTER_CRASH_SECONDS)
 
     try:
         changes, was_merged = await off_loop(take)
@@ -189,24 +199,34 @@ async def leave(work: "Work", result: Return) -> Return:
     assert stay is not None
     changes = stay.taken
     if changes is None:
-        return _staying(stay.room, None, result)
+        return _staying(stay, None, result)
     if changes.count == 0:
         return await _released(work, result, changes)
     if not work.agent.spec.merge or result.status is not Status.COMPLETED or changes.commit is None:
-        return _staying(stay.room, changes, result)
+        return _staying(stay, changes, result)
     work.hold(result)
-    outcome = await _merged(work, stay.room, changes.commit, result)
+    outcome = await _merged(work, stay, changes.commit, result)
     if outcome.is_done:
         work.notice(f"Merged into {outcome.into}.")
         result = replace(result, extra={**result.extra, "workspace": {"kind": str(stay.room.kind), "merged_into": outcome.into}})
         work.hold(replace(result, warnings=(*result.warnings, MERGED_BEFORE)))
         return await _released(work, result, changes)
-    return _not_merged(work, stay.room, outcome, changes, result)
+    return _not_merged(work, stay, outcome, changes, result)
 
 
-async def _merged(work: "Work", room: Room, commit: str, result: Return) -> Merged:
-    intent = Intent()
-    merging = asyncio.ensure_future(off_loop(lambda: merge(room, commit, intent, seconds=max(0.0, work.remaining()))))
+def _merge(stay: Stay, commit: str, intent: Intent, seconds: float) -> Merged:
+    room, host = stay.room, stay.host
+    if room.host != ("" if host is None else host.maker):
+        began = f"the workspace of {room.host}" if room.host else "the project itself"
+        return Merged(is_done=False, reason=f"it began from {began}, which its caller does not work in")
+    if host is not None:
+        return merge_into_room(room, commit, host, intent, seconds=seconds)
+    return merge(room, commit, intent, seconds=seconds)
+
+
+async def _merged(work: "Work", stay: Stay, commit: str, result: Return) -> Merged:
+    intent, seconds = Intent(), max(0.0, work.remaining())
+    merging = asyncio.ensure_future(off_loop(lambda: _merge(stay, commit, intent, seconds)))
     try:
         return await asyncio.shield(merging)
     except (RemitError, OSError) as error:
@@ -223,9 +243,10 @@ async def _merged(work: "Work", room: Room, commit: str, result: Return) -> Merg
         raise
 
 
-def _not_merged(work: "Work", room: Room, outcome: Merged, changes: Changes, result: Return) -> Return:
-    """The work is done and safe on its branch; the project is as it was."""
-    into = outcome.into or "the project"
+def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes, result: Return) -> Return:
+    """The work is done and safe on its branch; the project, or the workspace of its caller, is as it was."""
+    where = "the project" if stay.host is None else stay.host.inside
+    into = outcome.into or where
     named = ", ".join(outcome.conflicts[:_NAMES_SHOWN])
     more = f" and {len(outcome.conflicts) - _NAMES_SHOWN} more" if len(outcome.conflicts) > _NAMES_SHOWN else ""
     files = f" ({named}{more})" if named else ""
@@ -234,7 +255,7 @@ def _not_merged(work: "Work", room: Room, outcome: Merged, changes: Changes, res
         code="MERGE_CONFLICT",
         message=clean(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"The project is as it was; the work is on the branch {room.branch}. Merge it by hand: git merge {room.branch}",
+        recommendation=f"Nothing was changed in {where}; the work is on the branch {stay.room.branch}. {_by_hand(stay, changes)}",
     )
     result = replace(
         result,
@@ -243,16 +264,25 @@ def _not_merged(work: "Work", room: Room, outcome: Merged, changes: Changes, res
         errors=(*result.errors, error),
         next_steps=error.recommendation,
     )
-    return _staying(room, changes, result)
+    return _staying(stay, changes, result)
 
 
-def _staying(room: Room, changes: Changes | None, result: Return) -> Return:
+def _by_hand(stay: Stay, changes: Changes) -> str:
+    """In the room of a caller the changes are taken over by their diff: the branch holds what was there before as well."""
+    if stay.host is not None and changes.diff is not None:
+        diff, there = os.path.relpath(changes.diff, stay.host.tree), stay.host.tree.relative_to(stay.host.root).as_posix()
+        return f"Take it over in {there}: git add --all && git apply --3way {diff}"
+    return f"Merge it by hand: git merge {stay.room.branch}" if stay.room.branch else ""
+
+
+def _staying(stay: Stay, changes: Changes | None, result: Return) -> Return:
     """Folder and branch stay; the return says where the work is."""
+    room = stay.room
     result = _placed(result, room)
     if changes is None or result.next_steps:
         return result
-    steps = f"Its changes are on the branch {room.branch}: git merge {room.branch}" if room.branch else f"Its changes are in {room.inside}."
-    return replace(result, next_steps=steps)
+    where = f"on the branch {room.branch}" if room.branch else f"in {room.inside}"
+    return replace(result, next_steps=f"Its changes are {where}. {_by_hand(stay, changes)}".rstrip())
 
 
 def place_of(room: Room) -> dict[str, Any]:
@@ -265,15 +295,15 @@ def _placed(result: Return, room: Room) -> Return:
 
 
 async def _released(work: "Work", result: Return, changes: Changes) -> Return:
-    """The room is no longer needed: its files are those of the project. Unless an artifact is nowhere else: then it stays."""
+    """The room is no longer needed: its files are the project's, or its caller's. Unless an artifact is nowhere else: then it stays."""
     stay = work.stay
     assert stay is not None
     room = stay.room
     if changes.warnings:  # something is in the folder and in no diff
         return _placed(result, room)
-    below = f"{room.inside}/"
+    below, there_is = f"{room.inside}/", "" if stay.host is None else f"{stay.host.inside}/"
     inside = [artifact for artifact in result.artifacts if artifact.path.startswith(below)]
-    moved = {a.path: replace(a, path=a.path.removeprefix(below)) for a in inside}
+    moved = {a.path: replace(a, path=f"{there_is}{a.path.removeprefix(below)}") for a in inside}
     seen = {a.path: a for a in await off_loop(seen_artifacts, work.root, list(moved.values()))} if moved else {}
     missing = [path for path, there in moved.items() if there.path not in seen or seen[there.path].sha256 != there.sha256]
     if missing:

@@ -39,13 +39,8 @@ class Changes:
 
 def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
     """Write the diff into `diff_in`, commit the changes on the branch, and say what they are. Nothing is removed or merged."""
-    if not room.is_there:
-        raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
-    git = Git(folder=room.tree, stop_at=time.monotonic() + seconds, git_dir=room.git_dir, index=room.index)
-    with file_lock(room.books / "lock", timeout=seconds):
-        with contextlib.suppress(FileNotFoundError):
-            Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
-        warnings = _stage(git)
+    with opened(room, seconds=seconds) as git:
+        warnings = stage(git)
         entries = list(_entries(git.run("diff", "--cached", "--raw", "-z", "--no-renames", "--no-abbrev", room.base)))
         diff = _write_diff(git, room, diff_in) if entries and diff_in is not None else None
         commit = _commit(git, room, message) if room.kind is Workspace.WORKTREE else None
@@ -55,7 +50,27 @@ def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: flo
     return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings)
 
 
-def _stage(git: Git) -> tuple[str, ...]:
+@contextlib.contextmanager
+def opened(room: Room, *, seconds: float) -> Iterator[Git]:
+    """Git in the room, with our own index; nobody else of us is in it meanwhile."""
+    if not room.is_there:
+        raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
+    git = Git(folder=room.tree, stop_at=time.monotonic() + seconds, git_dir=room.git_dir, index=room.index)
+    with file_lock(room.books / "lock", timeout=max(0.0, seconds)):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
+        yield git
+
+
+def stands_at(room: Room, *, seconds: float) -> str:
+    """A commit of the room as it stands, on no branch: what a room inside it begins from. The agent's own git sees nothing of it."""
+    with opened(room, seconds=seconds) as git:
+        stage(git)
+        return _commit_of(git, room, f"{room.maker}: as it stood")
+
+
+def stage(git: Git) -> tuple[str, ...]:
+    """Everything as it stands, into our index; what could not be read is a warning."""
     try:
         git.run("add", "--all", "--", ".")
     except GitFailed as failed:
@@ -93,17 +108,22 @@ def _write_diff(git: Git, room: Room, folder: Path) -> Path:
 
 
 def _commit(git: Git, room: Room, message: str) -> str:
-    """The tree as it stands, on the room's branch; what the agent committed itself stays in its history."""
-    tree = git.says("write-tree")
-    parent = room.base
-    with contextlib.suppress(GitFailed):  # a HEAD that leads nowhere, or into another history, is not gone on from
-        if git.asks("merge-base", "--is-ancestor", room.base, "HEAD"):
-            parent = git.says("rev-parse", "--verify", "HEAD^{commit}")
-    commit = parent
-    if git.says("rev-parse", f"{parent}^{{tree}}") != tree:
-        commit = git.says("commit-tree", tree, "-p", parent, "-m", message)
+    """The tree as it stands, on the room's branch."""
+    commit = _commit_of(git, room, message)
     git.run("update-ref", f"refs/heads/{room.branch}", commit)
     with contextlib.suppress(OSError):  # whoever looks into the folder afterwards sees a clean checkout
         shutil.copy2(room.index, room.git_dir / "index.remit")
         os.replace(room.git_dir / "index.remit", room.git_dir / "index")
     return commit
+
+
+def _commit_of(git: Git, room: Room, message: str) -> str:
+    """Of what is staged; what the agent committed itself stays in its history."""
+    tree = git.says("write-tree")
+    parent = room.base
+    with contextlib.suppress(GitFailed):  # a HEAD that leads nowhere, or into another history, is not gone on from
+        if git.asks("merge-base", "--is-ancestor", room.base, "HEAD"):
+            parent = git.says("rev-parse", "--verify", "HEAD^{commit}")
+    if git.says("rev-parse", f"{parent}^{{tree}}") == tree:
+        return parent
+    return git.says("commit-tree", tree, "-p", parent, "-m", message)

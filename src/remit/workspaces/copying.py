@@ -21,17 +21,15 @@ _SKIPPED = frozenset(
 )
 
 
-def copy_project(root: Path, target: Path, stop_at: float) -> Path | None:
-    """Copy the project to `target`. Gives the folder of objects of its git repository, when it has one."""
-    git = Git(folder=root, stop_at=stop_at)
+def copy_project(git: Git, target: Path) -> None:
+    """Copy the folder that `git` stands in to `target`."""
+    root = git.folder
     try:
-        objects = (root / git.says("rev-parse", "--git-path", "objects")).resolve()
         names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
     except GitFailed:
-        objects, names = None, None
+        names = None
     target.mkdir(parents=True)
-    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), stop_at)
-    return objects
+    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
 
 
 def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:

@@ -50,6 +50,8 @@ class Git:
     git_dir: Path | None = None
     """Named outright where the folder is an agent's: what it did to `.git` there must not lead us into another repository."""
     index: Path | None = None
+    work_tree: Path | None = None
+    """Where `git_dir` is named and the folder is not the whole of it."""
 
     def using(self, index: Path) -> "Git":
         return replace(self, index=index)
@@ -97,7 +99,7 @@ class Git:
         for name, value in _SETTINGS.items():
             command += ["-c", f"{name}={value}"]
         if self.git_dir is not None:
-            command += [f"--git-dir={self.git_dir}", f"--work-tree={self.folder}"]
+            command += [f"--git-dir={self.git_dir}", f"--work-tree={self.work_tree or self.folder}"]
         return [*command, *arguments]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
 from remit.system.files import file_lock
+from remit.workspaces.changes import stands_at
 from remit.workspaces.copying import copy_project
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
 from remit.workspaces.room import BOOKS, Room, find_room, take_over, work_root, write_note
@@ -24,8 +25,12 @@ FILE_TICK_SECONDS = 0.012
 LOCK = "remit.lock"
 
 
-def open_room(root: Path, session_id: str, kind: Workspace, *, earlier: str | None, seconds: float) -> tuple[Room, bool]:
+def open_room(
+    root: Path, session_id: str, kind: Workspace, *, earlier: str | None, seconds: float, host: Room | None = None
+) -> tuple[Room, bool]:
     """The room of this delegation, made or found again; and whether it was there before.
+
+    `host`: the room that its caller works in. A new one begins from that as it stands, not from the project.
 
     Raises `Misused` when the project cannot have one, `Unavailable` when git cannot be used or is too slow.
     """
@@ -38,30 +43,23 @@ def open_room(root: Path, session_id: str, kind: Workspace, *, earlier: str | No
     tree = work_root(root) / session_id
     (work_root(root) / BOOKS / session_id).mkdir(parents=True, exist_ok=True)
     make = _worktree if kind is Workspace.WORKTREE else _copy
-    room = make(root, session_id, tree, stop_at)
+    room = make(root, session_id, tree, stop_at, host)
     room.folder.mkdir(parents=True, exist_ok=True)  # a project that stands in no commit yet has no folder there
     mark = room.books / "made"
     mark.touch()
-    room = write_note(replace(room, made_at=mark.stat().st_mtime))
+    room = write_note(replace(room, made_at=mark.stat().st_mtime, host="" if host is None else host.maker))
     time.sleep(FILE_TICK_SECONDS)
     return room, False
 
 
-def _worktree(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
+def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
     git = Git(folder=root, stop_at=stop_at)
     try:
         top, common = Path(git.says("rev-parse", "--show-toplevel")), git.says("rev-parse", "--git-common-dir")
     except GitFailed as failed:
         raise _no_repository(root, failed) from None
-    try:
-        base = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
-    except GitFailed:
-        raise Misused(
-            f"{root} is a git checkout without a commit: there is nothing to make a worktree of.",
-            advice='Commit something first, or declare the agent with workspace = "copy".',
-        ) from None
+    base, is_dirty = _head(git) if host is None else (_standing(host, stop_at), False)
     common_dir = (root / common).resolve()
-    is_dirty = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**"))
     with file_lock(common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
         _clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
@@ -82,6 +80,29 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
     return room
 
 
+def _head(git: Git) -> tuple[str, bool]:
+    """What the project has committed last, and whether there is more in it."""
+    try:
+        base = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed:
+        raise Misused(
+            f"{git.folder} is a git checkout without a commit: there is nothing to make a worktree of.",
+            advice='Commit something first, or declare the agent with workspace = "copy".',
+        ) from None
+    more = git.run("status", "--porcelain", "-z", "--untracked-files=normal", "--", ":/", ":(exclude,top,glob)**/.remit/**")
+    return base, bool(more)
+
+
+def _standing(host: Room, stop_at: float) -> str:
+    if host.kind is not Workspace.WORKTREE:
+        # Its branch would be in the copy's own repository, and gone with it.
+        raise Misused(
+            f"The caller works in a copy of the project ({host.inside}), and no worktree can be made of a copy.",
+            advice='Declare this agent with workspace = "copy" or "shared", or its caller with workspace = "worktree".',
+        )
+    return stands_at(host, seconds=stop_at - time.monotonic())
+
+
 def _clear_worktree(git: Git, session_id: str, tree: Path) -> None:
     """What an earlier try left under this name."""
     if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
@@ -94,7 +115,7 @@ def _clear_worktree(git: Git, session_id: str, tree: Path) -> None:
         git.run("branch", "-D", "--quiet", f"remit/{session_id}")
 
 
-def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
+def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | None) -> Room:
     git_dir = work_root(root) / BOOKS / f"{session_id}.git"
     for left in (tree, git_dir):
         if left.exists():
@@ -102,7 +123,11 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
     room = Room(
         root=root, session_id=session_id, maker=session_id, kind=Workspace.COPY, base="", git_dir=git_dir, common_dir=git_dir
     )  # fmt: skip
-    objects = copy_project(root, tree, stop_at)
+    git = Git(folder=root, stop_at=stop_at)
+    if host is not None:
+        git = replace(git, folder=host.folder, git_dir=host.git_dir, work_tree=host.tree, index=host.index)
+    objects = _objects(git, host)
+    copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
     if objects is not None:  # what the project's repository holds already is not written again
@@ -115,6 +140,17 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float) -> Room:
     git.run("update-ref", "HEAD", base)
     shutil.copy2(room.index, git_dir / "index")
     return replace(room, base=base)
+
+
+def _objects(git: Git, host: Room | None) -> Path | None:
+    """Where the project's repository keeps what it holds. A copy's own repository will not do: it goes with that copy."""
+    if host is not None and host.kind is Workspace.COPY:
+        with contextlib.suppress(OSError):
+            return Path(os.fsdecode((host.git_dir / "objects" / "info" / "alternates").read_bytes().rstrip(b"\n")))
+        return None
+    with contextlib.suppress(GitFailed):
+        return (git.folder / git.says("rev-parse", "--git-path", "objects")).resolve()
+    return None
 
 
 def _no_repository(root: Path, failed: GitFailed) -> Misused:

@@ -1,27 +1,35 @@
-"""Merging a room's branch into the project: wholly, or not at all with the project exactly as it was.
+"""Merging a room's branch into the project, or into the room of its caller: wholly, or not at all with the project exactly as it was.
 
 The merge is made among git's objects first (`merge-tree`), where a conflict touches no file. Only a merge that is there already is then
 brought into the checkout, by a fast-forward, which git refuses before it begins when it would touch uncommitted work.
+What began from the room of its caller goes back there, as changes of that one's own: its branch and its index are left alone.
 """
 
+import re
 import threading
 import time
 from dataclasses import dataclass
 
 from remit.system.files import file_lock
+from remit.workspaces.changes import opened, stage
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
 from remit.workspaces.making import LOCK
 from remit.workspaces.room import Room
 
 MERGING_SECONDS = 60.0
-_OVERWRITTEN = "would be overwritten"
+NEEDED_GIT = "2.38"
+"""The first with `merge-tree --write-tree`."""
+_OVERWRITTEN = ("would be overwritten", "not uptodate")
+_UNKNOWN_OPTION = 129
+"""How git ends when it does not know what it is asked."""
+_QUOTED = re.compile(r"^error: [^']*'([^']+)'", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
     is_done: bool
     into: str = ""
-    """The branch of the project."""
+    """The branch of the project, or the folder of the caller's room."""
     conflicts: tuple[str, ...] = ()
     """Files that stand in the way, relative to the repository."""
     reason: str = ""
@@ -64,7 +72,28 @@ def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
                 return Merged(is_done=False, into=into, reason="it was stopped before that")
             git.run("merge", "--ff-only", "--no-autostash", "--no-stat", "--quiet", target)
         except GitFailed as failed:
-            return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed))
+            return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the project"))
+    return Merged(is_done=True, into=into)
+
+
+def merge_into_room(room: Room, commit: str, host: Room, intent: Intent, *, seconds: float) -> Merged:
+    """Bring what `commit` adds to its base into the folder of the caller's room, beside whatever was done there since."""
+    into = host.inside
+    try:
+        with opened(host, seconds=min(seconds, MERGING_SECONDS)) as git:
+            stage(git)
+            tree = git.says("write-tree")
+            target: str | Merged = commit
+            if tree != git.says("rev-parse", f"{room.base}^{{tree}}"):
+                ours = git.says("commit-tree", tree, "-p", room.base, "-m", f"{host.maker}: before {room.branch}")
+                target = _both(git, ours, commit, into)
+            if isinstance(target, Merged):
+                return target
+            if not intent.begin():
+                return Merged(is_done=False, into=into, reason="it was stopped before that")
+            git.run("read-tree", "-m", "-u", tree, target)
+    except GitFailed as failed:
+        return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the caller's workspace"))
     return Merged(is_done=True, into=into)
 
 
@@ -80,19 +109,28 @@ def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:
         return commit
     if git.asks("merge-base", "--is-ancestor", commit, ours):
         return ours  # it is in there already: a merge that was done before a crash
-    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, commit)
+    tree = _both(git, ours, commit, into)
+    return tree if isinstance(tree, Merged) else git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {room.branch}")
+
+
+def _both(git: Git, ours: str, theirs: str, into: str) -> str | Merged:
+    """The tree with the changes of both; no file is touched."""
+    code, told = git.code("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", ours, theirs)
     tree, *names = [part.decode(errors="replace") for part in told.split(b"\0") if part]
     if code:
         return Merged(is_done=False, into=into, conflicts=tuple(names), reason="both sides changed the same lines")
-    return git.says("commit-tree", tree, "-p", ours, "-p", commit, "-m", f"Merge {room.branch}")
+    return tree
 
 
 def _named(words: str) -> tuple[str, ...]:
-    """The files git lists when it refuses: each on a line of its own, indented by a tab."""
-    return tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
+    """The files git names when it refuses: each on a line of its own, indented by a tab; or quoted, by its plainer commands."""
+    listed = tuple(line.strip() for line in words.splitlines() if line.startswith("\t"))
+    return listed or tuple(_QUOTED.findall(words))
 
 
-def _why(failed: GitFailed) -> str:
-    if _OVERWRITTEN in failed.words:
-        return "uncommitted work in the project would be overwritten"
+def _why(failed: GitFailed, where: str) -> str:
+    if failed.exit_code == _UNKNOWN_OPTION:
+        return f"this git is too old to merge without touching files; {NEEDED_GIT} or later is needed for work on both sides"
+    if any(words in failed.words for words in _OVERWRITTEN):
+        return f"uncommitted work in {where} would be overwritten"
     return failed.message

@@ -37,6 +37,8 @@ class Room:
     """Where the project's root lies in the repository, for a root that is a sub-folder."""
     made_at: float = 0.0
     """Wall clock, by the file system: what is newer was written in it."""
+    host: str = ""
+    """Whose room it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
     is_dirty: bool = False
     """The project had uncommitted changes when it was made; they are not in it."""
 

@@ -1,0 +1,497 @@
+"""Workspaces in a tree: a child works where its caller works, or begins from there; what it does goes back there, never past it."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from workspace_project import branches, commit_all, git, new_repository, status, work_folders
+
+from remit import Context, Remit, Return, agent, call
+
+both = pytest.mark.parametrize("kind", ["worktree", "copy"])
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return new_repository(tmp_path / "project")
+
+
+@agent("write", timeout=30)
+async def write(ctx: Context, path: str = "child.txt", text: str = "child\n") -> str:
+    """Shared with its caller, as is the default."""
+    (ctx.workspace / path).write_text(text)
+    ctx.artifact(path, type="implementation")
+    return str(ctx.workspace)
+
+
+@agent("look", workspace="none", timeout=30)
+async def look(ctx: Context, path: str) -> str:
+    return (ctx.workspace / path).read_text()
+
+
+@agent("between", workspace="scratch", timeout=30)
+async def between(ctx: Context) -> str:
+    return (await ctx.delegate("write")).data
+
+
+@agent("merges", workspace="worktree", merge=True, timeout=30)
+async def merges(ctx: Context, path: str = "child.txt", text: str = "child\n", sees: str = "") -> str:
+    if sees:
+        assert (ctx.workspace / sees).read_text() == "caller, not committed\n"
+    (ctx.workspace / path).write_text(text)
+    ctx.artifact(path, type="implementation")
+    return str(ctx.workspace)
+
+
+@agent("branches", workspace="worktree", timeout=30)
+async def branches_off(ctx: Context, path: str = "child.txt", text: str = "child\n") -> str:
+    (ctx.workspace / path).write_text(text)
+    return "done"
+
+
+@agent("copies", workspace="copy", timeout=30)
+async def copies(ctx: Context, sees: str = "") -> str:
+    if sees:
+        assert (ctx.workspace / sees).read_text() == "caller, not committed\n"
+    (ctx.workspace / "child.txt").write_text("child\n")
+    return "done"
+
+
+CHILDREN = [write, look, between, merges, branches_off, copies]
+
+
+async def under(project: Path, kind: str, body, **declared: object) -> Return:  # type: ignore[no-untyped-def]
+    """Whatever `body` does, done by an agent that works in a folder of its own."""
+
+    @agent("caller", workspace=kind, timeout=60, **declared)
+    async def caller(ctx: Context) -> object:
+        return await body(ctx)
+
+    async with Remit.open(project, agents=[caller, *CHILDREN]) as remit:
+        return await remit.delegate("caller")
+
+
+def diff_of(root: Path, result: Return) -> str:
+    (found,) = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
+    return found.read_text()
+
+
+def paths(result: Return) -> list[str]:
+    return [artifact.path for artifact in result.artifacts]
+
+
+def run_by_hand(command: str, folder: Path) -> None:
+    subprocess.run(command, shell=True, cwd=folder, check=True, capture_output=True)
+
+
+# ---- shared: with its caller
+
+
+@both
+async def test_a_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
+    """S3.4, S3.12: its folder, its artifacts and its acceptance are its caller's; its changes are part of its caller's diff."""
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        children.append(await ctx.delegate("write", accept=["test -f child.txt", "test $(pwd) = " + str(ctx.workspace)]))
+
+    result = await under(project, kind, body)
+    (child,) = children
+    room = f".remit/work/{result.session_id}"
+    assert (child.status, child.evidence) == ("completed", "verified"), child
+    assert child.data == str(project / room)
+    assert paths(child) == [f"{room}/child.txt"]
+    assert "workspace" not in child.extra, "the child itself has none: it commits, merges and removes nothing"
+    assert "+child" in diff_of(project, result)
+    assert not (project / "child.txt").exists()
+    assert work_folders(project) == [result.session_id]
+    assert status(project) == ""
+
+
+async def test_at_any_depth_and_through_one_that_has_no_workspace(project: Path) -> None:
+    async def body(ctx: Context) -> object:
+        (ctx.workspace / "mine.txt").write_text("caller's")
+        read = await ctx.delegate("look", path="mine.txt")
+        deep = await ctx.delegate("between")
+        return [read.data, deep.data]
+
+    result = await under(project, "worktree", body)
+    assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
+    assert not (project / "child.txt").exists()
+
+
+async def test_a_command_is_started_in_the_workspace_of_its_caller(project: Path) -> None:
+    (project / ".remit").mkdir()
+    (project / "remit.toml").write_text('[agents.shell]\ncommand = ["sh", "-c", "pwd; echo made > made.txt"]\nanswers = "value"\n')
+    commit_all(project, "an agent that is a command")
+
+    async def body(ctx: Context) -> str:
+        return (await ctx.delegate("shell", task="go")).data
+
+    result = await under(project, "worktree", body)
+    assert str(result.data).strip() == str(project / ".remit" / "work" / result.session_id), result
+    assert "+made" in diff_of(project, result)
+
+
+async def test_the_changes_of_shared_children_are_merged_with_their_callers(project: Path) -> None:
+    async def body(ctx: Context) -> None:
+        done = await ctx.gather(call("write", path="one.txt"), call("write", path="two.txt"))
+        assert all(child.ok for child in done)
+        assert not (project / "one.txt").exists(), "a child merges nothing"
+
+    result = await under(project, "worktree", body, merge=True)
+    assert result.ok, result
+    assert (project / "one.txt").read_text() == (project / "two.txt").read_text() == "child\n"
+    assert git(project, "log", "-1", "--format=%s").strip() == f"{result.session_id}: caller"
+
+
+async def test_a_shared_child_of_the_project_works_in_the_project(project: Path) -> None:
+    async def body(ctx: Context) -> str:
+        return (await ctx.delegate("write")).data
+
+    result = await under(project, "shared", body)
+    assert result.data == str(project)
+    assert (project / "child.txt").exists()
+    assert work_folders(project) == []
+
+
+async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> None:
+    """S3.4."""
+
+    @agent("reaches", answers="return", timeout=30)
+    async def reaches(ctx: Context) -> dict[str, object]:
+        (ctx.workspace / "up").symlink_to("../../../src/a.py")
+        metadata = {"session_id": ctx.session_id, "agent_type": "reaches", "delegation_depth": 2, "delegation_path": list(ctx.path)}
+        artifacts = [{"type": "report", "path": "up"}]
+        return {"status": "completed", "summary": "Did it. All is well.", "artifacts": artifacts, "errors": [], "metadata": metadata}
+
+    @agent("caller", workspace="worktree", timeout=30)
+    async def caller(ctx: Context) -> object:
+        return (await ctx.delegate("reaches")).errors[0].message
+
+    async with Remit.open(project, agents=[caller, reaches]) as remit:
+        result = await remit.delegate("caller")
+    assert "'up' leads out of the workspace" in result.data
+
+
+@both
+async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(project: Path, kind: str) -> None:
+    """S2.6: the caller's own files, and what was checked out for it, are not the child's work."""
+    children: list[Return] = []
+
+    @agent("hangs", timeout=30)
+    async def hangs(ctx: Context) -> None:
+        (ctx.workspace / "half.txt").write_text("half")
+        await asyncio.sleep(60)
+
+    @agent("caller", workspace=kind, timeout=30)
+    async def caller(ctx: Context) -> None:
+        (ctx.workspace / "callers.txt").write_text("mine")
+        ctx.artifact("callers.txt", type="report")
+        children.append(await ctx.delegate("hangs", timeout=1))
+
+    async with Remit.open(project, agents=[caller, hangs]) as remit:
+        result = await remit.delegate("caller")
+    (child,) = children
+    assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
+    assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
+    assert "+half" in diff_of(project, result)
+
+
+async def test_nobody_works_on_in_a_folder_whose_diff_is_taken(project: Path) -> None:
+    """A child that was started and not waited for ends before its caller's changes are taken, merged and the folder removed."""
+
+    has_begun = asyncio.Event()
+    grown: list[str] = []
+
+    @agent("goes.on", timeout=30)
+    async def goes_on(ctx: Context) -> None:
+        while True:
+            grown.append("more\n")
+            (ctx.workspace / "growing.txt").write_text("".join(grown))
+            has_begun.set()
+            await asyncio.sleep(0.005)
+
+    @agent("caller", workspace="worktree", merge=True, timeout=30)
+    async def caller(ctx: Context) -> str:
+        await ctx.start("goes.on")
+        await has_begun.wait()
+        return "done"
+
+    async with Remit.open(project, agents=[caller, goes_on]) as remit:
+        result = await remit.delegate("caller")
+    assert result.ok, result
+    assert (project / "growing.txt").read_text().count("more") >= 1
+    assert work_folders(project) == []
+    assert status(project) == ""
+
+
+def remit_command(folder: Path, environment: dict[str, str], *words: str) -> dict[str, object]:
+    ran = subprocess.run(
+        [sys.executable, "-m", "remit", *words, "--json"], cwd=folder, env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return json.loads(ran.stdout)
+
+
+async def test_what_another_process_delegates_from_inside_is_shared_with_its_caller_too(project: Path) -> None:
+    """Over the switchboard: `remit delegate`, started in the worktree by an agent."""
+    told: dict[str, dict[str, object]] = {}
+
+    async def body(ctx: Context) -> None:
+        environment = ctx.environment()
+        for words in (("delegate", "write"), ("delegate", "merges", "path=merged.txt")):
+            told[words[1]] = await asyncio.to_thread(remit_command, ctx.workspace, environment, *words)
+        assert (ctx.workspace / "merged.txt").exists()
+
+    result = await under(project, "worktree", body)
+    assert result.ok, result
+    assert told["write"]["data"] == str(project / ".remit" / "work" / result.session_id), told
+    assert told["merges"]["workspace"]["merged_into"] == f".remit/work/{result.session_id}", told  # type: ignore[index]
+    assert "+++ b/child.txt" in diff_of(project, result)
+    assert "+++ b/merged.txt" in diff_of(project, result)
+    assert not (project / "child.txt").exists()
+    assert not (project / "merged.txt").exists()
+
+
+# ---- a folder of its own, below a caller that has one
+
+
+async def test_a_worktree_begins_from_the_callers_and_is_merged_back_into_it(project: Path) -> None:
+    children: list[Return] = []
+    before: list[str] = []
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        (ctx.workspace / "src" / "old.py").unlink()
+        before.extend((git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")))
+        children.append(await ctx.delegate("merges", sees="seen.txt"))
+        assert (ctx.workspace / "child.txt").read_text() == "child\n"
+        assert not (ctx.workspace / "src" / "old.py").exists()
+        assert [git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")] == before, "branch and index are its own"
+
+    result = await under(project, "worktree", body)
+    (child,) = children
+    room = f".remit/work/{result.session_id}"
+    assert child.ok, child
+    assert child.warnings == ()
+    assert child.data != str(project / room)
+    assert paths(child) == [f"{room}/child.txt", f".remit/scratch/{child.session_id}/changes.diff"]
+    assert child.extra["workspace"] == {"kind": "worktree", "merged_into": room}
+    assert diff_of(project, child).count("+++ b/") == 1, "its diff is against what it began from"
+    assert diff_of(project, result).count("+++ b/") == 2
+    assert branches(project) == ["main", f"remit/{result.session_id}"]
+    assert work_folders(project) == [result.session_id]
+    assert not (project / "child.txt").exists()
+
+
+async def test_children_that_merge_at_once_and_a_caller_that_goes_on_keep_all(project: Path) -> None:
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "list.txt").write_text("".join(f"{n}\n" for n in range(40)))
+        started = [await ctx.start("merges", path=f"file{n}.txt") for n in range(4)]
+        lines = "".join(f"{n}\n" for n in range(39)) + "last\n"
+        started.append(await ctx.start("merges", path="list.txt", text="first\n" + lines.removeprefix("0\n")))
+        (ctx.workspace / "more.txt").write_text("meanwhile\n")
+        done = [await handle.result() for handle in started]
+        assert [child.status for child in done] == ["completed"] * 5, done
+        assert (ctx.workspace / "list.txt").read_text().startswith("first\n1\n")
+
+    result = await under(project, "worktree", body, merge=True)
+    assert result.ok, result
+    assert sorted(name for name in os.listdir(project) if name.endswith(".txt")) == [
+        *(f"file{n}.txt" for n in range(4)),
+        "list.txt",
+        "more.txt",
+    ]
+    assert branches(project) == ["main"]
+
+
+async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_command_it_names(project: Path) -> None:
+    children: list[Return] = []
+    has_begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "both.txt").write_text("one\n")
+        handle = await ctx.start("slow", path="both.txt", text="child's\n")
+        await has_begun.wait()
+        (ctx.workspace / "both.txt").write_text("caller's\n")
+        may_end.set()
+        child = await handle.result()
+        children.append(child)
+        assert (ctx.workspace / "both.txt").read_text() == "caller's\n"
+        (ctx.workspace / "both.txt").write_text("one\n")
+        command = child.errors[0].recommendation.partition(f".remit/work/{ctx.session_id}: ")[2]
+        await asyncio.to_thread(run_by_hand, command, ctx.workspace)
+        assert (ctx.workspace / "both.txt").read_text() == "child's\n"
+
+    @agent("slow", workspace="worktree", merge=True, timeout=30)
+    async def slow(ctx: Context, path: str, text: str) -> str:
+        has_begun.set()
+        await may_end.wait()
+        (ctx.workspace / path).write_text(text)
+        return "done"
+
+    @agent("caller", workspace="worktree", timeout=60)
+    async def caller(ctx: Context) -> None:
+        await body(ctx)
+
+    async with Remit.open(project, agents=[caller, slow]) as remit:
+        result = await remit.delegate("caller")
+    assert result.status == "completed", result
+    (child,) = children
+    assert (child.status, child.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "both.txt" in child.errors[0].message
+    assert f"Nothing was changed in .remit/work/{result.session_id}" in child.errors[0].recommendation
+    assert git(project, "show", f"remit/{child.session_id}:both.txt") == "child's\n"
+
+
+async def test_an_unmerged_worktree_of_a_child_says_how_it_is_taken_over(project: Path) -> None:
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "child.txt").write_text("one\n")
+        child = await ctx.delegate("branches")
+        assert (ctx.workspace / "child.txt").read_text() == "one\n"
+        command = child.next_steps.partition(f".remit/work/{ctx.session_id}: ")[2]
+        await asyncio.to_thread(run_by_hand, command, ctx.workspace)
+        assert (ctx.workspace / "child.txt").read_text() == "child\n"
+
+    result = await under(project, "worktree", body)
+    assert result.ok, result
+    assert "+child" in diff_of(project, result)
+
+
+@both
+async def test_a_copy_is_made_of_the_callers_workspace(project: Path, kind: str) -> None:
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        children.append(await ctx.delegate("copies", sees="seen.txt"))
+        assert not (ctx.workspace / "child.txt").exists()
+
+    result = await under(project, kind, body)
+    (child,) = children
+    assert child.ok, child
+    assert diff_of(project, child).count("+++ b/") == 1
+    assert "seen.txt" not in diff_of(project, child)
+    assert sorted(work_folders(project)) == sorted([result.session_id, child.session_id])
+    shutil.rmtree(project / ".remit" / "work" / ".books" / f"{result.session_id}.git", ignore_errors=True)
+    own = project / ".remit" / "work" / ".books" / f"{child.session_id}.git"
+    assert git(own, "show", "HEAD:seen.txt") == "caller, not committed\n", "it does not live on its caller's repository"
+
+
+async def test_a_worktree_below_a_copy_is_refused_with_advice(project: Path) -> None:
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        children.append(await ctx.delegate("merges"))
+
+    await under(project, "copy", body)
+    (child,) = children
+    assert (child.status, child.errors[0].code) == ("failed", "INVALID_PARAMETERS")
+    assert "copy of the project" in child.errors[0].message
+    assert 'workspace = "copy" or "shared"' in child.errors[0].recommendation
+    assert branches(project) == ["main"]
+
+
+async def test_one_that_began_from_a_callers_workspace_is_not_merged_into_the_project(project: Path) -> None:
+    """Resumed by a person: its branch holds its caller's work too, which nobody asked to be merged."""
+    stopped: list[str] = []
+
+    @agent("long", workspace="worktree", merge=True, timeout=30)
+    async def long(ctx: Context) -> str:
+        if (ctx.workspace / "first.txt").exists():
+            return "both"
+        (ctx.workspace / "first.txt").write_text("1")
+        await asyncio.sleep(20)
+        return "never"
+
+    @agent("caller", workspace="worktree", timeout=30)
+    async def caller(ctx: Context) -> None:
+        (ctx.workspace / "mine.txt").write_text("not asked to be merged")
+        stopped.append((await ctx.delegate("long", timeout=1)).session_id)
+
+    async with Remit.open(project, agents=[caller, long]) as remit:
+        await remit.delegate("caller")
+        resumed = await remit.delegate("long", resume=stopped[0])
+    assert (resumed.status, resumed.errors[0].code) == ("partial", "MERGE_CONFLICT")
+    assert "began from the workspace of" in resumed.errors[0].message
+    assert not (project / "first.txt").exists()
+    assert not (project / "mine.txt").exists()
+
+
+async def test_a_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project: Path) -> None:
+    root = project / "src"
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        for name in ("merges", "copies"):
+            child = await ctx.delegate(name, sees="seen.txt")
+            assert child.ok, child
+        assert (ctx.workspace / "child.txt").exists()
+
+    result = await under(root, "worktree", body)
+    assert result.ok, result
+    assert "+++ b/src/child.txt" in diff_of(root, result)
+
+
+# ---- an old git
+
+
+def old_git(folder: Path, real: str) -> Path:
+    """Git as it was before 2.38: `merge-tree` knows three trees and nothing else."""
+    path = folder / "bin" / "git"
+    path.parent.mkdir()
+    usage = "usage: git merge-tree <base-tree> <branch1> <branch2>"
+    path.write_text(f'#!/bin/sh\ncase "$*" in *" merge-tree --write-tree"*) echo "{usage}" >&2; exit 129;; esac\nexec {real} "$@"\n')
+    path.chmod(0o755)
+    return path.parent
+
+
+async def test_an_old_git_merges_what_needs_no_merge_and_says_so_where_it_cannot(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.which("git")
+    assert real is not None
+    monkeypatch.setenv("PATH", f"{old_git(tmp_path, real)}:{os.environ['PATH']}")
+
+    @agent("beside", workspace="worktree", merge=True, timeout=30)
+    async def beside(ctx: Context) -> str:
+        (ctx.workspace / "mine.txt").write_text("mine\n")
+        (project / "yours.txt").write_text("yours\n")
+        commit_all(project, "meanwhile")
+        return "done"
+
+    async with Remit.open(project, agents=[beside, *CHILDREN]) as remit:
+        alone = await remit.delegate("merges")
+        late = await remit.delegate("beside")
+    assert alone.ok, alone
+    assert (project / "child.txt").exists()
+    error = late.errors[0]
+    assert (late.status, error.code) == ("partial", "MERGE_CONFLICT")
+    assert "this git is too old" in error.message
+    assert "2.38" in error.message
+    assert f"git merge remit/{late.session_id}" in error.recommendation
+    assert git(project, "show", f"remit/{late.session_id}:mine.txt") == "mine\n"
+    assert not (project / "mine.txt").exists()
+    git(project, "merge", "-q", f"remit/{late.session_id}")
+    assert (project / "mine.txt").exists()
+
+
+async def test_an_old_git_below_a_caller(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = shutil.which("git")
+    assert real is not None
+    monkeypatch.setenv("PATH", f"{old_git(tmp_path, real)}:{os.environ['PATH']}")
+    children: list[Return] = []
+
+    async def body(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        children.append(await ctx.delegate("merges", sees="seen.txt"))
+        assert (ctx.workspace / "child.txt").exists()
+
+    await under(project, "worktree", body)
+    assert children[0].ok, children
