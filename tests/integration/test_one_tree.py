@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -163,6 +164,26 @@ async def test_cancelling_the_root_leaves_no_process_and_no_running_record(proje
         assert states == {"one": State.CANCELLED, "two": State.CANCELLED, "lasts": State.CANCELLED}
         mark = f"{remit._project}:{remit.owner.owner_id}:sess_"
         assert marked(mark) == []
+
+
+async def test_a_client_that_is_interrupted_cancels_what_it_delegated(project: Path) -> None:
+    """Ctrl-C at `remit delegate` is a cancellation, as it is for a root."""
+
+    @agent("interrupts", timeout=40)
+    async def interrupts(ctx: Context) -> Any:
+        words = [PYTHON, "-m", "remit", "delegate", "lasts", "word=w", "--json"]
+        client = await asyncio.create_subprocess_exec(*words, env={**clean_environment(), **ctx.environment()}, stdout=subprocess.PIPE)
+        await until_running(remit, "lasts")
+        await asyncio.sleep(0.3)  # it watches what it has started a moment after that runs
+        client.send_signal(signal.SIGINT)
+        out, _ = await client.communicate()
+        return [client.returncode, json.loads(out)["stop_reason"]]
+
+    async with Remit.open(project, agents=[interrupts]) as remit:
+        result = await remit.delegate("interrupts")
+        tree = await remit.tree(result.session_id)
+    assert result.data == [130, "cancelled"]
+    assert [(r.agent, r.state) for r in tree] == [("interrupts", State.COMPLETED), ("lasts", State.CANCELLED)]
 
 
 async def test_a_client_that_is_killed_does_not_cancel_what_it_delegated(project: Path) -> None:
