@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from mcp import StdioServerParameters
+from mcp.client.client import Client
+from mcp.client.stdio import stdio_client
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent, call
@@ -43,6 +46,7 @@ async def between(ctx: Context) -> str:
 async def merges(ctx: Context, path: str = "child.txt", text: str = "child\n", sees: str = "") -> str:
     if sees:
         assert (ctx.workspace / sees).read_text() == "caller, not committed\n"
+        assert not (ctx.workspace / "mine.log").exists()
     (ctx.workspace / path).write_text(text)
     ctx.artifact(path, type="implementation")
     return str(ctx.workspace)
@@ -259,6 +263,24 @@ async def test_what_another_process_delegates_from_inside_is_shared_with_its_cal
     assert not (project / "merged.txt").exists()
 
 
+async def test_so_is_what_is_delegated_over_mcp(project: Path) -> None:
+    """`remit mcp`, started in the worktree as a coding agent starts it."""
+    told: list[dict[str, object]] = []
+
+    async def body(ctx: Context) -> None:
+        words = ["-m", "remit", "mcp"]
+        server = StdioServerParameters(command=sys.executable, args=words, cwd=ctx.workspace, env={**os.environ, **ctx.environment()})
+        async with Client(stdio_client(server)) as client:
+            answer = await client.call_tool("delegate", {"target": "write", "parameters": {}})
+        told.append(answer.structured_content or {})
+
+    result = await under(project, "worktree", body)
+    assert result.ok, result
+    assert told[0]["data"] == str(project / ".remit" / "work" / result.session_id), told
+    assert "+++ b/child.txt" in diff_of(project, result)
+    assert not (project / "child.txt").exists()
+
+
 # ---- a folder of its own, below a caller that has one
 
 
@@ -269,6 +291,7 @@ async def test_a_worktree_begins_from_the_callers_and_is_merged_back_into_it(pro
     async def body(ctx: Context) -> None:
         (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
         (ctx.workspace / "src" / "old.py").unlink()
+        (ctx.workspace / "mine.log").write_text("ignored")
         before.extend((git(ctx.workspace, "rev-parse", "HEAD"), git(ctx.workspace, "ls-files", "-s")))
         children.append(await ctx.delegate("merges", sees="seen.txt"))
         assert (ctx.workspace / "child.txt").read_text() == "child\n"
@@ -437,6 +460,23 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project
     result = await under(root, "worktree", body)
     assert result.ok, result
     assert "+++ b/src/child.txt" in diff_of(root, result)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+async def test_kill_9_in_the_middle_of_a_merge_into_the_callers_workspace_loses_nothing(project: Path, where: str) -> None:
+    """S8."""
+    script = Path(__file__).with_name("workspace_crash.py")
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    words = [sys.executable, str(script), str(project), f"read-tree {where}"]
+    ran = await asyncio.to_thread(subprocess.run, words, timeout=60, check=False, env=environment)
+    assert ran.returncode == -9
+    async with Remit.open(project) as remit:
+        child, caller = sorted(await remit.history(), key=lambda record: -record.depth)
+    assert git(project, "show", f"remit/{child.session_id}:half.txt") == "half\n"
+    assert caller.result is not None
+    assert "+caller's" in diff_of(project, caller.result)
+    assert ("+half" in diff_of(project, caller.result)) == (where == "after")
+    assert status(project) == ""
 
 
 # ---- an old git

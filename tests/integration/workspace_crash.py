@@ -1,4 +1,7 @@
-"""A program that kills itself (kill -9) while its agent works, or in the middle of a merge. Run by test_workspaces."""
+"""A program that kills itself (kill -9) while its agent works, or in the middle of a merge, into the project or its caller's workspace.
+
+Run by test_workspaces and test_shared_workspaces.
+"""
 
 import asyncio
 import os
@@ -6,7 +9,7 @@ import signal
 import sys
 
 from remit import Context, Remit, agent
-from remit.workspaces import merging
+from remit.workspaces import changes, merging
 from remit.workspaces.git import Git
 
 PROJECT, WHERE = sys.argv[1:3]
@@ -24,16 +27,22 @@ async def dies(ctx: Context) -> str:
     return "done"
 
 
+@agent("calls", workspace="worktree", timeout=30)
+async def calls(ctx: Context) -> None:
+    (ctx.workspace / "mine.txt").write_text("caller's\n")
+    await ctx.delegate("dies")
+
+
 class DyingGit(Git):
     """Git that takes the program with it at the moment in question."""
 
     __slots__ = ()
 
     def run(self, *arguments: str, **more: object) -> bytes:
-        if arguments[0] == "merge" and WHERE == "before":
+        if (arguments[0], WHERE) in (("merge", "before"), ("read-tree", "read-tree before")):
             die()
         answer = super().run(*arguments, **more)  # type: ignore[arg-type]
-        if arguments[0] == "merge" and WHERE == "after":
+        if (arguments[0], WHERE) in (("merge", "after"), ("read-tree", "read-tree after")):
             die()
         return answer
 
@@ -44,9 +53,9 @@ class DyingGit(Git):
 
 
 async def main() -> None:
-    merging.Git = DyingGit  # type: ignore[misc]
-    async with Remit.open(PROJECT, agents=[dies]) as remit:
-        await remit.delegate("dies")
+    merging.Git = changes.Git = DyingGit  # type: ignore[misc]
+    async with Remit.open(PROJECT, agents=[dies, calls]) as remit:
+        await remit.delegate("calls" if WHERE.startswith("read-tree") else "dies")
 
 
 asyncio.run(main())
