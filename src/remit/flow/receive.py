@@ -31,6 +31,7 @@ _OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}+"\s*+:', re.DOTALL)
 # A string that never ends is taken to the end of the text, so that no character is looked at twice.
 _TOKEN = re.compile(r'[{}]|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _BRACE = re.compile(r"[{}]")
+_ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\n\1", re.DOTALL | re.IGNORECASE)
 # Not strict: models put bare line breaks into strings. What JSON has no word for (NaN) is null.
 _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
 
@@ -85,6 +86,10 @@ def _rungs(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
         whole = _decode(whole)
     if isinstance(whole, dict):
         yield "json", whole
+        return
+    alone = _ONLY_A_FENCE.fullmatch(text.strip())
+    if alone is not None and isinstance(whole := _decode(alone["block"]), dict):
+        yield "json", whole  # exactly the form that was asked for: there are no other words to keep
         return
     for block in reversed(_fenced_blocks(text)):
         candidate = _decode(block)

@@ -188,3 +188,10 @@ def test_a_megabyte_made_to_be_slow_is_not(text: str) -> None:
     began = time.monotonic()
     read_answer(text)
     assert time.monotonic() - began < 5  # quadratic would take hours; the margin is for a busy machine
+
+
+def test_a_fence_and_nothing_else_is_the_form_that_was_asked_for_and_leaves_no_prose_to_keep() -> None:
+    fenced = '```json\n{"status": "completed", "summary": "Read it."}\n```\n'
+    assert read_answer(fenced).found == "json"
+    assert read_answer(f"Here it is.\n{fenced}").found == "fence"
+    assert read_answer(f"{fenced}Anything else?").found == "fence"
