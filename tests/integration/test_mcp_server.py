@@ -141,15 +141,39 @@ async def test_a_server_that_an_agent_started_delegates_for_that_agent(project: 
         {"target": "slow", "parameters": {"seconds": 1}, "wait_ms": 100},
     ]
     async with Remit.open(project) as opened:
-        done = await opened.delegate("nested", calls=calls)
+        done = await opened.delegate("nested", calls=calls, timeout=20)
         assert done.ok, done
         child, cycle, handle = done.data
         assert child["metadata"]["delegation_path"] == ["orchestrator", "nested", "text.count"]
         assert (child["data"], child["metadata"]["delegation_depth"]) == (2, 2)
         assert cycle["errors"][0]["code"] == "CYCLE_DETECTED"
         assert handle["state"] in ("queued", "running")
-        record = await opened.describe(handle["session_id"])
+        caller, record = await opened.describe(done.session_id), await opened.describe(handle["session_id"])
         assert (record.parent_id, record.root_id) == (done.session_id, done.session_id)
+        assert record.timeout_seconds < 20, "not the 60 s that it would have as a root"
+        assert record.deadline_at <= caller.deadline_at + 0.1
+
+
+async def test_one_budget_is_drawn_on_over_a_server_that_an_agent_started(project: Path) -> None:
+    """Item 8, S8: delegations in all, and tokens."""
+    noop, slow = {"target": "noop", "parameters": {}}, {"target": "slow", "parameters": {"seconds": 1}}
+    async with Remit.open(project) as opened:
+        few = await opened.delegate("nested", calls=[noop, noop], budget={"delegations": 2}, timeout=30)
+        done, refused = few.data
+        assert (done["status"], refused["state"], refused["errors"][0]["code"]) == ("completed", "refused", "BUDGET_EXCEEDED")
+        spent = await opened.delegate("nested", calls=[slow], budget={"tokens": 3}, timeout=30)
+        tree = await opened.tree(spent.session_id)
+    assert [(record.agent, record.result.stop_reason) for record in tree if record.result][-1] == ("slow", "budget")
+
+
+@pytest.mark.parametrize("token", ["anything", "remit1.sess_1700000000_aaaaaa.eHh4.eHh4"])
+def test_a_server_whose_token_is_none_serves_nobody(project: Path, token: str) -> None:
+    """Item 8: altered or expired, it is refused; it does not become a new root."""
+    command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
+    environment = {**os.environ, "REMIT_CALLER": token}
+    done = subprocess.run(command, input=f"{GREETING}\n", env=environment, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (5, "")
+    assert "Unset REMIT_CALLER" in done.stderr
 
 
 def test_a_keeper_that_is_told_to_stop_stops_what_it_runs(project: Path) -> None:
