@@ -72,7 +72,7 @@ class Scripted(acp.Agent):
             ways = [EnvVarAuthMethod(type="env_var", id="key", name="A key", vars=[{"name": "ACME_KEY"}])]
         version = 99 if MODE == "other-version" else 1
         return InitializeResponse(
-            protocol_version=version, agent_capabilities=AgentCapabilities(load_session=MODE == "loads"), auth_methods=ways
+            protocol_version=version, agent_capabilities=AgentCapabilities(load_session=MODE.startswith("loads")), auth_methods=ways
         )
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
@@ -209,6 +209,15 @@ class Scripted(acp.Agent):
         assert "interrupted" in text
         await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=600, size=1000))
         await self.answer(session, text)
+
+    async def loads_later(self, session: str, text: str) -> None:
+        if "interrupted" not in text:
+            await self.cancelled.wait()
+        await self.say(session, return_for(text, data="went on"))
+
+    async def spends(self, session: str, text: str) -> None:
+        await self.client.session_update(session, UsageUpdate(session_update="usage_update", used=700, size=1000))
+        await self.cancelled.wait()
 
     async def half_a_line(self, session: str, text: str) -> None:
         os.write(1, b'{"jsonrpc": "2.0", "method": "session/up')

@@ -19,6 +19,7 @@ from remit.agents.acp.agent import AcpAgent
 from remit.agents.definition import definition_of
 from remit.agents.process import ProcessPool
 from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
+from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.flow.context import Repair
 from remit.system.processes import look, marked
@@ -141,8 +142,31 @@ async def test_tools_are_progress_and_thoughts_are_no_part_of_the_answer(house: 
 async def test_a_plan_is_progress_usage_is_spent_once_and_news_from_the_future_do_no_harm(house: House) -> None:
     assert json.loads(await house.ask("plan"))["status"] == "completed"
     assert ("progress", "Plan: 1 of 2 done, now: write", 0.5) in house.desk.notes
+    assert {"plan": [{"step": "read", "status": "completed"}, {"step": "write", "status": "in_progress"}]} in house.noted("emit")
     spent = [note[1:] for note in house.desk.notes if note[0] == "spend"]
     assert spent == [(100, 0.5), (600, 0.75), (200, 0.0)]
+
+
+async def test_text_plan_tools_and_usage_reach_whoever_follows_it(house: House) -> None:
+    """Item 2: streamed, in the events that every agent has."""
+    for mode, kind, told in (
+        ("tools", EventKind.DATA, lambda body: "tool" in body["chunk"]),
+        ("tools", EventKind.DATA, lambda body: body["chunk"] == "Let me look at the file first. "),
+        ("plan", EventKind.DATA, lambda body: "plan" in body["chunk"]),
+        ("plan", EventKind.SPENT, lambda body: body == {"tokens": 900, "cost": 1.25}),
+    ):
+        async with house.remit(mode) as remit:
+            handle = await remit.start("agent", task="Say hello.")
+            events = [event async for event in handle.stream()]
+        assert any(event.kind is kind and told(event.body) for event in events), (mode, events)
+
+
+async def test_what_it_uses_is_drawn_from_the_budget_of_the_tree_and_stops_it(house: House) -> None:
+    """S8: counted while it works, not when it has ended."""
+    async with house.remit("spends") as remit:
+        result = await asyncio.wait_for(remit.delegate("agent", task="Say hello.", budget={"tokens": 500}, timeout=60), 30)
+        assert house.left() == []
+    assert (result.status, result.stop_reason) == (Status.PARTIAL, StopReason.BUDGET)
 
 
 async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_recorded(house: House) -> None:
@@ -367,6 +391,20 @@ async def test_a_kept_session_is_loaded_and_what_is_said_again_does_not_count(ho
     assert house.logged("load") == [{"method": "load", "session": "conversation-1"}]
     assert not any("long ago" in str(chunk) for chunk in house.noted("emit"))
     assert [note[1:] for note in house.desk.notes if note[0] == "spend"] == [(100, 0.0)]
+
+
+async def test_one_that_was_stopped_goes_on_in_its_session_when_it_is_resumed(house: House) -> None:
+    """S2.6, item 2: the handle is kept with the delegation."""
+    async with house.remit("loads-later") as remit:
+        handle = await remit.start("agent", task="Say hello.", timeout=60)
+        await house.wait_prompted()
+        await handle.cancel("later")
+        stopped = await handle.result()
+        result = await remit.delegate("agent", task="Say hello.", resume=stopped.session_id)
+    assert (result.status, result.data) == (Status.COMPLETED, "went on"), result
+    (loaded,) = house.logged("load")
+    assert loaded["session"].startswith("conversation-")
+    assert len(house.logged("new")) == 1
 
 
 async def test_one_that_cannot_load_a_session_begins_anew_and_says_so(house: House) -> None:
