@@ -66,6 +66,49 @@ async def test_a_task_is_needed(tmp_path: Path) -> None:
     assert "task: it is required" in result.errors[0].message
 
 
+# ---- parameters in the command
+
+HOSTILE = [
+    "; touch pwned",
+    "$(touch pwned)",
+    "`touch pwned`",
+    "' ; touch pwned; '",
+    '"; touch pwned; "',
+    "{scratch}",
+    "-n",
+    "a\nb",
+    "ä",
+    "*",
+]
+
+
+async def test_parameters_are_arguments_whatever_they_hold(tmp_path: Path) -> None:
+    command = [*sh('printf "%s|" "$@"'), "sh", "{word}", "--x={word}", "{list}", "{workspace}", "{{word}}", "{number}"]
+    async with project(tmp_path, command, answers="value") as remit:
+        for word in HOSTILE:
+            result = await remit.delegate("cmd", word=word, list=[word, 1, {"a": None}], number=2.5)
+            said = f'{word}|--x={word}|{word}|1|{{"a": null}}|{tmp_path}|{{word}}|2.5|'
+            assert result.data == said, result
+    assert not (tmp_path / "pwned").exists()
+
+
+async def test_a_parameter_that_its_command_names_is_required(tmp_path: Path) -> None:
+    async with project(tmp_path, ["wc", "-l", "{path}"], answers="value") as remit:
+        refused = await remit.delegate("cmd", task="Count.")
+        (tmp_path / "two.txt").write_text("1\n2\n")
+        counted = await remit.delegate("cmd", path="two.txt")
+    assert (refused.stop_reason, refused.errors[0].code) == (StopReason.REFUSED, "INVALID_PARAMETERS")
+    assert "path: required" in refused.errors[0].message
+    assert counted.data == "2 two.txt"
+
+
+async def test_a_model_is_told_its_parameters_in_the_prompt_too(tmp_path: Path) -> None:
+    async with project(tmp_path, [*sh(f"cat > prompt.txt; {HAND_IN}"), "sh", "{path}"]) as remit:
+        result = await remit.delegate("cmd", path="a.txt")
+    assert result.status is Status.COMPLETED, result
+    assert (tmp_path / "prompt.txt").read_text().startswith("## Task\n\nGiven:\n\n- path: a.txt\n\n## Limits")
+
+
 # ---- what it finds
 
 
@@ -87,6 +130,15 @@ async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path
     assert found["WANTED"] == "value of WANTED"
     assert found["OWN"] == "set for it"
     assert found["PATH"] == os.environ["PATH"]
+
+
+async def test_nothing_of_another_delegation_reaches_it_whatever_it_lets_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Item 8: a token, a mark or a deadline that is not its own would be taken for it."""
+    own = await environment(tmp_path)
+    for name in ("REMIT_SOMETHING", "REMIT_PROMPT_FILE"):
+        monkeypatch.setenv(name, "somebody else's")
+    found = await environment(tmp_path, pass_environment=["*", "REMIT_SOMETHING"])
+    assert {name for name in found if name.startswith("REMIT_")} == {name for name in own if name.startswith("REMIT_")}
 
 
 async def test_it_is_told_its_session_scratch_folder_return_file_and_deadlines(tmp_path: Path) -> None:
@@ -276,5 +328,5 @@ async def test_a_command_declared_in_the_settings_is_an_agent_like_any_other(tmp
     async with Remit.open(tmp_path) as remit:
         assert [spec.name for spec in remit.directory.specs()] == ["shout"]
         result = await remit.delegate("shout", task="be quiet")
-    assert "BE QUIET" in str(result.data)
+    assert result.data == "BE QUIET"
     assert json.loads(json.dumps(result.to_dict()))["metadata"]["agent_type"] == "shout"

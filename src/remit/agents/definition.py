@@ -14,6 +14,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from remit.agents.placeholders import parameters_in, places_in
+from remit.agents.scripts import code_filled_in
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
 
@@ -37,6 +39,8 @@ class PromptBy(StrEnum):
 
 
 NO_SIGNAL = "none"
+OURS = "REMIT_"
+"""What the names of the variables begin with that remit alone sets."""
 PROMPT_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {"task": {"type": "string", "description": "What is to be done, in words.", "minLength": 1}},
@@ -51,7 +55,7 @@ class Definition:
     spec: AgentSpec
     kind: Kind
     command: tuple[str, ...] = ()
-    """The program and its arguments. `{prompt}`, `{prompt_file}`, `{session_id}`, `{scratch}`, `{return_file}` are filled in."""
+    """The program and its arguments. Of a `command` its placeholders are filled in: parameters, and what `placeholders.TOLD` names."""
     prompt: PromptBy = PromptBy.STDIN
     folder: str = "."
     """Where it is started, inside its workspace."""
@@ -120,6 +124,30 @@ class DefinitionTable(BaseModel):
             raise ValueError(f"{name!r} is no signal; write e.g. SIGTERM, SIGINT, SIGUSR1, or none")
         return name
 
+    @field_validator("command")
+    @classmethod
+    def _words(cls, command: Words | str | None) -> Words | None:
+        if not isinstance(command, str):
+            return command
+        try:
+            return tuple(shlex.split(command))
+        except ValueError as error:
+            raise ValueError(f"it cannot be taken apart as a shell would ({error}); write it as a list of words") from None
+
+    @field_validator("model")
+    @classmethod
+    def _no_option(cls, model: str | None) -> str | None:
+        if model is not None and model.startswith("-"):
+            raise ValueError(f"{model!r} is no model: programs would take it for an option")
+        return model
+
+    @field_validator("environment")
+    @classmethod
+    def _not_ours(cls, environment: dict[str, str]) -> dict[str, str]:
+        if taken := sorted(name for name in environment if name.startswith(OURS)):
+            raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
+        return environment
+
     @field_validator("isolation")
     @classmethod
     def _a_process(cls, isolation: Isolation) -> Isolation:
@@ -133,7 +161,26 @@ class DefinitionTable(BaseModel):
             raise ValueError('merge = true needs workspace = "worktree"')
         if self.kind in (Kind.COMMAND, Kind.ACP) and not self.command:
             raise ValueError(f'kind = "{self.kind}" needs a command')
+        if self.command and self.kind in (None, Kind.COMMAND):
+            _check_places(self.words, self.prompt)
         return self
+
+    @property
+    def words(self) -> Words:
+        assert not isinstance(self.command, str)
+        return self.command or ()
+
+    @property
+    def parameters_schema(self) -> dict[str, Any]:
+        """What a delegation to it is given: a task in words; of a command, whatever stands for a parameter in it."""
+        named = parameters_in(self.words) if self.kind in (None, Kind.COMMAND) else ()
+        if not named:
+            return PROMPT_SCHEMA
+        # Of one that says how it is prompted, or where, the task is its prompt; any other may do with its parameters.
+        is_prompted = "prompt" in self.model_fields_set or {"prompt", "prompt_file"} & set(places_in(self.words))
+        filled_in = {name: {"description": f"Stands for {{{name}}} in its command."} for name in named if name != "task"}
+        required = [*(["task"] if is_prompted or "task" in named else []), *filled_in]
+        return {**PROMPT_SCHEMA, "properties": {**PROMPT_SCHEMA["properties"], **filled_in}, "required": required}
 
 
 def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Definition:
@@ -145,7 +192,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
             f"{source}: {'; '.join(_faults(error))}.",
             advice="`remit agents --help` and docs/reference/agents.md say what an agent declares.",
         ) from None
-    command = tuple(shlex.split(said.command)) if isinstance(said.command, str) else said.command or ()
+    command = said.words
     kind = said.kind or (Kind.COMMAND if command else Kind.PROFILE)
     spec = AgentSpec(
         name=name,
@@ -160,7 +207,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         requires_artifacts=said.requires_artifacts,
         retries=said.retries,
         slots=said.slots,
-        parameters_schema=PROMPT_SCHEMA,
+        parameters_schema=said.parameters_schema,
         kind=str(kind),
         source=source,
     )
@@ -193,13 +240,41 @@ def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
     return dict(parameters)
 
 
+def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a command: those that are filled into it, and its task where it has use for one. Raises `Misused`."""
+    required = spec.parameters_schema["required"]
+    missing = [name for name in required if name != "task" and parameters.get(name) is None]
+    if missing:
+        raise Misused(
+            f"Parameters of {spec.name}: {', '.join(missing)}: required, for its command names {'it' if len(missing) == 1 else 'them'}.",
+            code="INVALID_PARAMETERS",
+            advice=f"{spec.name} takes {', '.join(f'{name}=…' for name in required)}.",
+        )
+    return checked_task(spec.name, parameters) if "task" in required or "task" in parameters else dict(parameters)
+
+
+def _check_places(words: Words, prompt: PromptBy) -> None:
+    """Raises `ValueError` where what is filled in would be carried out as code."""
+    places = places_in(words)
+    if prompt is PromptBy.ARGUMENT and "prompt" not in places:
+        words = (*words, "{prompt}")
+    is_input = prompt is PromptBy.STDIN and not {"prompt", "prompt_file"} & set(places)
+    fault = code_filled_in(words, prompt_is_input=is_input)
+    if fault is not None:
+        raise ValueError(
+            f'command: {fault}. Pass it as a further argument, and use "$1" in the script: '
+            """["sh", "-c", 'grep -c "$1" notes.txt', "sh", "{word}"]; braces that are no placeholder are doubled: {{print}}"""
+        )
+
+
 def _faults(error: ValidationError) -> list[str]:
     faults = []
     for fault in error.errors(include_url=False):
-        where = ".".join(str(part) for part in fault["loc"]) or "it"
+        where = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(where, DefinitionTable.model_fields, n=1)
             faults.append(f"{where}: there is no such key" + (f" (did you mean {close[0]}?)" if close else ""))
         else:
-            faults.append(f"{where}: {fault['msg'].removeprefix('Value error, ')}")
+            said = fault["msg"].removeprefix("Value error, ")
+            faults.append(f"{where}: {said}" if where else said)
     return faults

@@ -1,13 +1,15 @@
 """The prompt of an agent that is asked in words: what it is, what is to be done, what is known, and how to answer (S3.8, S6.11).
 
-Text only. The same for commands, coding agents and models; its end is always the format instruction.
+Text only. The same for commands, coding agents and models; its end is the format instruction. A plain program (a command whose output
+is the result itself) is told nothing but its instructions and its task.
 """
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from remit.agents.definition import Definition
+from remit.agents.definition import Definition, Kind
+from remit.agents.placeholders import parameters_in
 from remit.core.agents import Answers
 from remit.flow.context import Context
 from remit.flow.format import format_instruction, repair_instruction
@@ -22,6 +24,8 @@ A refused delegation is final: do that part yourself.
 
 def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any]) -> str:
     """What it is asked first."""
+    if definition.kind is Kind.COMMAND and definition.spec.answers is Answers.VALUE:
+        return _plain(definition, parameters)
     parts = [definition.instructions.strip(), _task(ctx, parameters), _limits(ctx)]
     if definition.delegates:
         parts.append(_DELEGATING)
@@ -50,11 +54,22 @@ def hand_in_prompt(seconds: float) -> str:
     )
 
 
+def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:
+    """The task as it stands. What is filled into the command is not said again."""
+    named = {"task", *parameters_in(definition.command)}
+    task = str(parameters.get("task", "")) if "task" not in parameters_in(definition.command) else ""
+    more = {name: value for name, value in parameters.items() if name not in named}
+    parts = [part for part in (definition.instructions.strip(), task, "\n".join(_listed(more))) if part]
+    text = "\n\n".join(parts)
+    return text if not text or text.endswith("\n") else f"{text}\n"
+
+
 def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
-    lines = ["## Task", "", str(parameters.get("task", "")).strip()]
+    said = str(parameters.get("task", "")).strip()
+    lines = ["## Task", *(["", said] if said else [])]
     more = {name: value for name, value in parameters.items() if name != "task"}
     if more:
-        lines += ["", "Given with it:", "", *_listed(more)]
+        lines += ["", "Given with it:" if said else "Given:", "", *_listed(more)]
     task = ctx.task
     if task is not None:
         known = {name: value for name, value in task.to_dict().items() if value not in (None, "", False) and name != "complexity"}

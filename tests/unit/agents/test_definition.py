@@ -54,6 +54,9 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant() -> None:
         ({"command": "x", "timeout": -1}, "timeout: Input should be greater than 0"),
         ({"command": 3}, "command"),
         ({"command": "x", "environment": {"A": 1}}, "environment.A"),
+        ({"command": "x", "environment": {"REMIT_CALLER": "x"}}, "variables that begin with REMIT_ are set by remit alone"),
+        ({"command": "echo 'half"}, "command: it cannot be taken apart as a shell would"),
+        ({"kind": "opencode", "model": "--dangerously-skip-permissions"}, "model: '--dangerously-skip-permissions' is no model"),
     ],
 )
 def test_what_does_not_fit_is_named(table: dict[str, Any], words: str) -> None:

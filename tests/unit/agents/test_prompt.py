@@ -52,6 +52,18 @@ async def test_an_agent_whose_words_are_the_value_is_not_told_a_form(desk: Notin
     assert "JSON" not in first_prompt(defined(answers="value"), desk.context(), {"task": "Count."})
 
 
+async def test_a_plain_program_is_told_its_instructions_and_its_task_and_nothing_else(desk: NotingDesk) -> None:
+    def told(parameters: dict[str, Any], **table: Any) -> str:
+        return first_prompt(defined(answers="value", **table), desk.context(), parameters)
+
+    assert told({"task": " hello"}) == " hello\n"
+    assert told({"task": "hello\n", "n": 2}, instructions="Be loud.") == "Be loud.\n\nhello\n\n\n- n: 2\n"
+    assert told({"task": "hello", "path": "a", "n": 2}, command="x {path}") == "hello\n\n- n: 2\n"
+    assert told({"path": "a"}, command="x {path}") == ""
+    assert told({"task": "said already"}, command="x {task}") == ""
+    assert "## Limits" in told({"task": "a model"}, kind="claude")
+
+
 async def test_only_one_that_may_delegate_is_told_how(desk: NotingDesk) -> None:
     assert "list_agents" not in first_prompt(defined(), desk.context(), {"task": "Count."})
     assert "list_agents" in first_prompt(defined(delegates=True), desk.context(), {"task": "Count."})

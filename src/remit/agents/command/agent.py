@@ -12,7 +12,7 @@ from typing import Any
 from remit.agents.command.arguments import Prepared, prepared, set_aside
 from remit.agents.command.environment import return_file_of
 from remit.agents.command.output import KEPT_BYTES, Output
-from remit.agents.definition import NO_SIGNAL, Definition, checked_task
+from remit.agents.definition import NO_SIGNAL, Definition, checked_parameters
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.spawned import Spawned
 from remit.agents.prompt import first_prompt, repair_prompt
@@ -36,7 +36,7 @@ class CommandAgent:
         self.spec = definition.spec
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        return checked_task(self._definition.name, parameters)
+        return checked_parameters(self.spec, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> str:
         if ctx.repair is not None and ctx.hand_in:
@@ -46,7 +46,7 @@ class CommandAgent:
             prompt = repair_prompt(ctx, in_session=False, first=prompt)
         set_aside(ctx)
         run = _Run(self._definition, ctx)
-        code = await run.to_the_end(self._pool, prepared(self._definition, ctx, prompt))
+        code = await run.to_the_end(self._pool, prepared(self._definition, ctx, arguments, prompt))
         return await run.answer(code)
 
 

@@ -3,18 +3,18 @@
 Knows no process. Used by `agents.command.agent`.
 """
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remit.agents.command.environment import environment_for, return_file_of
 from remit.agents.definition import Definition, PromptBy
+from remit.agents.placeholders import filled, places_in
 from remit.agents.process.program import Program
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
 from remit.flow.harvest import GIVEN
-
-_PLACEHOLDER = re.compile(r"\{(prompt|prompt_file|session_id|scratch|return_file)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,21 +24,25 @@ class Prepared:
     """What is written to its standard input; None: nothing, and it is empty."""
 
 
-def prepared(definition: Definition, ctx: Context, prompt: str) -> Prepared:
-    """Raises `Misused` for a folder outside of the workspace, `Unavailable` when the prompt cannot be written."""
+def prepared(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> Prepared:
+    """What is filled in are the parameters and, before them, what we tell ourselves.
+
+    Raises `Misused` for a folder outside of the workspace, `Unavailable` when the prompt cannot be written."""
     held = prompt.encode("utf-8", "replace")
     environment = environment_for(definition, ctx)
-    places = set(_PLACEHOLDER.findall("\0".join(definition.command)))
+    places = set(places_in(definition.command))
     by_argument = "prompt" in places or definition.prompt is PromptBy.ARGUMENT
     values = {
-        "prompt": held.decode(),
+        **parameters,
+        "prompt": held.decode().removesuffix("\n"),
         "session_id": ctx.session_id,
         "scratch": environment["REMIT_SCRATCH"],
         "return_file": environment["REMIT_RETURN_FILE"],
+        "workspace": str(ctx.workspace),
     }
     if "prompt_file" in places or definition.prompt is PromptBy.FILE:
         values["prompt_file"] = environment["REMIT_PROMPT_FILE"] = str(_written(ctx, held))
-    argv = [_PLACEHOLDER.sub(lambda place: values[place[1]], word) for word in definition.command]
+    argv = filled(definition.command, values)
     if by_argument and "prompt" not in places:
         argv.append(values["prompt"])
     is_input = definition.prompt is PromptBy.STDIN and not places & {"prompt", "prompt_file"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from remit.agents.definition import Definition
+from remit.agents.definition import OURS, Definition
 from remit.flow.context import Context
 
 BASIC = (
@@ -24,6 +24,7 @@ RETURN_FILE = "return.json"
 def environment_for(definition: Definition, ctx: Context, *, more_names: Iterable[str] = ()) -> dict[str, str]:
     """The whole environment of a command of this definition, started for this delegation.
 
+    Variables of remit's own come from here alone, whatever the definition says and whosoever's child we are ourselves.
     `more_names`: variables (or patterns) of ours that an adapter knows its program to need.
     """
     return {
@@ -40,9 +41,11 @@ def return_file_of(ctx: Context) -> Path:
 
 
 def _let_through(patterns: tuple[str, ...]) -> dict[str, str]:
+    """Never one of remit's: another delegation's token, deadline or mark would be taken for its own."""
     names = {pattern for pattern in patterns if not _is_pattern(pattern)}
     shapes = [pattern for pattern in patterns if _is_pattern(pattern)]
-    return {name: value for name, value in os.environ.items() if name in names or any(fnmatchcase(name, shape) for shape in shapes)}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {name: value for name, value in ours.items() if name in names or any(fnmatchcase(name, shape) for shape in shapes)}
 
 
 def _is_pattern(name: str) -> bool:

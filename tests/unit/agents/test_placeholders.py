@@ -1,0 +1,159 @@
+"""What is filled into a declared command, and what is refused because it would be carried out."""
+
+from typing import Any
+
+import pytest
+
+from remit.agents.definition import checked_parameters, definition_of
+from remit.agents.placeholders import filled, parameters_in, places_in
+from remit.core.errors import Misused
+
+# ---- filling in
+
+FILLED = [
+    ("{path}", ["a b"]),
+    ("--file={path}", ["--file=a b"]),
+    ("{many}", ["1", "two", "true"]),
+    ("x{many}", ['x[1, "two", true]']),
+    ("{none}", []),
+    ("{number}", ["3"]),
+    ("{table}", ['{"ä": 1}']),
+    ("{{path}}", ["{path}"]),
+    ("{{{path}}}", ["{a b}"]),
+    ("{{", ["{"]),
+    ("}}", ["}"]),
+    ("{}", ["{}"]),
+    ("{ print $1 }", ["{ print $1 }"]),
+    ("${path}", ["${path}"]),
+    ('{"a": {"b": "{path}"}}', ['{"a": {"b": "a b"}}']),
+    ("", [""]),
+]
+
+
+@pytest.mark.parametrize(("word", "arguments"), FILLED)
+def test_a_word_is_filled_in_as_it_says(word: str, arguments: list[str]) -> None:
+    values = {"path": "a b", "many": [1, "two", True], "none": [], "number": 3, "table": {"ä": 1}}
+    assert filled([word], values) == arguments
+
+
+def test_what_is_filled_in_is_not_read_again() -> None:
+    assert filled(["{a}", "{b}"], {"a": "{b} {{", "b": "$(id)"}) == ["{b} {{", "$(id)"]
+
+
+def test_names_are_found_once_and_ours_are_no_parameters() -> None:
+    words = ["x", "{b}{a}", "{scratch}", "{b}", "{prompt}", "{task}"]
+    assert places_in(words) == ("b", "a", "scratch", "prompt", "task")
+    assert parameters_in(words) == ("b", "a", "task")
+
+
+# ---- code
+
+CODE = [
+    "sh -c 'echo {task}'",
+    "bash -lc 'cat {path}'",
+    "bash -euo pipefail -c 'cat {path}'",
+    "bash -c -x {path}",
+    "bash -c -- {path}",
+    "/bin/dash -c {prompt}",
+    "zsh -c {x}",
+    "ksh -c {x}",
+    "fish --command={x}",
+    "env sh -c {x}",
+    "/usr/bin/env -i A=1 bash -c {x}",
+    "env -S 'sh -c {x}'",
+    "env {x} ls",
+    "timeout 5 sh -c {x}",
+    "docker exec box sh -c {x}",
+    "find . -exec sh -c 'ls {x}' ;",
+    "sh -c 'cat {prompt_file}'",
+    "sh {x}",
+    "python3.12 -Ic 'print({x})'",
+    "python -c{x}",
+    "node -e {x}",
+    "node --eval={x}",
+    "perl -ne 's/{x}//'",
+    "perl -ne print {x}",
+    "ruby -e {x}",
+    "awk '{{print {x}}}'",
+    "sed s/a/{x}/",
+    "sed s/a/b/ {x}",
+    "ssh host ls {x}",
+    "{x}",
+    "{workspace}/{x}",
+    "sh",
+    "env bash -s",
+    "python -",
+]
+
+
+@pytest.mark.parametrize("command", CODE)
+def test_a_command_that_would_carry_out_what_it_is_given_is_refused_with_the_way_out(command: str) -> None:
+    with pytest.raises(Misused) as raised:
+        definition_of("one", {"command": command}, source="s")
+    assert raised.value.message.startswith("s: command: ")
+    assert '"$1"' in raised.value.message
+
+
+def test_a_prompt_that_would_be_a_script_is_refused_too() -> None:
+    with pytest.raises(Misused, match="carried out"):
+        definition_of("one", {"command": "sh -c", "prompt": "argument"}, source="s")
+
+
+NO_CODE = [
+    "sh -c 'echo \"$1\"' sh {task}",
+    "sh -c 'echo ${HOME} {session_id}'",
+    "env X={x} sh -c 'echo \"$X\"'",
+    "python -c 'import sys' {x}",
+    "python tool.py -c {x}",
+    "python -m tool {x}",
+    "node tool.js {x}",
+    "perl -ne print -- {x}",
+    "awk -v name={x} '{print name}' file",
+    "awk -f tool.awk {x}",
+    "sed s/a/b/ -- {x}",
+    "sh -- {x}",
+    "llm --lang python {prompt}",
+    "grep {x} sh",
+    "timeout 5 wc -l {x}",
+]
+
+
+@pytest.mark.parametrize("command", [one.replace("{print name}", "{{print name}}") for one in NO_CODE])
+def test_a_command_that_takes_it_as_an_argument_is_not(command: str) -> None:
+    definition_of("one", {"command": command}, source="s")
+
+
+# ---- parameters
+
+
+def required(**table: Any) -> list[str]:
+    schema = definition_of("one", table, source="s").spec.parameters_schema
+    assert set(schema["required"]) <= set(schema["properties"])
+    names: list[str] = schema["required"]
+    return names
+
+
+def test_what_a_command_names_is_required_and_the_task_only_where_it_has_use_for_one() -> None:
+    assert required(command="wc -l {path}") == ["path"]
+    assert required(command="cp {a} {b} {scratch}") == ["a", "b"]
+    assert required(command="x {path} {prompt}") == ["task", "path"]
+    assert required(command="x {path} {task}") == ["task", "path"]
+    assert required(command="x {path}", prompt="stdin") == ["task", "path"]
+    assert required(command="x {prompt_file}") == ["task"]
+    assert required(command="x") == ["task"]
+    assert required(command="x {{path}}") == ["task"]
+
+
+def test_other_kinds_than_commands_fill_in_nothing() -> None:
+    assert required(kind="claude", command=["claude", "{path}"]) == ["task"]
+
+
+def test_a_parameter_that_is_missing_is_named() -> None:
+    spec = definition_of("one", {"command": "cp {a} {b}"}, source="s").spec
+    assert checked_parameters(spec, {"a": "", "b": [1], "c": 2}) == {"a": "", "b": [1], "c": 2}
+    for wrong in ({"a": 1}, {"a": 1, "b": None}):
+        with pytest.raises(Misused, match=r"b: required.*a=…, b=…") as raised:
+            checked_parameters(spec, wrong)
+        assert raised.value.code == "INVALID_PARAMETERS"
+    with pytest.raises(Misused, match="task must be text"):
+        checked_parameters(spec, {"a": 1, "b": 2, "task": 3})
