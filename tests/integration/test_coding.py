@@ -287,6 +287,15 @@ async def test_prose_is_repaired_and_the_return_checked(tmp_path: Path) -> None:
     assert spent[-1] == {"tokens": 127, "cost": 1.0}
 
 
+async def test_a_return_that_it_left_in_its_return_file_is_found(tmp_path: Path) -> None:
+    """S3.7: the last rung of the ladder, for it too; it is told the file by its environment."""
+    project(tmp_path, [INIT, {"file": "$RETURN"}, result("I wrote it all down.")])
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.")
+    assert done.status is Status.COMPLETED, done
+    assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
+
+
 async def test_a_budget_that_is_spent_stops_it(tmp_path: Path) -> None:
     """S8: tokens of a vendor are drawn from the tree's budget as they become known."""
     project(tmp_path, [INIT, message("Working.", tokens=1000), {"sleep": 60}])
