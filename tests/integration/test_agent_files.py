@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -91,11 +92,26 @@ ROOT = Path(__file__).parents[2]
 PROJECT_FILE = re.compile(r"^<!-- project: (\S+) -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_guides_files_are_agents_that_answer_as_it_says(tmp_path: Path) -> None:
-    for name, text in PROJECT_FILE.findall((ROOT / "docs/how-to/agent-files.md").read_text()):
-        path = tmp_path / name
+def copy_project(guide: str, root: Path) -> None:
+    for name, text in PROJECT_FILE.findall((ROOT / "docs/how-to" / guide).read_text()):
+        path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+
+
+def test_the_guides_commands_answer_as_it_says(tmp_path: Path) -> None:
+    copy_project("commands.md", tmp_path)
+    (tmp_path / "a.txt").write_text("the one\nthe other\nnone\n")
+    (tmp_path / "b.txt").write_text("\n")
+    assert remit_json(tmp_path, "agents")["problems"] == []
+    commands = re.findall(r"^remit (delegate .*)$", (ROOT / "docs/how-to/commands.md").read_text(), flags=re.MULTILINE)
+    answers = [remit_json(tmp_path, *shlex.split(command))["data"] for command in commands]
+    assert [str(answer).split() for answer in answers] == [["HELLO"], ["3", "a.txt", "1", "b.txt", "4", "total"], ["2"]]
+    assert remit_json(tmp_path, "delegate", "find", "word=-e", "path=a.txt")["data"] == "0"
+
+
+def test_the_guides_files_are_agents_that_answer_as_it_says(tmp_path: Path) -> None:
+    copy_project("agent-files.md", tmp_path)
     listed = remit_json(tmp_path, "agents")
     assert {agent["name"]: agent["kind"] for agent in listed["agents"]} == {"shout": "command", "lines": "command", "reviewer": "profile"}
     assert listed["problems"] == []
