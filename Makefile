@@ -14,6 +14,9 @@ READY_TOOLS := $(TOOLS)/.ready
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
 INSTALL = $(PIP) install -qq --disable-pip-version-check
 
+# By another name: a line that holds $(MAKE) itself is run even by `make -n`.
+AGAIN = $(MAKE)
+
 .PHONY: demo test lint ruff format-check mypy imports format bench clean python tools
 
 demo: $(READY)
@@ -21,7 +24,7 @@ demo: $(READY)
 
 # The tests run even when a check before them fails; the exit code tells of both.
 test: $(READY_DEV) $(READY_TOOLS)
-	@lint=0; $(MAKE) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
+	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
 	echo "== pytest"; $(BIN)/python -m pytest; tests=$$?; \
 	test $$lint -eq 0 && exit $$tests; exit 1
 
@@ -72,7 +75,7 @@ $(READY_TOOLS): tests/tools/package.json
 	echo "npm could not install them: the tests with real coding agents and the MCP conformance suite will be skipped." >&2
 
 $(BIN)/python:
-	@$(MAKE) --no-print-directory python
+	@$(AGAIN) --no-print-directory python
 	@echo "setting up: making the virtualenv $(VENV) ..."
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || $(PYTHON) -m venv --without-pip $(VENV)
 
