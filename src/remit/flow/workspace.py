@@ -198,11 +198,15 @@ async def leave(work: "Work", result: Return) -> Return:
     stay = work.stay
     assert stay is not None
     changes = stay.taken
+    is_to_merge = work.agent.spec.merge and result.status is Status.COMPLETED
+    if is_to_merge and (changes is None or changes.doubt):
+        reason = "its changes could not be taken" if changes is None else changes.doubt
+        return _not_merged(work, stay, Merged(is_done=False, reason=reason), changes, result)
     if changes is None:
         return _staying(stay, None, result)
     if changes.count == 0:
         return await _released(work, result, changes)
-    if not work.agent.spec.merge or result.status is not Status.COMPLETED or changes.commit is None:
+    if not is_to_merge or changes.commit is None:
         return _staying(stay, changes, result)
     work.hold(result)
     outcome = await _merged(work, stay, changes.commit, result)
@@ -243,8 +247,8 @@ async def _merged(work: "Work", stay: Stay, commit: str, result: Return) -> Merg
         raise
 
 
-def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes, result: Return) -> Return:
-    """The work is done and safe on its branch; the project, or the workspace of its caller, is as it was."""
+def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes | None, result: Return) -> Return:
+    """The work is done and safe, on its branch or in its folder; the project, or the workspace of its caller, is as it was."""
     where = "the project" if stay.host is None else stay.host.inside
     into = outcome.into or where
     named = ", ".join(outcome.conflicts[:_NAMES_SHOWN])
@@ -255,7 +259,7 @@ def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes, res
         code="MERGE_CONFLICT",
         message=clean(f"The work of {work.delegation.agent} could not be merged into {into}: {outcome.reason}{files}.")[:2000],
         recoverable=True,
-        recommendation=f"Nothing was changed in {where}; the work is on the branch {stay.room.branch}. {_by_hand(stay, changes)}",
+        recommendation=f"Nothing was changed in {where}; the work is {_kept_in(stay, changes)}",
     )
     result = replace(
         result,
@@ -265,6 +269,12 @@ def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes, res
         next_steps=error.recommendation,
     )
     return _staying(stay, changes, result)
+
+
+def _kept_in(stay: Stay, changes: Changes | None) -> str:
+    if changes is None or changes.doubt:
+        return f"in {stay.room.inside}. Look at the warnings, then take it over by hand."
+    return f"on the branch {stay.room.branch}. {_by_hand(stay, changes)}"
 
 
 def _by_hand(stay: Stay, changes: Changes) -> str:

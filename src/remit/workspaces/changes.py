@@ -15,6 +15,7 @@ from remit.core.agents import Workspace
 from remit.core.errors import Unavailable
 from remit.system.files import file_lock
 from remit.workspaces.git import Git, GitFailed
+from remit.workspaces.held import Settings, held
 from remit.workspaces.room import Room
 
 DIFF = "changes.diff"
@@ -35,6 +36,8 @@ class Changes:
     commit: str | None = None
     """On the room's branch; the base itself when nothing changed."""
     warnings: tuple[str, ...] = ()
+    doubt: str = ""
+    """Why it must not be merged without being looked at: continues "could not be merged: "."""
 
 
 def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: float = TAKING_SECONDS) -> Changes:
@@ -46,8 +49,13 @@ def take_changes(room: Room, *, message: str, diff_in: Path | None, seconds: flo
         commit = _commit(git, room, message) if room.kind is Workspace.WORKTREE else None
     if any(mode == _SUBMODULE for mode, _, _ in entries):
         warnings += ("A repository inside the workspace is in the diff as a reference only; its files are in the folder.",)
+    doubt = "nothing of it could be taken" if warnings and not entries else ""
+    if git.overrides:
+        names = ", ".join(name for name, _ in git.overrides[:3])
+        doubt = f"settings by which git runs commands were changed meanwhile ({names})"
+        warnings += (f"Settings by which git runs commands were changed meanwhile, and not used: {names}.",)
     changed = tuple(path for _, status, path in entries if status != "D")
-    return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings)
+    return Changes(changed=changed, count=len(entries), diff=diff, commit=commit, warnings=warnings, doubt=doubt)
 
 
 @contextlib.contextmanager
@@ -59,7 +67,7 @@ def opened(room: Room, *, seconds: float) -> Iterator[Git]:
     with file_lock(room.books / "lock", timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
-        yield git
+        yield held(git, Settings(room.commands, room.fetching))
 
 
 def stands_at(room: Room, *, seconds: float) -> str:
@@ -74,6 +82,8 @@ def stage(git: Git) -> tuple[str, ...]:
     try:
         git.run("add", "--all", "--", ".")
     except GitFailed as failed:
+        if "not a git repository" in failed.words:
+            raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
         # A file that cannot be read, a repository without a commit inside: the rest still counts.
         git.run("add", "--all", "--ignore-errors", "--", ".", allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)

@@ -35,7 +35,7 @@ class GitFailed(Failed):
     """Git ran and said no: `words` is what it said."""
 
     def __init__(self, what: str, words: str, exit_code: int) -> None:
-        super().__init__(f"git {what} failed: {_last_lines(words)}")
+        super().__init__(f"git {what} failed: {_reason(words)}")
         self.words = words
         self.exit_code = exit_code
 
@@ -52,6 +52,10 @@ class Git:
     index: Path | None = None
     work_tree: Path | None = None
     """Where `git_dir` is named and the folder is not the whole of it."""
+    overrides: tuple[tuple[str, str], ...] = ()
+    """Settings by name, before what stands in any configuration (see `held`)."""
+    may_fetch: bool = True
+    """Whether objects that are missing may be fetched, where the repository is a partial clone."""
 
     def using(self, index: Path) -> "Git":
         return replace(self, index=index)
@@ -78,7 +82,7 @@ class Git:
             raise _too_slow(arguments)
         try:
             process = subprocess.Popen(
-                self._command(arguments), cwd=self.folder, env=_environment(self.index), stdin=subprocess.DEVNULL,
+                self._command(arguments), cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
                 stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
@@ -102,14 +106,19 @@ class Git:
             command += [f"--git-dir={self.git_dir}", f"--work-tree={self.work_tree or self.folder}"]
         return [*command, *arguments]
 
-
-def _environment(index: Path | None) -> Mapping[str, str]:
-    """Ours without what a git that started us would tell its children."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
-    environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
-    if index is not None:
-        environment["GIT_INDEX_FILE"] = str(index)
-    return environment
+    def _environment(self) -> Mapping[str, str]:
+        """Ours without what a git that started us would tell its children."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
+        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
+        if self.index is not None:
+            environment["GIT_INDEX_FILE"] = str(self.index)
+        if not self.may_fetch:
+            environment["GIT_ALLOW_PROTOCOL"] = "none"
+        if self.overrides:  # not by `-c`, which ends a name at its first "="
+            environment["GIT_CONFIG_COUNT"] = str(len(self.overrides))
+            for number, (name, value) in enumerate(self.overrides):
+                environment |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+        return environment
 
 
 def _too_slow(arguments: tuple[str, ...]) -> Unavailable:
@@ -126,6 +135,8 @@ def _not_started(error: OSError, folder: Path) -> Unavailable:
     return Unavailable(f"git could not be started in {folder}: {error.strerror or error}.", code="TOOL_UNAVAILABLE")
 
 
-def _last_lines(words: str) -> str:
+def _reason(words: str) -> str:
+    """What git gives as its reason, before whatever else it says: advice, warnings, its usage."""
     lines = [line.strip() for line in words.strip().splitlines() if line.strip() and not line.startswith("hint:")]
-    return "; ".join(lines[-4:])[:800] or "it gave no reason"
+    reasons = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    return "; ".join((reasons or lines[:1])[-4:])[:800] or "it gave no reason"

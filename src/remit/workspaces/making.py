@@ -17,6 +17,7 @@ from remit.system.files import file_lock
 from remit.workspaces.changes import stands_at
 from remit.workspaces.copying import copy_project
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
+from remit.workspaces.held import settings_of
 from remit.workspaces.room import BOOKS, Room, find_room, take_over, work_root, write_note
 
 MAKING_SECONDS = 120.0
@@ -64,6 +65,7 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
         _clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
+    settings = settings_of(git) if host is None else host  # a caller that runs may have changed them
     below = os.path.relpath(root.resolve(), top.resolve())
     room = Room(
         root=root,
@@ -75,6 +77,9 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
         common_dir=common_dir,
         below="" if below == "." else below,
         is_dirty=is_dirty,
+        project_git_dir=git.says("rev-parse", "--absolute-git-dir"),
+        commands=settings.commands,
+        fetching=settings.fetching,
     )
     shutil.copy2(git_dir / "index", room.index)  # with its time: git takes for unchanged only what is older than its index
     return room
@@ -139,7 +144,8 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | 
     base = git.says("commit-tree", tree_id, "-m", "The project as it was copied")
     git.run("update-ref", "HEAD", base)
     shutil.copy2(room.index, git_dir / "index")
-    return replace(room, base=base)
+    settings = settings_of(git)
+    return replace(room, base=base, commands=settings.commands, fetching=settings.fetching)
 
 
 def _objects(git: Git, host: Room | None) -> Path | None:

@@ -9,10 +9,12 @@ import re
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from remit.system.files import file_lock
 from remit.workspaces.changes import opened, stage
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
+from remit.workspaces.held import Settings, held
 from remit.workspaces.making import LOCK
 from remit.workspaces.room import Room
 
@@ -59,8 +61,9 @@ class Intent:
 def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
     """Bring `commit` into the branch that is checked out in the project."""
     seconds = min(seconds, MERGING_SECONDS)
-    git = Git(folder=room.root, stop_at=time.monotonic() + seconds)
+    stop_at = time.monotonic() + seconds
     with file_lock(room.common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+        git = _project(room, stop_at)
         if not git.asks("symbolic-ref", "--quiet", "HEAD"):
             return Merged(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
         into = git.says("symbolic-ref", "--short", "HEAD")
@@ -99,7 +102,14 @@ def merge_into_room(room: Room, commit: str, host: Room, intent: Intent, *, seco
 
 def is_merged(room: Room, commit: str, *, seconds: float) -> bool:
     """Whether the project's branch holds this commit."""
-    return Git(folder=room.root, stop_at=time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+    return _project(room, time.monotonic() + seconds).asks("merge-base", "--is-ancestor", commit, "HEAD")
+
+
+def _project(room: Room, stop_at: float) -> Git:
+    """Git in the project's own checkout, wherever the configuration now says that it lies."""
+    git_dir = Path(room.project_git_dir) if room.project_git_dir else None
+    git = Git(folder=room.root, stop_at=stop_at, git_dir=git_dir, work_tree=room.top)
+    return held(git, Settings(room.commands, room.fetching))
 
 
 def _joined(git: Git, room: Room, commit: str, into: str) -> str | Merged:

@@ -7,7 +7,8 @@ way. The note is written last: what has none was never finished. Who resumes a d
 import contextlib
 import json
 import os
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from remit.core.agents import Workspace
@@ -41,6 +42,17 @@ class Room:
     """Whose room it began from, by that one's maker, when its caller worked in one; changes go back there, not to the project."""
     is_dirty: bool = False
     """The project had uncommitted changes when it was made; they are not in it."""
+    project_git_dir: str = ""
+    """The repository's folder that belongs to the project's own checkout, of which a worktree was made."""
+    commands: Mapping[str, str] = field(default_factory=dict)
+    """The settings by which git runs commands, as they were when it was made (see `held`)."""
+    fetching: str = ""
+    """The same, of how it fetches."""
+
+    @property
+    def top(self) -> Path:
+        """The project's own checkout: the root, or what it lies in."""
+        return self.root.parents[len(Path(self.below).parts) - 1] if self.below else self.root
 
     @property
     def tree(self) -> Path:
