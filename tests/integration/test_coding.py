@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_project import remit as remit_at_the_terminal
 from process_desk import NotingDesk
 
 from remit import Remit
@@ -315,3 +316,49 @@ async def test_a_stopped_one_goes_on_in_its_session(tmp_path: Path) -> None:
     assert done.status is Status.COMPLETED
     again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
     assert again[again.index("--resume") + 1] == "c-1"
+
+
+@pytest.mark.parametrize(
+    ("turn", "asked", "reason"),
+    [
+        ([INIT, result("$RETURN")], {}, StopReason.FINISHED),
+        ([INIT, {"exit": 3}], {}, StopReason.CRASHED),
+        ([INIT, result("prose")], {}, StopReason.INVALID_RETURN),
+        ([INIT, {"sleep": 60}], {"timeout": 1}, StopReason.DEADLINE),
+        ([INIT, message("Working.", tokens=1000), {"sleep": 60}], {"budget": {"tokens": 500}}, StopReason.BUDGET),
+    ],
+    ids=["finished", "crashed", "prose", "deadline", "budget"],
+)
+async def test_the_handle_of_its_session_is_in_its_return(
+    tmp_path: Path, turn: list[Any], asked: dict[str, Any], reason: StopReason
+) -> None:
+    """Item 3: however it ended, it can be gone on in by hand."""
+    project(tmp_path, turn)
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.", **asked)
+    assert done.stop_reason is reason, done
+    assert done.to_dict()["agent_session"] == {"vendor": "claude", "session": "c-1"}
+    assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
+
+
+async def test_the_handle_is_in_the_return_of_one_that_was_cancelled(tmp_path: Path) -> None:
+    project(tmp_path, [INIT, message("Working."), {"sleep": 60}])
+    async with Remit.open(tmp_path) as remit:
+        handle = await remit.start("coder", task="Say hello.")
+        async for event in handle.stream():
+            if event.kind is EventKind.DATA:
+                break
+        await handle.cancel("enough")
+        done = await handle.result()
+    assert done.extra["agent_session"] == {"vendor": "claude", "session": "c-1"}
+
+
+@pytest.mark.parametrize("name", ["--dangerously-skip-permissions", "../../x", "a b", "a\nb", "\x1b[2J", "", 7, "x" * 500])
+async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> None:
+    """It would be handed back to the program as an argument."""
+    project(tmp_path, [{**INIT, "session_id": name}, {**result("prose"), "session_id": name}], [result("$RETURN")])
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.")
+    assert done.status is Status.COMPLETED, done
+    again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
+    assert "--resume" not in again

@@ -93,6 +93,8 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
     for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("tokens", record.tokens), ("cost", record.cost)):
         yield name, f"{value}" if value else ""
+    handle = record.result.extra.get("agent_session") if record.result is not None else None
+    yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
 
 

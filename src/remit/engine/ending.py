@@ -189,7 +189,7 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
     if why.reason is StopReason.CANCELLED:
         running.say(EventKind.CANCEL, {"state": ack_state(running), "source": why.source, "reason": why.detail})
     result = reply.interrupted(running.delegation, why, left, duration_seconds=running.elapsed(), resumable=running.agent.spec.resumable)
-    engine.settle(running, result)
+    engine.settle(running, reply.with_agent_session(result, running.saved))
 
 
 def ack_state(running: Running) -> str:

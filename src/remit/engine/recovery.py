@@ -175,6 +175,7 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     left = await _left_behind(engine, record) if record.started_at is not None else reply.NOTHING_LEFT
     resumable = agent is not None and agent.spec.resumable
     result = reply.interrupted(delegation, stop, left, duration_seconds=duration, resumable=resumable)
+    result = reply.with_agent_session(result, (left.data or {}).get("checkpoint"))
     now = engine.clock.wall()
     tokens, cost = await off_loop(spent_of, engine.store, record)
     said = await off_loop(said_of, engine.store, record)

@@ -111,7 +111,7 @@ async def perform(work: Work) -> Return:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
         work.stamp(_MONITOR, _RECEIVE)
-        return await _raised(work, error)
+        return reply.with_agent_session(await _raised(work, error), work.ctx.saved)
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
     if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
@@ -126,7 +126,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_VALIDATE)
         result = await _processed(work, result)
     work.stamp(_PROCESS)
-    return result
+    return result if work.ctx.saved is None else reply.with_agent_session(result, work.ctx.saved)
 
 
 async def _run(work: Work) -> Any:

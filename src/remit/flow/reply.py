@@ -15,6 +15,7 @@ from remit.core.result import Artifact, Evidence, Metadata, Return, Status, Stop
 from remit.core.states import State
 
 SUMMARY_LIMIT = 500
+_HANDLE_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +189,14 @@ def interrupted(delegation: Delegation, stop: Stop, left: Leftovers, *, duration
         warnings=left.warnings,
         extra={} if left.workspace is None else {"workspace": dict(left.workspace)},
     )
+
+
+def with_agent_session(result: Return, saved: Any) -> Return:
+    """With the handle of the vendor's own session, as the agent's adapter saved it: whoever wants to can go on in it by hand."""
+    handle = {name: saved.get(name) for name in ("vendor", "session")} if isinstance(saved, Mapping) else {}
+    if not handle or not all(isinstance(one, str) and 0 < len(one) <= _HANDLE_CHARACTERS for one in handle.values()):
+        return result
+    return replace(result, extra={**result.extra, "agent_session": handle})
 
 
 def _files(artifacts: tuple[Artifact, ...]) -> str:

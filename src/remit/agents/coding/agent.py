@@ -14,7 +14,7 @@ from remit.agents.coding import faults
 from remit.agents.coding.claude import Claude
 from remit.agents.coding.codex import Codex
 from remit.agents.coding.dialect import Dialect, Turn
-from remit.agents.coding.hearing import Hearing
+from remit.agents.coding.hearing import Hearing, is_session
 from remit.agents.coding.opencode import OpenCode
 from remit.agents.coding.turn import Ran, Run
 from remit.agents.command.arguments import folder_of
@@ -134,7 +134,7 @@ def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:
     if not isinstance(saved, dict) or saved.get("vendor") != vendor:
         return None, 0
     session, counted = saved.get("session"), saved.get("tokens")
-    if not isinstance(session, str) or not session or session.startswith("-"):
+    if not is_session(session):
         return None, 0
     return session, counted if isinstance(counted, int) and counted >= 0 else 0
 

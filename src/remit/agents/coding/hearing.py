@@ -3,6 +3,8 @@
 One per run of its program. Knows no vendor and no process: it is told what was heard. What it emits has the shapes of `agents.acp`.
 """
 
+import re
+
 from remit.agents.coding.dialect import Began, Broke, Denied, Ended, Heard, Noted, Planned, Said, Scope, Spent, Trouble, Used
 from remit.core.errors import Unavailable
 from remit.flow.context import Context
@@ -10,6 +12,14 @@ from remit.flow.context import Context
 ANSWER_LIMIT_CHARACTERS = 4 << 20
 """Of longer answers the end is kept: a return comes last."""
 PIECE_CHARACTERS = 16 * 1024
+
+
+_SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
+
+
+def is_session(name: object) -> bool:
+    """Whether a vendor's word for a session can be handed back to it as an argument: no option, no path, no odd signs."""
+    return isinstance(name, str) and _SESSION.fullmatch(name) is not None
 
 
 class Account:
@@ -117,7 +127,7 @@ class Hearing:
             self._ctx.progress(f"The session {self.session} of {self._vendor} could not be kept: {error.message}")
 
     async def _began(self, session: str) -> None:
-        if session == self.session and self._kept is not None:
+        if not is_session(session) or (session == self.session and self._kept is not None):
             return
         self.session = session
         self._ctx.progress(f"Session {session} of {self._vendor}.")
