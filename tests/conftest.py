@@ -1,8 +1,13 @@
-"""For all tests: what was skipped is said at the end, with reason and count, so that a thin run never looks like a full one."""
+"""For all tests: nothing of a delegation around them; what was skipped is said at the end, with reason and count, so that a thin run
+never looks like a full one."""
 
+import os
 from collections import Counter
 
 import pytest
+
+for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
+    del os.environ[_name]  # run by an agent, the tests are no part of its tree
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -39,7 +39,7 @@ from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
 from remit.switchboard.board import Switchboard
 from remit.switchboard.declared import spec_to_wire
-from remit.switchboard.here import token_here
+from remit.switchboard.here import not_yours, token_here
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
@@ -201,7 +201,9 @@ class Remit:
     def _caller(self) -> Any:
         """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around."""
         running = CURRENT.get()
-        return running if running is not None and running.engine is self.engine else None
+        if running is not None and running.engine is not self.engine:
+            raise not_yours(running.delegation.agent)
+        return running
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()

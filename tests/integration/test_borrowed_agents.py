@@ -225,7 +225,7 @@ async def test_nobody_steps_around_limits_with_a_remit_of_somebody_else(tmp_path
 
     @agent("misuses")
     async def misuses() -> str:
-        with pytest.raises(Misused, match="opened by another agent"):
+        with pytest.raises(Misused, match="opened outside of it"):
             await opened[0].delegate("echo", word="w")
         return "could not"
 
@@ -234,6 +234,46 @@ async def test_nobody_steps_around_limits_with_a_remit_of_somebody_else(tmp_path
 
     async with Remit.open(make_project(tmp_path), agents=[opens, misuses]) as remit:
         assert (await remit.delegate("opens")).data == ["could not", 3]
+
+
+async def test_a_remit_that_was_open_before_makes_no_new_root_inside_of_an_agent(tmp_path: Path) -> None:
+    """Of another project, on the loop and from a thread: what it delegated would be outside of its tree. One of its own is attached."""
+
+    @agent("uses")
+    async def uses() -> int:
+        with pytest.raises(Misused, match=r"uses cannot delegate by a Remit that was opened outside of it"):
+            await other.delegate("echo", word="w")
+        async with Remit.open(other.root) as own:
+            return (await own.delegate("echo", word="w")).metadata.delegation_depth
+
+    @agent("uses.thread")
+    def uses_thread() -> None:
+        with pytest.raises(Misused, match="opened outside of it"):
+            asyncio.run_coroutine_threadsafe(other.start("echo", word="w"), loop).result()
+
+    loop = asyncio.get_running_loop()
+    async with Remit.open(make_project(tmp_path / "other")) as other:
+        async with Remit.open(make_project(tmp_path / "project"), agents=[uses, uses_thread]) as remit:
+            assert (await remit.delegate("uses")).data == 2
+            assert (await remit.delegate("uses.thread")).ok
+        assert await other.history() == []
+
+
+async def test_a_lent_agent_has_no_other_line_to_be_its_callers_child_by(tmp_path: Path) -> None:
+    @agent("opens.two")
+    async def opens_two() -> str:
+        async with Remit.open("/") as second, Remit.open("/", agents=[agent("lent")(lent)]) as first:
+            lines.append(second)
+            return (await first.delegate("lent")).data
+
+    async def lent() -> str:
+        with pytest.raises(Misused, match="lent cannot delegate by a Remit that was opened outside of it"):
+            await lines[0].delegate("echo", word="w")
+        return "could not"
+
+    lines: list[Remit] = []
+    async with Remit.open(make_project(tmp_path), agents=[opens_two]) as remit:
+        assert (await remit.delegate("opens.two")).data == "could not"
 
 
 async def test_what_a_program_brings_along_is_not_replaced_by_another_of_that_name(tmp_path: Path) -> None:

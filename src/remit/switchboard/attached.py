@@ -25,7 +25,7 @@ from remit.store.looking import open_to_look
 from remit.switchboard.address import connected
 from remit.switchboard.board import OPEN_HERE
 from remit.switchboard.declared import spec_from_wire, spec_to_wire
-from remit.switchboard.here import LENT
+from remit.switchboard.here import LENT, not_yours
 from remit.switchboard.lent import Run, carried_out
 from remit.switchboard.line import Line
 from remit.switchboard.visit import VERSION
@@ -134,8 +134,9 @@ class Attachment:
         if run is not None and run.line is self.line:
             return run
         current = CURRENT.get()
-        if current is not None and current.delegation.session_id != self.facts["session_id"]:
-            raise Misused("This Remit was opened by another agent.", advice="Open one of your own, or delegate with ctx.")
+        here = run if run is not None else None if current is None else current.delegation
+        if here is not None and here.session_id != self.facts["session_id"]:
+            raise not_yours(here.agent)
         return self.line
 
     def _asked(self, request: Request) -> dict[str, Any]:

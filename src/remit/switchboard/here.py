@@ -9,6 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from remit.core.caller import CALLER
+from remit.core.errors import Misused
 from remit.engine.embedded import CURRENT
 
 if TYPE_CHECKING:
@@ -26,3 +27,11 @@ def token_here() -> str | None:
     if running is not None and running.engine.token_for is not None:
         return running.engine.token_for(running)
     return os.environ.get(CALLER) or None
+
+
+def not_yours(agent: str) -> Misused:
+    """A `Remit` in the hands of an agent that did not open it: what it delegated would be a child of nobody, or of another."""
+    return Misused(
+        f"{agent} cannot delegate by a Remit that was opened outside of it: it would not be {agent}'s child.",
+        advice="Open one inside the agent (async with Remit.open(…)), or delegate with ctx.",
+    )

@@ -42,6 +42,11 @@ class Run:
         session_id: str = self._facts["delegation"]["lineage"]["session_id"]
         return session_id
 
+    @property
+    def agent(self) -> str:
+        name: str = self._facts["delegation"]["agent"]
+        return name
+
     def tell(self, name: str, **body: Any) -> None:
         self._raise_refusal()
         _, heard = self.line.question(name, {"run": self.number, **body})
