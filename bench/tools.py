@@ -102,7 +102,7 @@ async def _serve_floor(stdio: str) -> None:
     streams: tuple[Any, ...] = ()
     if stdio == "pipes":
         wire = Wire(1, lambda: None)
-        streams = (Lines(0, wire.post), wire)
+        streams = (Lines(0, wire), wire)
     async with stdio_server(*streams) as (read, write):
         await server.run(read, write, server.create_initialization_options())
 

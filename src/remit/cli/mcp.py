@@ -45,9 +45,16 @@ def mcp(
 
 def _over_stdio(folder: Path, seconds: float) -> Exit:
     from remit.cli.output import claim_stdout
+    from remit.core.errors import Misused
     from remit.serve.mcp.outliving import split
 
-    incoming, outgoing = claim_stdin(), claim_stdout()
+    try:
+        incoming, outgoing = claim_stdin(), claim_stdout()
+    except (OSError, AttributeError):
+        raise Misused(
+            "`remit mcp` speaks on stdin and stdout, and one of them is closed.",
+            advice="Let a client start it, or serve HTTP: remit mcp --http",
+        ) from None
     leash = split()  # before anything is opened or started; the process the client knows only waits from here on
 
     import asyncio
@@ -73,11 +80,14 @@ def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], sec
     import asyncio
 
     from remit.cli.output import say_aside
-    from remit.serve.mcp.http import address_of, bound
+    from remit.serve.mcp.http import address_of, bound, check_names, exposure
     from remit.serve.mcp.run import serve_http
 
+    check_names(allowed_hosts)
     with bound(host, port) as listening:
         address = address_of(listening)
+        if warning := exposure(listening):
+            say_aside(warning)
         serving = serve_http(
             folder,
             listening,

@@ -14,6 +14,7 @@ from remit.core.errors import Refused, RemitError, Unavailable
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
+from remit.flow.plain import clean
 from remit.serve.mcp.shortening import LARGEST_BYTES, PAGE_CHARACTERS, fitting, json_text
 
 Document = dict[str, Any]
@@ -102,9 +103,9 @@ def links_of(artifacts: Iterable[Artifact], root: Path) -> list[ContentBlock]:
     """Files of the project, by their place on this machine."""
     return [
         ResourceLink(
-            name=artifact.path,
+            name=clean(artifact.path),
             uri=(root / artifact.path).as_uri(),
-            description=artifact.summary or artifact.type,
+            description=clean(artifact.summary or artifact.type),
             size=artifact.size,
         )
         for artifact in list(artifacts)[:LINKS]

@@ -1,13 +1,13 @@
 """What a client asks for, read and checked: arguments of a tool made into what `Remit` takes. Converts milliseconds, once (S2.1).
 
 Names may come in camelCase or snake_case (S5.2), for our own arguments and for the agent's parameters. Judges only what must be known
-to find the agent; parameters, timeouts and budgets are judged by the flow, as for every other caller.
+to find the agent, and timeouts, because the advice must be in milliseconds too; the rest is judged by the flow, as for every other caller.
 """
 
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +49,12 @@ def arguments_of(given: Mapping[str, Any] | None, *known: str) -> dict[str, Any]
     return {name: value for name, value in named.items() if value is not None}
 
 
-def delegation_of(arguments: Mapping[str, Any], catalogue: Catalogue) -> Asked:
-    """In the order of S5.3: target, operation, their fit, then the parameters."""
+def delegation_of(arguments: Mapping[str, Any], catalogue: Catalogue, longest_seconds: Callable[[str], float]) -> Asked:
+    """In the order of S5.3: target, operation, their fit, then the parameters. `longest_seconds`: what an agent may be given."""
     spec = catalogue.find(arguments.get("target"), arguments.get("operation"))
     options = {name: arguments[name] for name in _OPTIONS if name in arguments}
     if "timeout" in arguments:
-        options["timeout"] = milliseconds("timeout", arguments["timeout"]) / 1000
+        options["timeout"] = _timeout_seconds(arguments["timeout"], longest_seconds(spec.name))
     return Asked(agent=spec.name, parameters=_parameters(spec, arguments.get("parameters")), options=options)
 
 
@@ -76,6 +76,17 @@ def _parameters(spec: AgentSpec, given: object) -> dict[str, Any]:
             raise Misused(f"Parameters of {spec.name}: {called} is given twice.", advice="Write it once.")
         named[called] = value
     return named
+
+
+def _timeout_seconds(value: object, longest_seconds: float) -> float:
+    given = milliseconds("timeout", value)
+    longest = 1000 * longest_seconds
+    if given == 0 or given > longest:
+        raise Misused(
+            f"timeout must be above 0 and at most {longest:.0f} milliseconds here, not {given:.0f}.",
+            advice=f"Pass at most {longest:.0f}, or leave it out; the maximum is a setting in remit.toml ([timeouts]).",
+        )
+    return given / 1000
 
 
 def milliseconds(name: str, value: object) -> float:

@@ -3,12 +3,15 @@
 Read anew from the directory whenever that has changed. Used by `tools` to describe them and by `asking` to find the one that is meant.
 """
 
+import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
+from remit.flow.plain import clean
+from remit.serve.mcp.shortening import speakable
 
 Operations = Mapping[str | None, AgentSpec]
 """By operation; None: the agent that is the target itself."""
@@ -20,19 +23,20 @@ class Catalogue:
     def __init__(self, specs: Callable[[], Sequence[AgentSpec]]) -> None:
         self._specs = specs
         self._seen: tuple[AgentSpec, ...] | None = None
+        self._shown: tuple[AgentSpec, ...] = ()
         self._targets: dict[str, dict[str | None, AgentSpec]] = {}
 
     @property
     def specs(self) -> tuple[AgentSpec, ...]:
         self.targets()
-        return self._seen or ()
+        return self._shown
 
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
         if self._seen is None or len(now) != len(self._seen) or any(a is not b for a, b in zip(now, self._seen, strict=True)):
-            self._seen = now
+            self._seen, self._shown = now, tuple(map(_speakable, now))
             self._targets = {}
-            for spec in now:
+            for spec in self._shown:
                 target, _, operation = spec.name.partition(".")
                 self._targets.setdefault(target, {})[operation or None] = spec
         return self._targets
@@ -68,6 +72,11 @@ class Catalogue:
         close = difflib.get_close_matches(target, self.targets(), n=1)
         meant = f"Did you mean {close[0]}? " if close else ""
         raise Misused(f"There is no target {target!r:.80}.", code="INVALID_TARGET", advice=meant + _allowed("Targets", self.targets()))
+
+
+def _speakable(spec: AgentSpec) -> AgentSpec:
+    """An agent may be described in words that no wire carries."""
+    return dataclasses.replace(spec, description=clean(spec.description), parameters_schema=speakable(spec.parameters_schema))
 
 
 def _wrong_operation(target: str, operation: str | None, operations: Operations) -> Misused:

@@ -19,6 +19,7 @@ from remit.flow.context import Handle
 from remit.serve.mcp import answers, looking
 from remit.serve.mcp.asking import DELEGATION_ARGUMENTS, Asked, arguments_of, delegation_of, milliseconds, session_of, whole_number
 from remit.serve.mcp.catalogue import Catalogue
+from remit.serve.mcp.listing import agents_document
 from remit.serve.mcp.shortening import PAGE_CHARACTERS, json_text, page_of
 from remit.serve.mcp.tools import MANY
 from remit.serve.mcp.waiting import Progress, settled_within
@@ -83,7 +84,7 @@ class Delegations:
     async def _delegate(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
         arguments = arguments_of(given, *DELEGATION_ARGUMENTS, "wait_ms")
         wait = self._wait(arguments)
-        handle = await self._started(delegation_of(arguments, self.catalogue))
+        handle = await self._started(delegation_of(arguments, self.catalogue, self._longest_seconds))
         told = self._told(progress, str(arguments["target"]), handle.stream()) if progress.is_wanted else ()
         (done,) = await settled_within(wait, [handle.result()], told)
         return await self._outcome(handle.session_id, done, wait)
@@ -156,28 +157,12 @@ class Delegations:
         return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
 
     async def _list_agents(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
-        arguments = arguments_of(given, "target")
-        target = arguments.get("target")
+        arguments = arguments_of(given, "target", "offset")
+        target, offset = arguments.get("target"), whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
         if target is not None and target not in self.catalogue.targets():
             self.catalogue.find(target, None)  # says what there is
-        documents = []
-        for name, operations in self.catalogue.targets().items():
-            for operation, spec in operations.items() if target is None or str(target).partition(".")[0] == name else ():
-                limits = self._remit.settings.limits_for(spec.name)
-                documents.append(
-                    {
-                        "target": name,
-                        "operation": operation,
-                        "description": spec.description,
-                        "parameters": spec.parameters_schema,
-                        "timeout_ms": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
-                        "longest_ms": 1000 * limits.maximum_seconds,
-                        "kind": spec.kind,
-                        "workspace": str(spec.workspace),
-                        "requires_artifacts": spec.requires_artifacts,
-                    }
-                )
-        return answers.answer({"agents": documents, "problems": list(self._remit.directory.problems)})
+        remit = self._remit
+        return answers.answer(agents_document(self.catalogue, remit.settings, target, offset, remit.directory.problems))
 
     # ---- beginning and ending
 
@@ -190,6 +175,9 @@ class Delegations:
             return self._answer_after
         return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
 
+    def _longest_seconds(self, agent: str) -> float:
+        return self._remit.settings.limits_for(agent).maximum_seconds
+
     async def _started(self, asked: Asked) -> Handle:
         """Begun whole or not at all, whatever becomes of the request."""
         start = asyncio.ensure_future(self._remit.start(asked.agent, parameters=asked.parameters, **asked.options))
@@ -201,7 +189,8 @@ class Delegations:
         try:
             if not isinstance(one, Mapping):
                 raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
-            return await self._started(delegation_of(arguments_of(one, *DELEGATION_ARGUMENTS), self.catalogue))
+            asked = delegation_of(arguments_of(one, *DELEGATION_ARGUMENTS), self.catalogue, self._longest_seconds)
+            return await self._started(asked)
         except RemitError as error:
             return error
 

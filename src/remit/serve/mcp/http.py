@@ -73,6 +73,30 @@ def _named(host: str) -> str:
     return host
 
 
+def exposure(listening: socket.socket) -> str | None:
+    """What whoever listens beyond this machine should know."""
+    host = listening.getsockname()[0]
+    if ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+        return None
+    return (
+        f"Warning: {host} can be reached from other machines, and there is no password: whoever reaches it has work done here as you. "
+        "Clients elsewhere call this machine by a name given with --allow-host; others are turned away."
+    )
+
+
+def check_names(names: Sequence[str]) -> None:
+    for name in names:
+        if not name or set(name) & set("/@ "):
+            raise Misused(f"--allow-host takes the name of a machine, not {name!r:.80}.", advice="E.g. --allow-host build.example.org")
+
+
+def stop(web: uvicorn.Server) -> None:
+    """What is cut off from here on is cut off on purpose: nobody needs a traceback of it."""
+    for name in ("uvicorn.error", "mcp"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    web.should_exit = True
+
+
 def http_server(server: ToolServer, security: TransportSecuritySettings) -> uvicorn.Server:
     """Serves with `serve(sockets=[…])`; told to stop by `should_exit`."""
     logging.getLogger("mcp").setLevel(logging.WARNING)

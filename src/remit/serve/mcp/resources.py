@@ -5,9 +5,10 @@ A file is served because a recorded return names it, never because somebody name
 
 import base64
 import mimetypes
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -26,6 +27,7 @@ from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
+from remit.flow.plain import clean
 from remit.serve.mcp.shortening import json_text
 from remit.system.threads import off_loop
 
@@ -48,9 +50,9 @@ class Resources:
         return ListResourcesResult(
             resources=[
                 Resource(
-                    name=path,
+                    name=clean(path),
                     uri=(self._remit.root / path).as_uri(),
-                    description=artifact.summary or artifact.type,
+                    description=clean(artifact.summary or artifact.type),
                     mime_type=mimetypes.guess_type(path)[0],
                     size=artifact.size,
                 )
@@ -78,7 +80,7 @@ class Resources:
         if data is None:
             raise _none(uri)
         if len(data) > LARGEST_BYTES:
-            raise MCPError(code=INVALID_PARAMS, message=f"{path} is larger than {LARGEST_BYTES} bytes: open the file itself.")
+            raise MCPError(code=INVALID_PARAMS, message=f"{clean(path)} is larger than {LARGEST_BYTES} bytes: open the file itself.")
         kind = mimetypes.guess_type(path)[0]
         try:
             return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type=kind or "text/plain", text=data.decode())])
@@ -116,7 +118,7 @@ def _path_of(uri: str, root: Path) -> str | None:
     """The path inside the project that a file's address names."""
     try:
         parts = urlsplit(uri)
-        inside = Path(unquote(parts.path)).relative_to(root)
+        inside = Path(os.fsdecode(unquote_to_bytes(parts.path))).relative_to(root)
     except ValueError:
         return None
     return inside.as_posix() if parts.scheme == "file" and not parts.netloc else None

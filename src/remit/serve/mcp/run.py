@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 
 from remit.app import Remit
 from remit.serve.mcp.delegating import Delegations
-from remit.serve.mcp.http import http_server, security
+from remit.serve.mcp.http import http_server, security, stop
 from remit.serve.mcp.outliving import Leash, leave_the_streams
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.server import ToolServer
@@ -57,7 +57,7 @@ async def serve_http(
             serving = asyncio.ensure_future(web.serve(sockets=[listening]))
             ready()
             await asyncio.wait({serving, told_to_stop}, return_when=asyncio.FIRST_COMPLETED)
-            web.should_exit = True
+            stop(web)
             await serving
 
 
@@ -78,7 +78,7 @@ async def _spoken(server: ToolServer, streams: Streams) -> None:
     """The protocol over the client's descriptors, until it closes them or the front is gone."""
     loop = asyncio.get_running_loop()
     wire = Wire(streams.outgoing, lambda: lines.end())
-    lines = Lines(streams.incoming, wire.post)
+    lines = Lines(streams.incoming, wire)
 
     def front_is_gone() -> None:
         loop.remove_reader(streams.leash.descriptor)

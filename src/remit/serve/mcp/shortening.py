@@ -8,6 +8,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from remit.flow.plain import plain
+
 LARGEST_BYTES = 28_000
 """Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
 PAGE_CHARACTERS = 20_000
@@ -30,19 +32,33 @@ _NEVER = frozenset({"session_id", "state", "status", "summary", "ask_again", "me
 
 
 def json_text(document: Any) -> str:
-    return to_json(document, inf_nan_mode="null", fallback=str).decode()
+    return _json(speakable(document)).decode()
+
+
+def speakable(value: Any) -> Any:
+    """`value` without what no wire carries: half a character, as in the name of a file whose bytes are not text."""
+    try:
+        _json(value)
+    except ValueError:
+        return plain(value)
+    return value
+
+
+def _json(document: Any) -> bytes:
+    return to_json(document, inf_nan_mode="null", fallback=str)
 
 
 def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
     """`document`, shortened where it is too large; then with `shortened`, which says how to get the rest (`whole`)."""
-    if len(json_text(document).encode()) <= largest_bytes:
+    document = speakable(document)
+    if len(_json(document)) <= largest_bytes:
         return document
     names = [name for name in _MAY_SHRINK if name in document] + [n for n in document if n not in _NEVER and n not in _MAY_SHRINK]
     short = dict(document)
     for characters, members in _STEPS:
         for name in names:
             short[name] = _cut(document[name], characters, members)
-            if len(json_text(short).encode()) <= largest_bytes - len(whole) - 20:
+            if len(_json(short)) <= largest_bytes - len(whole) - 20:
                 return {**short, "shortened": whole}
     kept = {name: value for name, value in document.items() if name in _NEVER}
     return {**kept, "shortened": whole}

@@ -1,7 +1,8 @@
 """Standard input and output as the wire: lines in, lines out, nothing else there. Not the protocol, which is the SDK's.
 
 Read and written by a thread each, because descriptors of any kind must do (pipes, files, terminals) and a wire that blocks must hold up
-neither the event loop nor the end of the process. A line that is too long is refused without being kept.
+neither the event loop nor the end of the process. A line that is too long is refused without being kept; one that cannot be read is
+answered too: the SDK would drop it, and whoever asked would wait for ever.
 """
 
 import asyncio
@@ -12,21 +13,31 @@ import queue
 import re
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
+
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from pydantic_core import ValidationError
 
 LONGEST_LINE = 4 * 1024 * 1024
 """As over HTTP."""
 AHEAD = 1000
 """So many lines are read before they are taken up."""
+LAST_WORDS_SECONDS = 3.0
+"""So long is written on after the other side has stopped speaking: it may have stopped reading too."""
 _PIECE = 256 * 1024
-_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")')
+TOO_LONG = f"The message is larger than {LONGEST_LINE} bytes. Pass large inputs as files of the project, by their path."
+_ENDS = 512
+"""Bytes of each end of a line that is not taken: there its id is looked for. Some clients write it first, some last."""
+_FIRST_ID = re.compile(rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,64}")')
+_LAST_ID = re.compile(_FIRST_ID.pattern + rb"\s*\}\s*$")
 
 
 class Lines:
     """The lines of a descriptor, as the SDK wants them: an asynchronous iterator of text. Ends when the other side has closed it."""
 
-    def __init__(self, descriptor: int, refuse: Callable[[str], None]) -> None:
+    def __init__(self, descriptor: int, wire: "Wire") -> None:
         self._descriptor = descriptor
-        self._refuse = refuse
+        self._wire = wire
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[str | None] = asyncio.Queue()
         self._room = threading.Semaphore(AHEAD)
@@ -45,8 +56,9 @@ class Lines:
         return line
 
     def end(self) -> None:
-        """As if the other side had closed it."""
+        """The other side has closed it, or is gone."""
         self._queue.put_nowait(None)
+        self._loop.call_later(LAST_WORDS_SECONDS, self._wire.give_up)
 
     def _read(self) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
@@ -58,9 +70,10 @@ class Lines:
                     self._take(b"".join((*pieces, line)), size + len(line))
                     pieces, size = [], 0
                 size += len(rest)
-                if size <= LONGEST_LINE or not pieces:
-                    pieces.append(rest)
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
+                pieces.append(rest)
+                if size > LONGEST_LINE:
+                    pieces = _ends(b"".join(pieces))
+            self._loop.call_soon_threadsafe(self.end)
 
     def _piece(self) -> bytes:
         try:
@@ -70,18 +83,65 @@ class Lines:
 
     def _take(self, line: bytes, size: int) -> None:
         if size > LONGEST_LINE:
-            self._loop.call_soon_threadsafe(self._refuse, refusal(line[:512]))
+            self._refuse(line, Fault(code=INVALID_REQUEST, message=TOO_LONG))
         elif line.strip():
-            self._room.acquire()
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, line.decode("utf-8", "replace"))
+            read = read_line(line)
+            if isinstance(read, Fault):
+                self._refuse(line, read)
+            else:
+                self._room.acquire()
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, read)
+
+    def _refuse(self, line: bytes, fault: "Fault") -> None:
+        answer = refusal(line, fault)
+        if answer is not None:
+            self._loop.call_soon_threadsafe(self._wire.post, answer)
 
 
-def refusal(beginning: bytes) -> str:
-    """The protocol's error for a message that is too long; to the request it belongs to, if that can be seen."""
-    found = _ID.search(beginning)
-    message = f"The message is larger than {LONGEST_LINE} bytes. Pass large inputs as files of the project, by their path."
-    error = {"code": -32600, "message": message}
-    return json.dumps({"jsonrpc": "2.0", "id": json.loads(found[1]) if found else None, "error": error}) + "\n"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Why a line is no message of the protocol."""
+
+    code: int
+    message: str
+
+
+def read_line(line: bytes) -> str | Fault:
+    """The line as the SDK can read it. Half a character, which cut texts end with, is replaced: nothing else is wrong with the message."""
+    text = line.decode("utf-8-sig", "replace")
+    fault = _fault(text)
+    if fault is None or "\\u" not in text:
+        return fault or text
+    try:
+        mended = json.dumps(json.loads(text), ensure_ascii=False).encode("utf-8", "replace").decode()
+    except (ValueError, RecursionError):
+        return fault
+    return mended if _fault(mended) is None else fault
+
+
+def _fault(text: str) -> Fault | None:
+    try:
+        jsonrpc_message_adapter.validate_json(text, by_name=False)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            return Fault(code=PARSE_ERROR, message=f"{first['msg'][:200]}. A message is one line of JSON.")
+        return Fault(code=INVALID_REQUEST, message="This is no message of JSON-RPC 2.0: a request has jsonrpc, id, method and params.")
+    return None
+
+
+def refusal(line: bytes, fault: Fault) -> str | None:
+    """The protocol's error to the request that the line was to be; None where no id can be seen, for then nobody waits for it."""
+    first, last = _ends(line)
+    found = _LAST_ID.search(last) or _FIRST_ID.search(first.partition(b'"params"')[0])
+    if found is None:
+        return None
+    error = {"code": fault.code, "message": fault.message}
+    return json.dumps({"jsonrpc": "2.0", "id": json.loads(found[1]), "error": error}) + "\n"
+
+
+def _ends(line: bytes) -> list[bytes]:
+    return [line[:_ENDS], line[-_ENDS:]]
 
 
 class Wire:
@@ -92,10 +152,16 @@ class Wire:
         self._broken = broken
         self._loop = asyncio.get_running_loop()
         self._queue: queue.SimpleQueue[tuple[bytes, asyncio.Future[None] | None] | None] = queue.SimpleQueue()
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._is_given_up = False
         threading.Thread(target=self._write, name="remit-mcp-out", daemon=True).start()
 
     async def write(self, text: str) -> None:
+        if self._is_given_up:
+            return
         written = self._loop.create_future()
+        self._waiting.add(written)
+        written.add_done_callback(self._waiting.discard)
         self._queue.put((text.encode("utf-8", "replace"), written))
         await written
 
@@ -109,6 +175,12 @@ class Wire:
     def close(self) -> None:
         """After what was put in before."""
         self._queue.put(None)
+
+    def give_up(self) -> None:
+        """Nobody reads any more: whoever waits to be written waits no longer."""
+        self._is_given_up = True
+        for written in tuple(self._waiting):
+            _resolve(written)
 
     def _write(self) -> None:
         is_broken = False

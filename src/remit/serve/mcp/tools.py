@@ -14,6 +14,8 @@ from remit.serve.mcp.catalogue import Catalogue, signature
 
 LISTED_CHARACTERS = 8_000
 """Of agents in the words of a tool; with more of them, `list_agents` has the rest."""
+NAMED = 250
+"""So many names stand in a schema: with more of them any text is taken there, and judged when it comes."""
 MANY = 32
 """Delegations in one call of `delegate_many`."""
 
@@ -78,11 +80,9 @@ def _delegate(catalogue: Catalogue) -> Tool:
 
 def _delegation_properties(catalogue: Catalogue) -> dict[str, Any]:
     targets, operations = sorted(catalogue.targets()), catalogue.operations()
-    target: dict[str, Any] = {"type": "string", "description": "Who is to do it."}
-    operation: dict[str, Any] = {"type": "string", "description": "Which of the target's operations; left out where it has none."}
     return {
-        "target": target | ({"enum": targets} if targets else {}),
-        "operation": operation | ({"enum": operations} if operations else {}),
+        "target": _name("Who is to do it.", targets),
+        "operation": _name("Which of the target's operations; left out where it has none.", operations),
         "parameters": {"type": "object", "description": "What that agent takes, by name, as listed in this tool's description."},
         "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until it is stopped and hands back what it has."},
         "priority": {"type": "string", "enum": ["low", "normal", "high", "critical"]},
@@ -104,6 +104,13 @@ def _delegation_properties(catalogue: Catalogue) -> dict[str, Any]:
             },
         },
     }
+
+
+def _name(description: str, names: list[str]) -> dict[str, Any]:
+    """One of these, where they are few enough to be named."""
+    if len(names) > NAMED:
+        return {"type": "string", "description": f"{description} See list_agents."}
+    return {"type": "string", "description": description} | ({"enum": names} if names else {})
 
 
 def _agents(catalogue: Catalogue) -> str:
@@ -228,18 +235,21 @@ def _cancel() -> Tool:
 
 
 def _list_agents(catalogue: Catalogue) -> Tool:
-    targets = sorted(catalogue.targets())
-    target: dict[str, Any] = {"type": "string", "description": "Only the agents of this target."}
+    offset = {"type": "integer", "minimum": 0, "description": "Where a further page begins: next_offset of the one before."}
     return Tool(
         name="list_agents",
         title="Which agents there are",
         description="The agents that delegate can hand work to: what each does, the JSON schema of its parameters, and its time limits.",
-        input_schema={"type": "object", "properties": {"target": target | ({"enum": targets} if targets else {})}},
+        input_schema={
+            "type": "object",
+            "properties": {"target": _name("Only the agents of this target.", sorted(catalogue.targets())), "offset": offset},
+        },
         output_schema={
             "type": "object",
             "properties": {
                 "agents": {"type": "array", "items": {"type": "object"}},
                 "problems": {"type": "array", "items": {"type": "string"}, "description": "Agent files that could not be loaded."},
+                "next_offset": {"type": "integer", "description": "Present when there are more: ask again with this offset."},
             },
         },
         annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False),

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
+from remit.flow.plain import clean
 
 HEARTBEAT_SECONDS = 10.0
 BURST = 20
@@ -47,7 +48,7 @@ class Progress:
             return
         self._allowance -= 1
         self._last = max(self._last + 0.001, round(now - self._began, 3))  # it must rise, also within a millisecond
-        await self._reporter.report_progress(self._last, None, message[:_WORDS])
+        await self._reporter.report_progress(self._last, None, clean(message[:_WORDS]))
 
     async def tell(self, name: str, events: AsyncIterator[Event]) -> None:
         """What a delegation says, as it says it."""

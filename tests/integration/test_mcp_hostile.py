@@ -1,0 +1,226 @@
+"""`remit mcp` against clients, agents and wires that misbehave: nobody waits for ever, nothing is left behind, no message kills it."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from mcp.client.client import Client
+from mcp_project import is_alive, make_project, serving_http, stdio, until
+
+from remit import Context, Remit, agent
+from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.resources import Resources
+from remit.serve.mcp.server import ToolServer
+from remit.serve.mcp.stdio import Fault, read_line, refusal
+from remit.serve.mcp.tools import NAMED
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_project(tmp_path)
+
+
+def request(number: int, method: str, **params: Any) -> dict[str, Any]:
+    return {"method": method, "params": params, "jsonrpc": "2.0", "id": number}  # the id last, as many clients write it
+
+
+GREETING = request(1, "initialize", protocolVersion="2025-06-18", capabilities={}, clientInfo={"name": "raw", "version": "1"})
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+
+
+class Raw:
+    """A client that speaks the lines itself, and reads only when it is told to."""
+
+    def __init__(self, project: Path) -> None:
+        command = [sys.executable, "-m", "remit", "mcp", "--root", str(project)]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        self.say(json.dumps(GREETING))
+        assert self.hear()["id"] == 1
+        self.say(json.dumps(READY))
+
+    def say(self, line: str) -> None:
+        self.stdin.write(line.encode() + b"\n")
+        self.stdin.flush()
+
+    def hear(self) -> dict[str, Any]:
+        heard: dict[str, Any] = json.loads(self.stdout.readline())
+        return heard
+
+    def keeper(self) -> int:
+        """The process behind the one that was started."""
+        return int(Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()[0])
+
+
+@contextmanager
+def raw(project: Path) -> Iterator[Raw]:
+    client = Raw(project)
+    try:
+        yield client
+    finally:
+        client.stdin.close()
+        client.stdout.close()
+        client.process.wait(timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("params", "code"),
+    [
+        ('{"name": "delegate", "arguments": {"target": "noop", "parameters": ' + '{"a":' * 3000 + "1" + "}" * 3000 + "}}", -32700),
+        ('{"name": "delegate", "arguments": {"target" "noop"}}', -32700),
+        ("[1, 2]", -32600),
+        ('{"name": "delegate", "arguments": {"parameters": {"x": "' + "x" * 5_000_000 + '"}}}', -32600),
+    ],
+    ids=["nested too deeply", "no JSON", "params that are a list", "too long"],
+)
+def test_a_request_that_cannot_be_read_is_answered_wherever_its_id_stands(project: Path, params: str, code: int) -> None:
+    """A client waits for every id that it sent; the SDK's server would say nothing."""
+    with raw(project) as client:
+        client.say(f'{{"method": "tools/call", "params": {params}, "jsonrpc": "2.0", "id": 7}}')
+        refused = client.hear()
+        assert (refused["id"], refused["error"]["code"]) == (7, code)
+        client.say(f'{{"jsonrpc": "2.0", "id": "first", "method": "tools/call", "params": {params}}}')
+        assert client.hear()["id"] == "first"
+
+
+def test_a_text_that_was_cut_within_a_character_harms_nobody(project: Path) -> None:
+    r"""JavaScript writes half of a pair as \ud83d, which strict readers refuse."""
+    with raw(project) as client:
+        asked = {"target": "text", "operation": "count", "parameters": {"text": "one two \ud83d"}}
+        client.say(json.dumps(request(8, "tools/call", name="delegate", arguments=asked)))
+        assert client.hear()["result"]["structuredContent"]["data"] == 3
+
+
+def test_an_id_inside_of_the_parameters_is_nobodys() -> None:
+    line = b'{"jsonrpc": "2.0", "method": "notifications/x", "params": [{"id": 7}]}'
+    fault = read_line(line)
+    assert isinstance(fault, Fault)
+    assert refusal(line, fault) is None
+
+
+@pytest.mark.parametrize("how", ["closes its side", "kills the server"])
+def test_a_server_whose_client_stopped_reading_does_not_linger(project: Path, how: str) -> None:
+    """The pipe is full and stays open, so that nothing can be written: that alone must keep no process alive."""
+    with raw(project) as client:
+        keeper = client.keeper()
+        for number in range(60):
+            client.say(json.dumps(request(10 + number, "tools/list")))
+        if how == "kills the server":
+            client.process.send_signal(signal.SIGKILL)
+        else:
+            client.stdin.close()
+        until(lambda: not is_alive(keeper))
+
+
+@pytest.mark.parametrize("closed", [0, 1])
+def test_closed_stdin_or_stdout_is_told_in_a_line(project: Path, closed: int) -> None:
+    code = f"import os, sys; os.close({closed}); os.execv(sys.executable, [sys.executable, '-m', 'remit', 'mcp'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert "stdin and stdout" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_a_file_whose_name_is_no_text_harms_no_answer(project: Path) -> None:
+    """S2.6: whatever an agent leaves is harvested, names of any bytes too; the wire carries text only."""
+    name = os.fsdecode(b"half-\xff.txt")
+
+    @agent("leaves")
+    async def leaves(ctx: Context) -> str:
+        """Half a character: \ud800"""
+        (ctx.root / name).write_text("kept")
+        ctx.artifact(name, "data", "Half a character: \ud800")
+        raise ValueError("broken \ud800")
+
+    async with Remit.open(project, agents=[leaves]) as opened:
+        server = ToolServer(Delegations(opened, 5.0), Resources(opened))
+        async with Client(server, mode="legacy") as client:
+            assert (await client.list_tools()).model_dump_json()
+            told = await client.call_tool("delegate", {"target": "leaves", "parameters": {}}, progress_callback=_nothing)
+            assert told.model_dump_json()
+            assert told.structured_content["status"] == "partial"  # type: ignore[index]
+            session_id = told.structured_content["session_id"]  # type: ignore[index]
+            page = await client.call_tool("delegation_result", {"session_id": session_id, "offset": 0})
+            assert session_id in page.model_dump_json()
+            resources = (await client.list_resources()).resources
+            assert [one.name for one in resources] == ["half-?.txt"]
+            (read,) = (await client.read_resource(str(resources[0].uri))).contents
+            assert getattr(read, "text", "") == "kept"
+
+
+async def _nothing(progress: float, total: float | None, message: str | None) -> None: ...
+
+
+def test_a_server_over_http_that_is_stopped_says_nothing_of_the_streams_it_cuts(project: Path) -> None:
+    with serving_http(project) as (address, process):
+        place = urlsplit(address)
+        headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+        connection = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=10)
+        connection.request("POST", "/mcp", json.dumps(GREETING), headers)
+        answer = connection.getresponse()
+        answer.read()
+        session = answer.headers["mcp-session-id"]
+        listening = http.client.HTTPConnection("127.0.0.1", place.port or 0, timeout=10)
+        listening.request("GET", "/mcp", headers={"Accept": "text/event-stream", "mcp-session-id": session})
+        assert listening.getresponse().status == 200
+        with socket.create_connection(("127.0.0.1", place.port or 0)) as slow:
+            slow.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(timeout=20) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+        connection.close()
+        listening.close()
+
+
+def test_listening_beyond_this_machine_is_warned_of_and_a_name_that_is_none_is_refused(project: Path) -> None:
+    command = [sys.executable, "-m", "remit", "mcp", "--http", "--port", "0", "--root", str(project)]
+    with subprocess.Popen([*command, "--host", "0.0.0.0"], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "no password" in process.stderr.readline()
+        assert "Serving" in process.stderr.readline()
+        process.terminate()
+    done = subprocess.run([*command, "--allow-host", "http://build/"], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, "name of a machine" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("timeout", [0, 7_200_001])
+async def test_a_timeout_out_of_bounds_is_refused_in_milliseconds(project: Path, timeout: int) -> None:
+    """S2.1: whoever reads "7200 s" here passes 7200, and is given seven seconds."""
+    async with stdio(project) as client:
+        told = (await client.call_tool("delegate", {"target": "noop", "parameters": {}, "timeout": timeout})).structured_content
+    error = told["errors"][0]  # type: ignore[index]
+    assert error["code"] == "INVALID_PARAMETERS"
+    assert "7200000" in error["recommendation"]
+    assert "milliseconds" in error["message"]
+
+
+async def test_hundreds_of_agents_are_listed_page_by_page_and_do_not_swell_the_schemas(project: Path) -> None:
+    many = NAMED + 50
+    form = '@agent("agent-{0:03}.work")\nasync def work_{0}(path: str, amount: int = 3) -> None:\n    """Works."""'
+    code = ["from remit import agent", *(form.format(number) for number in range(many))]
+    (project / ".remit" / "agents" / "many.py").write_text("\n".join(code))
+    async with stdio(project) as client:
+        assert len((await client.list_tools()).model_dump_json()) < 40_000
+        found: list[str] = []
+        page: dict[str, Any] = {"next_offset": 0}
+        while "next_offset" in page:
+            told = await client.call_tool("list_agents", {"offset": page["next_offset"]})
+            assert len(told.model_dump_json()) < 80_000
+            page = told.structured_content or {}
+            assert "shortened" not in page
+            found += [one["target"] for one in page["agents"]]
+        assert {f"agent-{number:03}" for number in range(many)} <= set(found)
+        assert len(found) == len(set(found)) + 1  # text has two operations
