@@ -257,6 +257,43 @@ def test_a_link_out_of_the_project_and_a_file_changed_meanwhile_are_left_alone(t
     assert (root / ".mcp.json").read_text() == '{"now": 1}'
 
 
+def test_a_pipe_or_a_folder_in_the_place_of_the_file_is_told_at_once(tmp_path: Path) -> None:
+    (tmp_path / "opencode.json").mkdir()
+    os.mkfifo(tmp_path / ".mcp.json")
+    for tool in (CLAUDE, OPENCODE):
+        with pytest.raises(Misused, match="is not a file"):
+            installing(tool, tmp_path, COMMAND)
+
+
+def test_a_file_made_through_a_link_is_removed_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / ".mcp.json").symlink_to("shared.json")
+    assert install(tmp_path, CLAUDE) is Does.MAKE
+    assert (tmp_path / "shared.json").exists()
+    assert undo(tmp_path, CLAUDE) is Does.DELETE
+    assert (tmp_path / ".mcp.json").is_symlink()
+    assert not (tmp_path / "shared.json").exists()
+
+
+def test_a_backup_of_an_earlier_file_keeps_no_file_of_ours_alive(tmp_path: Path) -> None:
+    for tool in TOOLS.values():
+        file = write(tmp_path, tool, TOML if tool is CODEX else '{"a": 1}')
+        assert install(tmp_path, tool) is Does.ADD
+        file.unlink()
+        assert install(tmp_path, tool) is Does.MAKE
+        assert undo(tmp_path, tool) is Does.DELETE
+        assert not file.exists()
+
+
+def test_a_byte_order_mark_is_borne_and_stays(tmp_path: Path) -> None:
+    """Interop: editors of some systems write one, and the tools read it."""
+    for tool, text in ((CLAUDE, '{"a": 1}'), (OPENCODE, "{}\r\n"), (CODEX, 'model = "x"\r\n')):
+        file = write(tmp_path, tool, "\ufeff" + text)
+        assert install(tmp_path, tool) is Does.ADD
+        assert file.read_bytes().startswith(b"\xef\xbb\xbf")
+        assert undo(tmp_path, tool) is Does.RESTORE
+        assert file.read_bytes() == ("\ufeff" + text).encode()
+
+
 # ---- for any document
 
 names = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), max_size=5) | st.sampled_from(["remit", "mcp", "mcpServers"])

@@ -65,7 +65,7 @@ class Change:
                 assert self.backup is not None
                 _write_new(self.backup, self.before or b"", like=self.file)
             if self.after is None:
-                self.file.unlink()
+                Path(os.path.realpath(self.file)).unlink()  # what was made is what a link leads to; the link was there before
                 _remove_if_empty(self.file.parent)
                 return
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -122,10 +122,15 @@ def undoing(tool: Tool, root: Path) -> Change:
         after = _taken_out(tool, text, original)
     except Broken as error:
         raise _broken(file, error) from None
-    if original is None and tool.format.is_empty(after):
+    if tool.format.is_empty(after) and (original is None or _is_made_here(tool, text, entry)):
         return Change(tool=tool, file=file, does=Does.DELETE, before=before, after=None)
     notes = (f"The file was changed since: only the entry goes. As it was before it stands in {backup.name}.",) if backup else ()
     return Change(tool=tool, file=file, does=Does.REMOVE, before=before, after=after.encode(), backup=backup, notes=notes)
+
+
+def _is_made_here(tool: Tool, text: str, entry: Any) -> bool:
+    """Whether it is a file of ours from its first to its last character, whatever backup of an earlier one stands beside it."""
+    return isinstance(entry, dict) and tool.format.fresh(tool.path, entry) == text
 
 
 def _is_ours_alone(tool: Tool, original: bytes, text: str, entry: Any) -> bool:
@@ -166,6 +171,8 @@ def _file(tool: Tool, root: Path) -> Path:
 
 def _bytes_of(file: Path) -> bytes | None:
     try:
+        if not stat.S_ISREG(file.stat().st_mode):  # a pipe would keep us waiting
+            raise Misused(f"{file} is not a file.", advice="Put a file in its place and try again; nothing was changed.")
         return file.read_bytes()
     except FileNotFoundError:
         return None

@@ -20,7 +20,7 @@ class NotToml(Exception):
 
 def parsed(text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
         where = re.search(r"at line (\d+)", str(error))
         message = re.sub(r" \(at .*\)$", "", str(error))
