@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from remit.settings import Settings
 
 HOW_TO_START = """\
-There are no agents here yet. Put one into .remit/agents/hello.py:
+There are no agents here yet. A Python function is one, in .remit/agents/hello.py:
 
     from remit import agent
 
@@ -25,7 +25,19 @@ There are no agents here yet. Put one into .remit/agents/hello.py:
     async def hello(name: str) -> str:
         return f"Hello, {name}."
 
-and call it: remit delegate hello name=Ada"""
+and is called so: remit delegate hello name=Ada
+
+A coding agent, or any command, is one by a few lines in remit.toml:
+
+    [agents.claude]
+    kind = "claude"
+    allow = ["read", "search", "edit"]
+
+and is called so: remit delegate claude "Say what this project does"
+
+`remit agents --detect` finds the coding agents that are installed here, and prints their lines."""
+INSTRUCTION_LINES = 6
+"""So many lines of its instructions are shown."""
 
 
 def agents(
@@ -49,7 +61,7 @@ def agents(
         return Exit.OK
     settings = load_settings(folder)
     directory = open_directory(folder)
-    specs = directory.specs() if name is None else [_named(name, directory.specs())]
+    specs = directory.specs() if name is None else [_named(name, directory, folder)]
     if as_json:
         documents = [
             agent_document(spec, *_timeouts(spec, settings)) | definition_document(_definition(spec.name, directory)) for spec in specs
@@ -57,7 +69,7 @@ def agents(
         say_json({"agents": documents, "problems": directory.problems})
         return Exit.OK
     if name is not None:
-        _print_one(specs[0], settings, _definition(name, directory))
+        _print_one(specs[0], settings, _definition(name, directory), folder)
     elif specs:
         _print_table(specs, settings, folder, directory)
     elif not directory.problems:
@@ -67,15 +79,18 @@ def agents(
     return Exit.OK
 
 
-def _named(name: str, specs: "list[AgentSpec]") -> "AgentSpec":
+def _named(name: str, directory: "Directory", root: "Path") -> "AgentSpec":
     from difflib import get_close_matches
 
+    from remit.cli.project import why_not_loaded
     from remit.core.errors import Misused
 
-    for spec in specs:
-        if spec.name == name:
-            return spec
-    close = get_close_matches(name, [spec.name for spec in specs], n=1)
+    known = directory.find(name)
+    if known is not None:
+        return known.spec
+    if fault := why_not_loaded(name, directory, root):
+        raise Misused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
+    close = get_close_matches(name, directory.names(), n=1)
     advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."
     raise Misused(f"There is no agent named {name!r}.", code="INVALID_TARGET", advice=advice)
 
@@ -101,19 +116,15 @@ def _kind(spec: "AgentSpec", definition: "Definition | None") -> str:
 
 def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", directory: "Directory") -> None:
     from remit.cli.output import console
+    from remit.cli.project import inside
     from remit.cli.tables import cut, table
     from remit.cli.words import duration, one_line
 
     shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
     for spec in specs:
         timeout, kind = duration(_timeouts(spec, settings)[0]), _kind(spec, _definition(spec.name, directory))
-        shown.add_row(spec.name, cut(one_line(spec.description, 120)), kind, timeout, cut(_place(spec.source, root)))
+        shown.add_row(spec.name, cut(one_line(spec.description, 120)), kind, timeout, cut(inside(spec.source, root)))
     console().print(shown)
-
-
-def _place(source: str, root: "Path") -> str:
-    """Where it was declared, files by their path inside the project."""
-    return source.removeprefix(f"{root}/")
 
 
 def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
@@ -134,16 +145,31 @@ def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
             say(f"  {label:9}  {printable(value)}")
     if definition.delegates:
         say("  delegates  with remit's own tools")
+    _print_instructions(definition.instructions)
 
 
-def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition | None") -> None:
+def _print_instructions(instructions: str) -> None:
+    from remit.cli.output import console, put
+    from remit.cli.words import count, one_line
+
+    lines = [line for line in instructions.splitlines() if line.strip()]
+    label = "  told       "
+    for line in lines[:INSTRUCTION_LINES]:
+        put(console(), one_line(line, 200), label)
+        label = " " * len(label)
+    if len(lines) > INSTRUCTION_LINES:
+        put(console(), f"… and {count(len(lines) - INSTRUCTION_LINES, 'line')} more", label)
+
+
+def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition | None", root: "Path") -> None:
     from remit.cli.output import console, put, say
+    from remit.cli.project import inside
     from remit.cli.tables import table
     from remit.cli.words import duration, printable
 
     timeout, maximum = _timeouts(spec, settings)
     say(f"{spec.name}: {printable(spec.description) or 'no description'}")
-    put(console(), spec.source, "  from       ")
+    put(console(), inside(spec.source, root), "  from       ")
     say(f"  kind       {_kind(spec, definition)}")
     say(f"  timeout    {duration(timeout)}, at most {duration(maximum)}")
     if definition is not None:

@@ -5,7 +5,7 @@ from rich.text import Text
 
 from remit.cli.output import json_text, put
 from remit.cli.tree import artifact_line
-from remit.cli.words import MARKS, duration, one_line, printable
+from remit.cli.words import MARKS, at_the_prompt, duration, one_line, printable
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.states import State
@@ -24,9 +24,9 @@ def print_return(result: Return, console: Console) -> None:
     for error in result.errors:
         _print_error(error, result, console)
     for warning in result.warnings:
-        put(console, Text(one_line(warning, 500), style="yellow"), Text("  warning  ", style="yellow"))
+        put(console, Text(one_line(at_the_prompt(warning), 500), style="yellow"), Text("  warning  ", style="yellow"))
     if result.next_steps:
-        put(console, Text(one_line(result.next_steps, 500), style="cyan"), Text("  next  ", style="cyan"))
+        put(console, Text(one_line(at_the_prompt(result.next_steps), 500), style="cyan"), Text("  next  ", style="cyan"))
 
 
 def _print_title(result: Return, console: Console) -> None:
@@ -54,7 +54,7 @@ def _print_error(error: ErrorInfo, result: Return, console: Console) -> None:
     else:
         put(console, Text(label.plain.rstrip(), style="red"))
     if advice:
-        put(console, Text(one_line(advice, 500), style="yellow"), label)
+        put(console, Text(one_line(at_the_prompt(advice), 500), style="yellow"), label)
 
 
 def _print_data(result: Return, console: Console) -> None:

@@ -9,6 +9,7 @@ from remit.cli.exits import Exit, exit_of_return
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
+    from remit.agents.directory import Directory
     from remit.app import Remit
 
 
@@ -16,7 +17,11 @@ def delegate(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name: see `remit agents`.", show_default=False)],
     parameters: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME=VALUE]...", help="JSON where it is JSON, else text; NAME=@FILE reads a file.", show_default=False),
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="JSON where it is JSON, else text; NAME=@FILE reads a file. A text alone is the task.",
+            show_default=False,
+        ),
     ] = None,
     timeout: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
@@ -48,7 +53,8 @@ def delegate(
     from remit.core.states import priority_of
 
     given = parameters or []
-    values.pairs(given)  # whatever is wrongly written is found before anything is opened or recorded
+    if not any(map(values.is_bare, given)):
+        values.pairs(given)  # whatever is wrongly written is found before anything is opened or recorded
     options: dict[str, Any] = {
         "timeout": values.seconds(timeout, "--timeout"),
         "priority": priority_of(priority),
@@ -58,9 +64,28 @@ def delegate(
         "idle": values.seconds(idle, "--idle"),
     }
     folder = find_root(root)
+    if any(map(values.is_bare, given)):
+        _check_bare(agent, given, folder)
     if resume is not None:
         options["resume"] = _session(folder, resume)
     return asyncio.run(_delegate(agent, given, options, folder, as_json))
+
+
+def _check_bare(agent: str, given: list[str], folder: Path) -> None:
+    """A text alone is the task of an agent that takes one; of any other it is told before anything is opened."""
+    import os
+
+    from remit.cli.project import open_directory
+    from remit.cli.values import pairs
+    from remit.core.caller import CALLER
+
+    if CALLER in os.environ:  # an agent's own: who there is, only the owner of its tree knows
+        return
+    directory = open_directory(folder)
+    known = directory.find(agent)
+    if known is None:
+        _refuse_unloaded(agent, directory, folder)
+    pairs(given, known.spec.parameters_schema if known else None)
 
 
 def _key(key: str | None) -> str | None:
@@ -96,8 +121,10 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
 
     async with Remit.open(folder, recover=False) as remit:
         resumed = await mind_the_dead(remit, options["key"])
-        _name_problems(remit, agent)
         known = remit.directory.find(agent)
+        if known is None:
+            _refuse_unloaded(agent, remit.directory, remit.root)
+        _name_problems(remit, agent)
         parameters = pairs(given, known.spec.parameters_schema if known else None)
         handle = await remit.start(agent, parameters=parameters, **options)
         outcome = await carried_out(remit, handle, best_show(as_json=as_json))
@@ -109,6 +136,15 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
             return Exit.INTERRUPTED
         await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=as_json)
         return exit_of_return(outcome.result)
+
+
+def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:
+    """It is there, but faulty: that says more than that nobody has this name."""
+    from remit.cli.project import why_not_loaded
+    from remit.core.errors import Refused
+
+    if fault := why_not_loaded(agent, directory, root):
+        raise Refused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
 
 
 def _name_problems(remit: "Remit", agent: str) -> None:

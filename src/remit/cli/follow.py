@@ -70,17 +70,19 @@ def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, st
     from remit.cli.answer import print_return
     from remit.cli.living import GONE
     from remit.cli.output import console, put, say_aside
-    from remit.cli.watch import told
+    from remit.cli.telling import Teller
     from remit.cli.words import moment, one_line, short
     from remit.core.events import EventKind
 
+    teller = Teller()
     for event, agent in events:
-        if event.kind is EventKind.STEP and not steps:
+        text = teller.tell(event)
+        if not text or (event.kind is EventKind.STEP and not steps):
             continue
         line = Text(f"{moment(event.at)[11:]}.{int(event.at * 1000) % 1000:03} ", style="dim")
         line.append(f"{agent} ", style="bold").append(f"{short(event.session_id)} ", style="dim").append(f"{event.kind:<9}", style="cyan")
         fraction = event.body.get("fraction")
-        put(console(), ("" if fraction is None else f"{fraction:4.0%} ") + one_line(told(event), 300), line)
+        put(console(), ("" if fraction is None else f"{fraction:4.0%} ") + one_line(text, 300), line)
     record = store.get(asked.session_id) or asked
     if record.result is not None:
         print_return(record.result, console())

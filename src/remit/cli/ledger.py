@@ -43,7 +43,7 @@ def _print(entry: "Entry") -> None:
     from rich.text import Text
 
     from remit.cli.output import console, put
-    from remit.cli.words import count, one_line
+    from remit.cli.words import at_the_prompt, count, one_line
 
     head = Text(entry.code or entry.type, style="bold red")
     head.append(f"  {entry.origin or '-'}", style="bold")
@@ -53,7 +53,7 @@ def _print(entry: "Entry") -> None:
     put(console(), head)
     put(console(), one_line(entry.message, 300), "  ")
     if advice := entry.context.get("recommendation"):
-        put(console(), Text(one_line(advice, 200), style="yellow"), Text("  → ", style="yellow"))
+        put(console(), Text(one_line(at_the_prompt(str(advice)), 200), style="yellow"), Text("  → ", style="yellow"))
 
 
 def _seen(iso_time: str) -> str:

@@ -18,8 +18,9 @@ from rich.live import Live
 
 from remit.app import Remit
 from remit.cli.output import error_console, say_aside
+from remit.cli.telling import Teller
 from remit.cli.tree import View, draw, forest, gist_of
-from remit.cli.watch import Watch, below, told
+from remit.cli.watch import Watch, below
 from remit.cli.words import duration, one_line, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
@@ -60,12 +61,14 @@ class Lines(Silence):
 
     def __init__(self) -> None:
         self._began = time.time()
+        self._teller = Teller()
         self._told: dict[str, set[str]] = {}
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
         agents = {record.session_id: record.agent for record in records}
         lines = [line for record in records for line in self._changes(record)]
-        lines += [(e.at, 1, agents[e.session_id], e.session_id, told(e)) for e in events if e.kind is not EventKind.STEP]
+        heard = [(event, self._teller.tell(event)) for event in events if event.kind is not EventKind.STEP]
+        lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
         for at, _, agent, session_id, text in sorted(lines):
             say_aside(f"{max(0.0, at - self._began):7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 

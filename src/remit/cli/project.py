@@ -107,6 +107,23 @@ def open_directory(root: Path) -> "Directory":
     return directory
 
 
+def why_not_loaded(name: str, directory: "Directory", root: Path) -> str:
+    """What is wrong with an agent that is declared but faulty, in a sentence; empty when nobody declares it."""
+    if directory.find(name) is not None:
+        return ""
+    for problem in directory.problems:
+        place, _, fault = problem.partition(": ")
+        file, _, table = place.partition(":[")
+        if (table and table.endswith(f"agents.{name}]")) or (not table and Path(file.partition(" (line ")[0]).stem == name):
+            return f"{name} is declared in {inside(file, root)} but was not loaded: {fault.rstrip('.')}."
+    return ""
+
+
+def inside(place: str, root: Path) -> str:
+    """A place as it is told: a file of the project by its path in there."""
+    return place.removeprefix(f"{root}/")
+
+
 def need_record(store: "Store | None") -> "Store":
     if store is None:
         raise Misused("There is no such delegation: nothing has been delegated here yet.", advice="Start with `remit demo`.")

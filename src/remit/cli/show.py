@@ -80,7 +80,7 @@ def _print_head(record: "Record") -> None:
 
 def _head(record: "Record") -> "Iterator[tuple[str, str]]":
     from remit.cli.output import json_text
-    from remit.cli.words import duration, moment, one_line
+    from remit.cli.words import duration, moment, one_line, spent
 
     yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
     yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
@@ -91,8 +91,8 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
         queued = f" after {duration(waited)} in the queue" if waited > 0.05 else ""
         yield "ran", duration(record.settled_at - record.started_at) + queued
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
-    for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("tokens", record.tokens), ("cost", record.cost)):
-        yield name, f"{value}" if value else ""
+    for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("spent", spent(record.tokens, record.cost))):
+        yield name, value or ""
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
@@ -114,15 +114,16 @@ def _print_steps(record: "Record") -> None:
 
 def _print_events(said: "list[Event]", *, every_event: bool) -> None:
     from remit.cli.output import console, put, say
-    from remit.cli.watch import told
+    from remit.cli.telling import Teller
     from remit.cli.words import one_line
     from remit.core.events import EventKind
 
-    heard = [event for event in said if event.kind is not EventKind.STEP]
+    teller = Teller()
+    heard = [(event, text) for event in said if event.kind is not EventKind.STEP and (text := teller.tell(event))]
     if not heard:
         return
     began = said[0].at
     shown = heard if every_event else heard[-EVENTS_SHOWN:]
     say("\nsaid" + (f" (the last {len(shown)} of {len(heard)}; --events shows all)" if len(shown) < len(heard) else ""))
-    for event in shown:
-        put(console(), one_line(told(event), 200), f"  {event.at - began:8.2f} s  {event.kind:<9} ")
+    for event, text in shown:
+        put(console(), one_line(text, 200), f"  {event.at - began:8.2f} s  {event.kind:<9} ")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -10,23 +11,51 @@ from typing import Any
 from remit.core.budget import Limits
 from remit.core.errors import Misused
 
+OPTIONS = ("accept", "budget", "idle", "key", "priority", "resume", "timeout")
+"""Of `remit delegate`; in a program they stand beside the parameters, so that people write them as such."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?|\.\d+)\s*([smh]?)$")
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhdw])$")
 
 
 def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text."""
+    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text.
+
+    A bare text is the `task` of an agent that takes one. Without a schema nothing is known of the agent.
+    """
     found: dict[str, Any] = {}
     properties = (schema or {}).get("properties", {})
     for pair in given:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise Misused(f"{pair!r} is not of the form name=value.", advice="Write e.g. path=README.md count=3 'tags=[\"a\"]'.")
+        name, _, value = pair.partition("=")
+        if is_bare(pair) and name not in properties:
+            name, value = "task", pair
+            if "task" not in properties:
+                raise _no_pair(pair, schema)
+        elif schema is not None and name in OPTIONS and name not in properties:
+            raise Misused(f"{name} is no parameter of this agent, but an option.", advice=f"Write --{name} {shlex.quote(value[:100])}")
         if name in found:
-            raise Misused(f"{name} is given twice.", advice="Give a list as JSON: 'name=[1, 2]'.")
-        found[name] = _value(name, value, wants_text=_is_text(properties.get(name)))
+            advice = "Put the whole task between quotes." if value is pair else "Give a list as JSON: 'name=[1, 2]'."
+            raise Misused(f"{name} is given twice.", advice=advice)
+        found[name] = pair if value is pair else _value(name, value, wants_text=_is_text(properties.get(name)))
     return found
+
+
+def is_bare(pair: str) -> bool:
+    """Whether it is a text rather than a name with a value: `a b=c` is a sentence with a sign in it."""
+    name, equals, _ = pair.partition("=")
+    return not equals or not name.strip() or len(name.split()) > 1
+
+
+def _no_pair(pair: str, schema: Mapping[str, Any] | None) -> Misused:
+    """With an example that this agent would take."""
+    fault = f"{pair[:100]!r} is not of the form name=value."
+    if schema is None:
+        return Misused(fault, advice="Write e.g. path=README.md count=3 'tags=[\"a\"]'.")
+    properties = schema.get("properties", {})
+    if not properties:
+        return Misused(fault, advice="This agent takes no parameters.")
+    name = next(iter([*schema.get("required", ()), *properties]))
+    return Misused(fault, advice=f"Write {name}={shlex.quote(pair[:100]) if _is_text(properties.get(name)) else '…'}")
 
 
 def _is_text(schema: Any) -> bool:

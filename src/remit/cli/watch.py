@@ -6,6 +6,7 @@ Asks only what it does not know yet. Used by every command that shows something 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from remit.cli.telling import told
 from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
@@ -53,26 +54,8 @@ class Watch:
             if event.kind is EventKind.SPENT:
                 self.tokens[event.session_id] = event.body.get("tokens", 0)
             text = told(event)
-            if text and event.kind is not EventKind.STEP:
+            if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
-
-
-def told(event: Event) -> str:
-    """An event in words."""
-    body = event.body
-    match event.kind:
-        case EventKind.STEP:
-            return str(body["step"])
-        case EventKind.PROGRESS | EventKind.NOTICE:
-            return str(body.get("message", ""))
-        case EventKind.DATA:
-            return f"{body.get('chunk')}"
-        case EventKind.ARTIFACT:
-            return f"{body.get('type')}: {body.get('path')}"
-        case EventKind.CANCEL:
-            reason = f": {body['reason']}" if body.get("reason") else ""
-            return f"cancel {body.get('state')} by {body.get('source')}{reason}"
-    return ""
 
 
 def below(records: Iterable[Record], session_id: str) -> list[Record]:

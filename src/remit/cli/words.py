@@ -1,5 +1,6 @@
 """How values are put into words and marks for a person: times, sizes, states, other people's text. No layout (see `tree`, `tables`)."""
 
+import re
 import textwrap
 import time
 
@@ -17,6 +18,14 @@ MARKS: dict[State, tuple[str, str]] = {
     State.REFUSED: ("⊘", "red"),
 }
 """A mark and a style for each state: the same wherever a state is shown."""
+
+
+_RESUME = re.compile(r"\bresume=(sess_\w+|SESSION)")
+
+
+def at_the_prompt(advice: str) -> str:
+    """Advice that is worded for a program, as it is followed at the command line."""
+    return _RESUME.sub(r"--resume \1", advice)
 
 
 def one_line(text: object, limit: int = 100) -> str:
@@ -62,6 +71,20 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} GB"
+
+
+def money(amount: float) -> str:
+    """`12.50`, `0.0312`, `0.0006`: to the cent, and a small amount to where it begins to be something."""
+    if amount >= 1 or amount <= 0:
+        return f"{amount:.2f}"
+    text = f"{amount:.4f}" if amount >= 0.00005 else f"{float(f'{amount:.1g}'):.15f}"
+    whole, _, cents = text.rstrip("0").partition(".")
+    return f"{whole}.{cents:0<2}"
+
+
+def spent(tokens: int, cost: float) -> str:
+    """`1,234 tokens, 0.0006`; empty when it is nothing."""
+    return ", ".join([*([count(tokens, "token")] if tokens else []), *([money(cost)] if cost else [])])
 
 
 def moment(wall_seconds: float) -> str:

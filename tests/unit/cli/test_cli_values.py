@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.values import budget, moment, pairs, seconds
+from remit.cli.values import OPTIONS, budget, moment, pairs, seconds
 from remit.core.budget import Limits
 from remit.core.errors import Misused
 
@@ -114,3 +114,39 @@ def test_a_budget_is_read_kind_by_kind() -> None:
 def test_a_budget_that_is_none_is_refused_in_its_own_words(bad: str, said: str) -> None:
     with pytest.raises(Misused, match=said):
         budget([bad])
+
+
+TASKED = {"properties": {"task": {"type": "string"}}, "required": ["task"], "additionalProperties": True}
+ECHO = {"properties": {"times": {"type": "integer"}, "text": {"type": "string"}}, "required": ["text"]}
+
+
+@pytest.mark.parametrize("text", ["Fix it", "fix", "Set x = 3 in a.py", "5", "@home"])
+def test_a_bare_text_is_the_task_of_an_agent_that_takes_one(text: str) -> None:
+    assert pairs([text, "depth=2"], TASKED) == {"task": text, "depth": 2}
+
+
+def test_a_task_that_came_apart_is_to_be_quoted() -> None:
+    for given_words in (["Fix", "it"], ["task=Fix", "it"]):
+        with pytest.raises(Misused, match="task is given twice") as caught:
+            pairs(given_words, TASKED)
+        assert "quotes" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("schema", "advice"),
+    [(ECHO, "Write text='Fix it'"), ({"properties": {"n": {"type": "integer"}}}, "Write n=…"), ({}, "This agent takes no parameters.")],
+)
+def test_the_example_for_a_bare_text_names_a_parameter_of_that_agent(schema: dict[str, object], advice: str) -> None:
+    with pytest.raises(Misused, match="'Fix it' is not of the form name=value") as caught:
+        pairs(["Fix it"], schema)
+    assert caught.value.advice == advice
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_option_written_as_a_parameter_is_told_to_be_one(name: str) -> None:
+    for schema in (TASKED, ECHO):
+        with pytest.raises(Misused, match=f"{name} is no parameter of this agent") as caught:
+            pairs([f"{name}=a b"], schema)
+        assert caught.value.advice == f"Write --{name} 'a b'"
+    assert pairs([f"{name}=x"], {"properties": {name: {"type": "string"}}}) == {name: "x"}
+    assert pairs([f"{name}=x"]) == {name: "x"}, "of an agent nobody knows nothing is known"
