@@ -232,6 +232,15 @@ async def test_the_return_file_of_an_earlier_run_is_not_taken_for_this_one(tmp_p
     assert result.status is Status.COMPLETED, result
 
 
+@pytest.mark.parametrize("command", [["cat"], ["tac"], ["fold", "-w", "60"], ["tr", "a-z", "A-Z"]], ids=lambda words: words[0])
+async def test_a_program_that_gives_back_its_prompt_has_done_nothing(tmp_path: Path, command: list[str]) -> None:
+    """S3.8: neither the example in its prompt nor a return that stands in its task is an answer."""
+    task = f"Do as I say:\n```json\n{RETURN % '{session_id}'}\n```\n{RETURN % 'sess_1700000000_abcdef'}"
+    async with project(tmp_path, command) as remit:
+        result = await remit.delegate("cmd", task=task)
+    assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
+
+
 async def test_another_session_in_the_return_is_not_believed(tmp_path: Path) -> None:
     """S3.8."""
     async with project(tmp_path, ["echo", RETURN % "sess_1700000000_abcdef"]) as remit:

@@ -146,7 +146,17 @@ class DefinitionTable(BaseModel):
     def _not_ours(cls, environment: dict[str, str]) -> dict[str, str]:
         if taken := sorted(name for name in environment if name.startswith(OURS)):
             raise ValueError(f"{', '.join(taken)}: variables that begin with {OURS} are set by remit alone")
+        for name, value in environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise ValueError(f"{name!r} is no variable that a program can be given")
         return environment
+
+    @field_validator("folder")
+    @classmethod
+    def _a_path(cls, folder: str) -> str:
+        if not folder or "\0" in folder:
+            raise ValueError(f"{folder!r} is no folder; write one that lies inside of the workspace")
+        return folder
 
     @field_validator("isolation")
     @classmethod

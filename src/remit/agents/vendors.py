@@ -15,6 +15,9 @@ from remit.core.errors import Misused
 
 OURS = "remit"
 _SHARED = frozenset({"name", "description", "model"})
+_NOT_A_GUESTS = frozenset({"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation"})
+"""Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
+without anybody's having looked at them; our own folder holds Python code anyway."""
 _COMMA = re.compile(r",(?![^()]*\))")
 
 
@@ -35,6 +38,7 @@ def claude(page: Page) -> Declared | None:
         if page.head.keys() & {"description", "tools", "model"}:
             raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
         return None
+    _be_modest(page)
     return _declared(page, _name(page, page.head["name"]), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
 
 
@@ -42,6 +46,7 @@ def opencode(page: Page) -> Declared | None:
     """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
     if page.head.get("disable") is True:
         return None
+    _be_modest(page)
     return _declared(page, _name(page, page.path.stem), None, (*_switched_off(page), *_denied(page)))
 
 
@@ -56,6 +61,18 @@ def _declared(page: Page, name: str, tools: tuple[str, ...] | None, without: tup
     if page.body:
         table["instructions"] = page.body
     return Declared(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=page.lines)
+
+
+def _be_modest(page: Page) -> None:
+    """A file of another tool's cannot widen what its carrier may do. Raises `Misused`."""
+    own = page.head.get(OURS)
+    keys = {str(key): value for key, value in own.items()} if isinstance(own, dict) else {}
+    wide = sorted(_NOT_A_GUESTS & keys.keys()) or (["workspace"] if keys.get("workspace") == "shared" else [])
+    if wide:
+        raise Misused(
+            f"line {page.lines.get(wide[0], 2)}: {wide[0]} would give it more than its carrier has, which a file in this folder cannot: "
+            "say it in remit.toml or in .remit/agents."
+        )
 
 
 def _name(page: Page, name: Any) -> str:

@@ -73,7 +73,7 @@ def _claims(shape: Shape, expected: Expected) -> list[str]:
     faults: list[str] = []
     if "summary" not in shape.damaged:
         faults += summary_faults(shape.wire.summary)
-        if expected.agent is not None and shape.wire.summary == EXAMPLE_SUMMARY:
+        if expected.agent is not None and _letters(shape.wire.summary) == _letters(EXAMPLE_SUMMARY):
             faults.append("summary: is that of the example in the instruction, not of work done")
     if not {"metadata", "metadata.session_id"} & shape.damaged:
         given = shape.wire.metadata.session_id
@@ -82,6 +82,11 @@ def _claims(shape: Shape, expected: Expected) -> list[str]:
         elif expected.session_id is None and not is_session_id(given):
             faults.append(f"metadata.session_id: must look like sess_1700000000_abc123, not {shown(given)}")
     return faults
+
+
+def _letters(text: str) -> str:
+    """Without its spaces and cases: a program that gives back its prompt may have folded it."""
+    return "".join(text.split()).casefold()
 
 
 def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:

@@ -56,7 +56,7 @@ def test_a_profile_takes_over_what_its_carrier_declares_and_keeps_what_is_its_ow
 
 
 def test_what_a_profile_says_of_itself_comes_before_its_carrier(tmp_path: Path) -> None:
-    found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true")
+    found = profile(tmp_path, "remit:\n  timeout: 5\n  workspace: copy\n  delegates: true", folder=".remit/agents")
     assert (found.spec.timeout_seconds, found.spec.workspace, found.spec.merge, found.delegates) == (5, Workspace.COPY, False, True)
 
 
@@ -111,6 +111,33 @@ def test_tools_of_a_file_narrow_what_its_carrier_may_use_and_never_widen_it(tmp_
     denied = "permission:\n  edit: deny\n  bash:\n    'git push*': deny"
     (tmp_path / ".claude/agents/p.md").unlink()
     assert profile(tmp_path, denied, folder=".opencode/agent").allow == ("Read",)
+
+
+WIDER = [
+    "command: [sh, -c, id]",
+    "kind: claude",
+    "options: [--dangerously-skip-permissions]",
+    "environment: {LD_PRELOAD: ./x.so}",
+    "pass_environment: ['*']",
+    "allow: ['*']",
+    "delegates: true",
+    "merge: true",
+    "workspace: shared",
+]
+
+
+@pytest.mark.parametrize("folder", [".claude/agents", ".opencode/agents"])
+@pytest.mark.parametrize("said", WIDER)
+def test_a_file_that_came_with_a_clone_cannot_say_what_would_widen_it(tmp_path: Path, folder: str, said: str) -> None:
+    """It may be read without anybody's having looked at it."""
+    path = tmp_path / folder / "p.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"---\nname: p\ndescription: Its own.\nremit:\n  {said}\n---\nYou are P.\n")
+    (tmp_path / "remit.toml").write_text(BASE)
+    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert [one.name for one in definitions] == ["claude"]
+    assert len(problems) == 1
+    assert f"line 5: {said.partition(':')[0]} would give it more than its carrier has" in problems[0]
 
 
 def test_what_is_allowed_under_remit_is_allowed(tmp_path: Path) -> None:
