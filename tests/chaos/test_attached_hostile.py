@@ -94,6 +94,17 @@ async def test_what_it_asks_wrongly_is_its_own_to_hear(owner: Remit) -> None:
         ("delegate", {"request": {"agent": "echo", "parameters": {"word": "w"}, "nonsense": 1}}),
         ("delegate", {"request": {"agent": "mine", "parameters": {}}, "borrow": 5}),
         ("delegate", {"request": {"agent": "mine", "parameters": {}}, "borrow": {"spec": {"name": "mine", "retries": "many"}}}),
+        ("delegate", {"request": {"agent": "../mine\n", "parameters": {}}, "borrow": {"spec": {"name": "mine"}}}),
+        *(
+            ("delegate", {"request": {"agent": "mine", "parameters": {}}, "borrow": {"spec": {"name": "mine", option: value}}})
+            for option, value in (
+                ("slots", 0),
+                ("retries", -1),
+                ("timeout_seconds", -1),
+                ("timeout_seconds", "NaN"),
+                ("idle_seconds", "inf"),
+            )
+        ),
         ("result", {"session_id": "sess_1700000000_aaaaaa"}),
         ("next", {"stream": []}),
         ("cancel", {"session_id": 7}),
@@ -103,6 +114,7 @@ async def test_what_it_asks_wrongly_is_its_own_to_hear(owner: Remit) -> None:
     ):
         answer = await asyncio.to_thread(wire.ask, name, **body)
         assert "error" in answer, (name, body, answer)
+        assert "traceback" not in answer["error"], (name, body, answer)
     answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
     assert answer["value"]["data"] == "w"
 

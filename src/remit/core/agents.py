@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from remit.core.errors import Misused
+
 
 class Isolation(StrEnum):
     INLINE = "inline"
@@ -60,3 +62,12 @@ class AgentSpec:
     """What carries it out: function, command, acp, claude, codex, opencode, or a profile that runs on one of them."""
     source: str = ""
     """Where it was declared: a module or a file."""
+
+    def __post_init__(self) -> None:
+        """Also of those that another process declares: a deadline that is no number would put all others out of order."""
+        for option, seconds in (("timeout", self.timeout_seconds), ("idle", self.idle_seconds)):
+            if seconds is not None and not 0 < seconds < float("inf"):
+                raise Misused(f"{option} must be a positive number of seconds, not {seconds!r}.")
+        for option, value, least in (("slots", self.slots, 1), ("retries", self.retries, 0)):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+                raise Misused(f"{option} must be a whole number of at least {least}, not {value!r}.")

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from remit.system.processes import has_proc, look, mark_of, process_start
 
+ZYGOTE = "zygote"
 _LEVELS = 4096
 _LOOKS = 3
 """A process on the way up may end while we look."""
@@ -55,8 +56,12 @@ def _way_up(pid: int, owner_pid: int) -> list[int] | None:
 
 
 def _owner_of(way: list[int], mark_prefix: str) -> str | None:
+    """None: nobody's but the owner's own, as what an agent on our loop starts."""
+    found: str | None = None
     for pid in reversed(way[:-1]):
         mark = mark_of(pid)
-        if mark is not None and mark.startswith(mark_prefix) and mark != f"{mark_prefix}zygote":
-            return mark.removeprefix(mark_prefix)
-    return None
+        if mark is not None and mark.startswith(mark_prefix):
+            found = mark.removeprefix(mark_prefix)
+            if found != ZYGOTE:
+                return found
+    return found  # below a zygote and below no supervisor: one that killed its own, which makes it nobody's

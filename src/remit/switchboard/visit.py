@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from remit.agents.function import agent_name
 from remit.agents.process.errors import error_from_wire
 from remit.agents.process.service import Service
 from remit.agents.process.wire import request_from_wire
@@ -53,10 +54,10 @@ class Visit:
         if name == "cancel":
             source = f"{self._desks[0].running.delegation.agent} ({self._desks[0].running.delegation.session_id})"
             return await self._board.cancel(str(body.get("session_id")), str(body.get("reason") or ""), source)
-        desk = self._desks.get(body.get("run", 0))
-        if desk is None:
-            raise Misused("That run has ended.")
         try:
+            desk = self._desks.get(body.get("run", 0))
+            if desk is None:
+                raise Misused("That run has ended.")
             return await desk.answer(name, {key: value for key, value in body.items() if key != "run"})
         except TypeError as error:  # arguments that the question does not have
             raise Misused(f"That was asked wrongly: {error}") from None
@@ -144,7 +145,7 @@ class CallersDesk(Service):
         fault = error_from_wire(borrow["fault"]) if borrow.get("fault") else None
         is_process = spec.isolation is Isolation.PROCESS
         # From here it is like an agent on a thread: it can be told to stop and be left behind. After a crash nobody has it any more.
-        spec = replace(spec, name=name, resumable=False, isolation=spec.isolation if is_process else Isolation.THREAD)
+        spec = replace(spec, name=agent_name(name), resumable=False, isolation=spec.isolation if is_process else Isolation.THREAD)
         grace = self.running.engine.options.kill_grace_seconds + (KILLING_SECONDS if is_process else 0.0)
         return BorrowedAgent(spec, self._visit, fault, grace)
 

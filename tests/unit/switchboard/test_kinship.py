@@ -61,6 +61,7 @@ def test_a_zygote_is_nobodys() -> None:
     with processes(f"{PREFIX}zygote", f"{PREFIX}sess_1700000000_aaaaaa") as (zygote, worker):
         assert is_kin(worker, kin())
         assert not is_kin(zygote, kin())
+        assert not is_kin(zygote, kin(apart=False)), "one that killed its supervisor is not taken for an agent on our loop"
 
 
 def test_acceptance_commands_do_not_belong_to_the_agent() -> None:
