@@ -42,7 +42,8 @@ def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> I
     import time
 
     from remit.cli.living import gone_among
-    from remit.cli.watch import LOOK_SECONDS, Watch, below
+    from remit.cli.watch import LOOK_SECONDS, Watch
+    from remit.engine.vitals import below
 
     watch = Watch(store)
     stamp: int | None = None

@@ -20,13 +20,14 @@ from remit.app import Remit
 from remit.cli.output import error_console, say_aside
 from remit.cli.telling import Teller
 from remit.cli.tree import View, draw, forest, gist_of
-from remit.cli.watch import Watch, below
+from remit.cli.watch import Watch
 from remit.cli.words import duration, one_line, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
+from remit.engine.vitals import below
 from remit.flow.context import Handle
 
 REFRESH_SECONDS = 0.1

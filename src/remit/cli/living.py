@@ -1,16 +1,16 @@
-"""Whether somebody still runs what is not settled: the one judgement, and the words for it, of every command that shows delegations.
+"""Which delegations nobody runs any more, and the words for it, of every command that shows delegations (the judgement: `engine.vitals`).
 
 Reads only; what is to be done about it is `remit recover`'s.
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.core.ports import Store
 from remit.core.record import Record
-from remit.engine.owners import is_dead
+from remit.engine.vitals import is_gone, living_owners
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -18,20 +18,11 @@ if TYPE_CHECKING:
 GONE = "its process is gone: remit recover"
 
 
-def living_owners(store: Store, root: Path) -> set[str]:
-    """Those who may still be running something."""
-    return {owner.owner_id for owner in store.owners() if not is_dead(owner, root / ".remit" / "run")}
-
-
-def is_gone(record: Record, living: Collection[str]) -> bool:
-    return not record.state.is_settled and record.owner not in living
-
-
 def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
     """Session ids of those that nobody runs any more."""
     if all(record.state.is_settled for record in records):
         return set()
-    living = living_owners(store, root)
+    living = living_owners(store, root / ".remit" / "run")
     return {record.session_id for record in records if is_gone(record, living)}
 
 

@@ -1,22 +1,19 @@
 """What is live in a project, judged: what each delegation does, how long it has, when it was last heard of, whether it is stuck."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.cli.living import GONE, is_gone, living_owners
+from remit.cli.living import GONE
 from remit.cli.tree import Node, forest
-from remit.cli.watch import Watch, signs_with_children
+from remit.cli.watch import Watch
 from remit.core.events import STEPS
 from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.states import State
+from remit.engine.vitals import Stuck, living_owners, signs_with_children, stuck
 
-QUIET_SECONDS = 60.0
-QUIET_SHARE = 0.5
-"""Of its timeout: nothing heard for longer than this, or than `QUIET_SECONDS`, looks stuck."""
-LATE_SECONDS = 2.0
-"""So long after its deadline everything has been stopped, unless whoever runs it is gone."""
+WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +43,7 @@ class RollCall:
         records = self._store.live()
         self._watch.look(records)
         heard = signs_with_children(records, self._store.last_sign([record.session_id for record in records]))
-        living = living_owners(self._store, self._root) if records else set()
+        living = living_owners(self._store, self._root / ".remit" / "run") if records else set()
         return [
             Line(
                 record=node.record,
@@ -56,7 +53,7 @@ class RollCall:
                 left_seconds=max(0.0, node.record.deadline_at - now),
                 heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
                 tokens=self._watch.tokens.get(node.record.session_id, node.record.tokens),
-                stuck=_stuck(node.record, now, heard[node.record.session_id], living),
+                stuck=WORDS[stuck(node.record, now, heard[node.record.session_id], living)],
             )
             for node, indent in _walked(forest(records), 0)
         ]
@@ -74,14 +71,3 @@ def _walked(nodes: list[Node], indent: int) -> Iterator[tuple[Node, int]]:
     for node in nodes:
         yield node, indent
         yield from _walked(node.children, indent + 1)
-
-
-def _stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> str:
-    if is_gone(record, living):
-        return GONE
-    if now > record.deadline_at + LATE_SECONDS:
-        return "past its deadline"
-    quiet = now - heard_at
-    if record.state is State.RUNNING and (quiet > QUIET_SECONDS or quiet > QUIET_SHARE * record.timeout_seconds):
-        return "stuck?"
-    return ""

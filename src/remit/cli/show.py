@@ -29,7 +29,7 @@ def show(
     from remit.cli.living import GONE, gone_among
     from remit.cli.output import say_json
     from remit.cli.project import find_root, find_session, need_record, open_record
-    from remit.cli.watch import below
+    from remit.engine.vitals import below
 
     folder = find_root(root)
     with open_record(folder) as found:

@@ -3,7 +3,7 @@
 Asks only what it does not know yet. Used by every command that shows something while it happens; draws nothing itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from remit.cli.telling import told
@@ -56,24 +56,3 @@ class Watch:
             text = told(event)
             if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
-
-
-def below(records: Iterable[Record], session_id: str) -> list[Record]:
-    """A delegation and everything under it, out of its whole tree (callers come before their children)."""
-    inside = {session_id}
-    found = []
-    for record in records:
-        if record.session_id in inside or record.parent_id in inside:
-            inside.add(record.session_id)
-            found.append(record)
-    return found
-
-
-def signs_with_children(records: Iterable[Record], signs: Mapping[str, float]) -> dict[str, float]:
-    """When each was last heard of, a sign of a child counting for its callers: who waits for a busy child is not stuck."""
-    known = list(records)
-    heard = {record.session_id: signs.get(record.session_id, record.created_at) for record in known}
-    for record in sorted(known, key=lambda r: -r.depth):
-        if record.parent_id in heard:
-            heard[record.parent_id] = max(heard[record.parent_id], heard[record.session_id])
-    return heard

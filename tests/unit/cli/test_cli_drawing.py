@@ -7,11 +7,12 @@ import pytest
 from rich.console import Console
 
 from remit.cli.tree import View, draw, forest, gist_of
-from remit.cli.watch import Word, below, signs_with_children
+from remit.cli.watch import Word
 from remit.cli.words import count, duration, one_line, size, wrapped
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
+from remit.engine.vitals import below, signs_with_children
 
 NOW = 1_700_000_100.0
 

@@ -15,6 +15,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.events import Event
 from remit.core.record import Record
 from remit.core.result import Return
+from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
 from remit.serve.mcp import answers, looking
 from remit.serve.mcp.asking import DELEGATION_ARGUMENTS, Asked, arguments_of, delegation_of, milliseconds, session_of, whole_number
@@ -216,8 +217,8 @@ class Delegations:
         """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
         if record.state.is_settled or record.session_id in self._running:
             return record
-        living = await off_loop(looking.living_owners, self._remit.store, self._run_folder)
-        if not looking.is_gone(record, living):
+        living = await off_loop(living_owners, self._remit.store, self._run_folder)
+        if not is_gone(record, living):
             return record
         await self._remit.recover()
         return await self._remit.describe(record.session_id)

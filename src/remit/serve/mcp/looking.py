@@ -10,29 +10,16 @@ from typing import Any
 from remit.core.events import STEPS, EventKind
 from remit.core.ports import Store
 from remit.core.record import Record
-from remit.core.states import State
-from remit.engine.owners import is_dead
+from remit.engine.vitals import Stuck, below, living_owners, signs_with_children, stuck
 
-QUIET_SECONDS = 60.0
-QUIET_SHARE = 0.5
-"""Of its timeout: nothing heard for longer than this, or than `QUIET_SECONDS`, looks stuck."""
-LATE_SECONDS = 2.0
 GONE = "its process is gone; delegation_result recovers it"
 LIVING = 50
 """So many are listed when all are asked for."""
 
 
-def living_owners(store: Store, run_folder: Path) -> set[str]:
-    return {owner.owner_id for owner in store.owners() if not is_dead(owner, run_folder)}
-
-
-def is_gone(record: Record, living: Collection[str]) -> bool:
-    return not record.state.is_settled and record.owner not in living
-
-
 def status_document(store: Store, run_folder: Path, record: Record, now: float) -> dict[str, Any]:
     """Of one delegation, with everything below it."""
-    tree = _below(store.tree(record.root_id), record.session_id)
+    tree = below(store.tree(record.root_id), record.session_id)
     heard = _heard(store, tree)
     living = living_owners(store, run_folder)
     lines = {one.session_id: _line(store, one, heard, living, now) for one in tree}
@@ -57,24 +44,8 @@ def living_document(store: Store, run_folder: Path, now: float) -> dict[str, Any
     return {"active": len(records), "delegations": lines}
 
 
-def _below(tree: Sequence[Record], session_id: str) -> list[Record]:
-    inside = {session_id}
-    found = []
-    for record in tree:
-        if record.session_id in inside or record.parent_id in inside:
-            inside.add(record.session_id)
-            found.append(record)
-    return found
-
-
 def _heard(store: Store, records: Sequence[Record]) -> Mapping[str, float]:
-    """When each was last heard of; a sign of a child counts for its callers: who waits for a busy child is not stuck."""
-    signs = store.last_sign([record.session_id for record in records])
-    heard = {record.session_id: signs.get(record.session_id, record.created_at) for record in records}
-    for record in sorted(records, key=lambda one: -one.depth):
-        if record.parent_id in heard:
-            heard[record.parent_id] = max(heard[record.parent_id], heard[record.session_id])
-    return heard
+    return signs_with_children(records, store.last_sign([record.session_id for record in records]))
 
 
 def _line(store: Store, record: Record, heard: Mapping[str, float], living: Collection[str], now: float) -> dict[str, Any]:
@@ -111,13 +82,11 @@ def _said(store: Store, record: Record) -> tuple[int, float, str]:
 
 
 def _stuck(record: Record, now: float, heard_at: float, living: Collection[str]) -> str | None:
-    if record.state.is_settled:
-        return None
-    if is_gone(record, living):
-        return GONE
-    if now > record.deadline_at + LATE_SECONDS:
-        return "past its deadline"
-    quiet = now - heard_at
-    if record.state is State.RUNNING and (quiet > QUIET_SECONDS or quiet > QUIET_SHARE * record.timeout_seconds):
-        return f"nothing heard for {quiet:.0f} s"
+    match stuck(record, now, heard_at, living):
+        case Stuck.GONE:
+            return GONE
+        case Stuck.LATE:
+            return "past its deadline"
+        case Stuck.QUIET:
+            return f"nothing heard for {now - heard_at:.0f} s"
     return None

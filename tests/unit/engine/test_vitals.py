@@ -1,0 +1,45 @@
+"""Whether a delegation looks stuck: one judgement for the command line and for MCP clients."""
+
+from dataclasses import replace
+
+import pytest
+
+from remit.core.record import Record
+from remit.core.states import Priority, State
+from remit.engine.vitals import LATE_SECONDS, QUIET_SECONDS, Stuck, stuck
+
+NOW = 1_700_000_100.0
+RUNNING = Record(
+    session_id="sess_1700000000_000000",
+    root_id="sess_1700000000_000000",
+    parent_id=None,
+    depth=1,
+    path=("orchestrator", "worker"),
+    agent="worker",
+    parameters={},
+    caller="orchestrator",
+    priority=Priority.NORMAL,
+    state=State.RUNNING,
+    created_at=NOW - 500,
+    started_at=NOW - 500,
+    timeout_seconds=1000,
+    deadline_at=NOW + 500,
+    owner="alive",
+)
+
+
+@pytest.mark.parametrize(
+    ("record", "heard_at", "found"),
+    [
+        (RUNNING, NOW - 1, None),
+        (RUNNING, NOW - QUIET_SECONDS - 1, Stuck.QUIET),
+        (replace(RUNNING, timeout_seconds=10), NOW - 6, Stuck.QUIET),
+        (replace(RUNNING, state=State.QUEUED), NOW - QUIET_SECONDS - 1, None),
+        (replace(RUNNING, deadline_at=NOW - LATE_SECONDS - 1), NOW, Stuck.LATE),
+        (replace(RUNNING, deadline_at=NOW - LATE_SECONDS + 1), NOW, None),
+        (replace(RUNNING, owner="dead"), NOW, Stuck.GONE),
+        (replace(RUNNING, owner="dead", state=State.COMPLETED), NOW - 10_000, None),
+    ],
+)
+def test_stuck_is_what_nobody_runs_what_is_late_and_what_is_silent(record: Record, heard_at: float, found: Stuck | None) -> None:
+    assert stuck(record, NOW, heard_at, {"alive"}) is found
