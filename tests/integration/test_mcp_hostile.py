@@ -224,3 +224,24 @@ async def test_hundreds_of_agents_are_listed_page_by_page_and_do_not_swell_the_s
             found += [one["target"] for one in page["agents"]]
         assert {f"agent-{number:03}" for number in range(many)} <= set(found)
         assert len(found) == len(set(found)) + 1  # text has two operations
+
+
+@pytest.mark.parametrize(
+    ("tool", "asked"),
+    [
+        ("delegation_result", {"session_id": "sess_" + "1" * 100_000 + "_abc123"}),
+        ("delegate", {"target": "noop", "parameters": {}, "key": "k" * 100_000}),
+        ("delegate", {"target": "noop", "parameters": {"x" * 100_000: 1}}),
+        ("delegate", {"target": "n" * 100_000, "parameters": {}}),
+    ],
+    ids=["session", "key", "parameter", "target"],
+)
+async def test_however_much_a_wrong_request_holds_its_answer_keeps_code_and_advice(project: Path, tool: str, asked: dict[str, Any]) -> None:
+    async with stdio(project) as client:
+        await client.call_tool("delegate", {"target": "slow", "parameters": {"seconds": 0}, "key": "k" * 100_000})
+        told = await client.call_tool(tool, asked)
+    assert told.is_error
+    assert len(told.model_dump_json()) < 20_000
+    (error,) = (told.structured_content or {})["errors"]
+    assert error["code"]
+    assert error["recommendation"]

@@ -20,6 +20,8 @@ from remit.serve.mcp.shortening import LARGEST_BYTES, PAGE_CHARACTERS, fitting, 
 Document = dict[str, Any]
 LINKS = 20
 """So many artifacts are linked; the rest stand in the return."""
+LONGEST_MESSAGE = 1_000
+"""Of an error, which may quote what was asked: its code and its advice must have room beside it."""
 
 _STATES = {
     StopReason.CANCELLED: State.CANCELLED,
@@ -55,16 +57,17 @@ def handle_document(record: Record, waited_seconds: float, now: float) -> Docume
 
 def error_document(error: RemitError) -> Document:
     """An error of ours in the shape of a return: nothing ran, or nothing can be said about it now."""
+    message = error.message if len(error.message) <= LONGEST_MESSAGE else f"{error.message[:LONGEST_MESSAGE]}…"
     kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "misused"
     return {
         "state": str(State.FAILED if isinstance(error, Unavailable) else State.REFUSED),
         "status": str(Status.FAILED),
-        "summary": error.message,
+        "summary": message,
         "errors": [
             {
                 "type": kind,
                 "code": error.code,
-                "message": error.message,
+                "message": message,
                 "recoverable": isinstance(error, Unavailable),
                 "recommendation": error.advice,
             }

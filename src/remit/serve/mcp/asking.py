@@ -17,6 +17,7 @@ from remit.core.ids import is_session_id
 from remit.serve.mcp.catalogue import Catalogue
 
 DELEGATION_ARGUMENTS = ("target", "operation", "parameters", "timeout", "priority", "key", "accept", "budget")
+LONGEST_ID = 40
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _OPTIONS = ("priority", "key", "accept", "budget")
 
@@ -103,10 +104,9 @@ def whole_number(name: str, value: object, *, least: int, most: int) -> int:
 
 def session_of(arguments: Mapping[str, Any]) -> str:
     session_id = arguments.get("session_id")
-    if not is_session_id(session_id):
+    if not isinstance(session_id, str) or len(session_id) > LONGEST_ID or not is_session_id(session_id):
         raise Misused(
             f"session_id must be the id of a delegation, not {session_id!r:.80}.",
             advice="It looks like sess_1763200000_abc123 and is in every answer of delegate.",
         )
-    assert isinstance(session_id, str)
     return session_id
