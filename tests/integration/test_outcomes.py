@@ -300,6 +300,19 @@ async def test_the_original_is_kept_when_a_return_was_found_amid_prose_or_repair
         assert kept_words(tmp_path, repaired) == ["I counted to seven."]
 
 
+@agent("rambler", answers="return")
+async def rambler(ctx: Context) -> str:
+    return "All the work is in these words." if ctx.repair is None else "As I said."
+
+
+async def test_when_the_repair_is_no_better_both_answers_are_kept(tmp_path: Path) -> None:
+    """S3.7: the first usually holds the work."""
+    async with Remit.open(tmp_path, agents=[rambler]) as remit:
+        failed = await remit.delegate("rambler")
+        assert (failed.status, failed.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
+        assert kept_words(tmp_path, failed) == ["All the work is in these words.", "As I said."]
+
+
 @agent("breaks-inline")
 async def breaks_inline() -> None:
     deep_inside()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.acp.permission import KINDS, AskedTool, Offered, decide
+from remit.agents.acp.permission import KINDS, OWN_TOOLS, AskedTool, Offered, decide
 
 kinds = st.sampled_from(sorted(KINDS)) | st.text(max_size=8)
 tools = st.builds(AskedTool, kind=kinds, title=st.text(max_size=20) | kinds)
@@ -53,3 +53,23 @@ def test_a_pattern_can_ask_for_kind_and_title_together(kind: str, other: str) ->
     assert decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="pytest -q"), yes).allowed
     assert not decide((f"{kind}:pytest *",), AskedTool(kind=kind, title="rm -r ."), yes).allowed
     assert decide((f"{kind}:pytest *",), AskedTool(kind=other, title="pytest -q"), yes).allowed == (kind == other)
+
+
+ACTING = st.sampled_from(["execute", "edit", "delete", "move"])
+
+
+@given(ACTING, st.text(max_size=20))
+def test_no_pattern_for_names_lets_a_command_or_an_edit_through(kind: str, words: str) -> None:
+    """Their title is a command or a path: the model's own words, which it could begin as it likes."""
+    yes = [Offered(option_id="yes", kind="allow_once")]
+    for pattern in (*OWN_TOOLS, "remit_*", "mcp__docs__*"):
+        title = pattern.partition(":")[2] if pattern.startswith("other:") else pattern
+        assert not decide((pattern,), AskedTool(kind=kind, title=title.replace("*", words)), yes).allowed
+
+
+@given(st.sampled_from([";", "&&", "|", "$(", "`", ">", "\n", "&", "<("]), st.text(max_size=20))
+def test_a_pattern_for_one_command_lets_no_second_one_through(joint: str, words: str) -> None:
+    yes = [Offered(option_id="yes", kind="allow_once")]
+    assert not decide(("execute:pytest *",), AskedTool(kind="execute", title=f"pytest -q {joint} {words}x"), yes).allowed
+    assert decide(("execute:pytest *",), AskedTool(kind="execute", title="`pytest -q`"), yes).allowed
+    assert decide(("execute:*",), AskedTool(kind="execute", title=f"pytest -q {joint} {words}"), yes).allowed

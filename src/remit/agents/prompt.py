@@ -33,14 +33,14 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
     if background.text:
         parts.append(f"## Context of the project\n\n{background.text}")
     if definition.spec.answers is Answers.RETURN:
-        parts.append(format_instruction(ctx.session_id, definition.name, ctx.depth, ctx.path))
+        parts.append(_how_to_answer(ctx))
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
 def repair_prompt(ctx: Context, *, in_session: bool, first: str = "") -> str:
     """What it is asked the second time. An agent that remembers nothing is told everything again."""
     assert ctx.repair is not None
-    again = repair_instruction(ctx.repair.faults)
+    again = f"{repair_instruction(ctx.repair.faults)}\n{_how_to_answer(ctx)}"
     if in_session:
         return again
     return f"{first}\n## What you handed in before\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
@@ -52,6 +52,11 @@ def hand_in_prompt(seconds: float) -> str:
         f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is, "
         "as the JSON object you were told to end with; status partial unless all is done, and name in errors what is missing.\n"
     )
+
+
+def _how_to_answer(ctx: Context) -> str:
+    """The end of every prompt (S3.8): also of a later one, as a long session may have forgotten its beginning."""
+    return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path)
 
 
 def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:

@@ -157,6 +157,7 @@ async def _received(work: Work, answer: Any) -> Return:
         return await _judged(work, answer)
     except InvalidReturn as invalid:
         faults, original = invalid.faults, (await _read(answer)).original
+    originals = [original]
     if spec.answers is Answers.RETURN and work.remaining() > 0:
         work.notice(f"The return was not valid ({'; '.join(faults)[:300]}); asking once more.")
         work.ask_again(Repair(faults=faults, original=original))
@@ -168,10 +169,11 @@ async def _received(work: Work, answer: Any) -> Return:
         except OutOfTime:
             raise
         except InvalidReturn as invalid:
-            faults, original = invalid.faults, (await _read(second)).original
+            faults = invalid.faults
+            originals.append((await _read(second)).original)  # beside the first, which is usually the one that holds the work
         except Exception as error:  # noqa: BLE001 - the boundary to the agent's code, as in `perform`
             faults = (*faults, f"and the repair failed: {words_of(error)}")
-    return await _unreadable(work, faults, original)
+    return await _unreadable(work, faults, *originals)
 
 
 async def _from_value(work: Work, answer: Any) -> Return:
@@ -246,10 +248,11 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}
 
 
-async def _unreadable(work: Work, faults: Sequence[str], original: str) -> Return:
+async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Return:
     """No return could be made of it: the prose is kept, the fault named, the agent's author told (S3.7)."""
-    kept = await off_loop(work.keep_prose, original) if original.strip() else None
-    artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *((kept,) if kept else ())))
+    prose = [await off_loop(work.keep_prose, original) for original in dict.fromkeys(originals) if original.strip()]
+    kept = [artifact for artifact in prose if artifact is not None]
+    artifacts = await off_loop(seen_artifacts, work.root, (*work.declared(), *kept))
     error = ErrorInfo(
         type="validation",
         message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],

@@ -25,7 +25,7 @@ def defined(**table: Any) -> Definition:
 
 
 def instruction(ctx: Context) -> str:
-    return format_instruction(ctx.session_id, "one", ctx.depth, ctx.path).strip()
+    return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path).strip()
 
 
 async def test_instructions_come_first_then_the_task_and_last_the_form_of_the_answer(desk: NotingDesk) -> None:
@@ -82,6 +82,7 @@ async def test_a_repair_names_each_fault_and_repeats_all_to_one_that_remembers_n
     assert "summary: it is empty" in asked
     assert "status: unknown" in asked
     assert "my prose" not in asked
+    assert asked.rstrip().endswith(instruction(desk.context()))  # S3.8: every prompt ends so
     again = repair_prompt(desk.context(), in_session=False, first="the first prompt")
     assert again.startswith("the first prompt")
     assert "my prose" in again

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
-OWN_TOOLS = ("mcp__remit__*", "remit_*", "remit.*", "remit: *")
+OWN_TOOLS = ("other:mcp__remit__*", "other:remit_*", "other:remit.*", "other:remit: *")
 """How agents name the tools of our own server: given together with the server itself."""
+_ACTING = frozenset({"edit", "delete", "move", "execute", "fetch", "switch_mode"})
+"""Granted by their kind only: their title is what they do it to, a command or a path, and so the model's own words."""
+_JOINING = frozenset(";&|<>$`()\n\r")
+"""What makes two commands of one, or hides one in another."""
 _GRANTS = ("allow_once", "allow_always")
 """In the order they are taken: what holds for ever is granted only where nothing less is offered."""
 _REFUSALS = ("reject_once", "reject_always")
@@ -54,8 +58,18 @@ def _fits(pattern: str, tool: AskedTool) -> bool:
         return pattern == tool.kind
     kind, colon, title = pattern.partition(":")
     if colon and kind in KINDS:
-        return kind == tool.kind and fnmatchcase(tool.title, title)
-    return fnmatchcase(tool.kind, pattern) or fnmatchcase(tool.title, pattern)
+        return kind == tool.kind and _title_fits(title, tool)
+    return fnmatchcase(tool.kind, pattern) or (tool.kind not in _ACTING and fnmatchcase(tool.title, pattern))
+
+
+def _title_fits(pattern: str, tool: AskedTool) -> bool:
+    """`execute:pytest *` is pytest and nothing after it: what joins commands must stand in the pattern itself."""
+    title = tool.title.strip()
+    if title.startswith("`") and title.endswith("`"):  # as some agents write a command
+        title = title.strip("`").strip()
+    if tool.kind == "execute" and pattern != "*" and not _JOINING & set(title) <= set(pattern):
+        return False
+    return fnmatchcase(title, pattern)
 
 
 def _first(options: Sequence[Offered], kinds: Sequence[str]) -> str | None:
