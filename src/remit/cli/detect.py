@@ -13,7 +13,8 @@ def detect_agents(root: Path, *, as_json: bool) -> None:
     import asyncio
 
     from remit.agents.coding.detect import detect, lines_for
-    from remit.cli.output import say_json
+    from remit.cli.extras import NO_MCP, has_mcp
+    from remit.cli.output import say, say_json
 
     found, missing = asyncio.run(detect())
     is_git = any((folder / ".git").exists() for folder in (root, *root.parents))
@@ -23,12 +24,15 @@ def detect_agents(root: Path, *, as_json: bool) -> None:
             {
                 "found": [_document(one, lines[one.known.name]) for one in found],
                 "missing": [{"name": one.name, "program": one.program, "install": one.install} for one in missing],
+                "can_delegate": has_mcp(),
             }
         )
         return
     _print_found(found)
     _print_lines(found, lines)
     _print_missing(missing)
+    if found and not has_mcp():
+        say(f"\n{NO_MCP}")
 
 
 def _document(found: "Found", lines: list[str]) -> dict[str, Any]:
@@ -66,12 +70,12 @@ def _print_lines(found: "Sequence[Found]", lines: dict[str, list[str]]) -> None:
     startable = [one for one in found if not one.fault]
     if not startable:
         return
+    if unknown := [one.known.name for one in startable if not one.login]:
+        say(f"\nNo login was seen of {', '.join(unknown)}: log in once there, or set the key.")
     say("\nFor remit.toml; take out what it must not do:\n")
     for one in startable:
-        if not one.login:
-            say("# No login was seen: log in once with it, or set its key.")
         say("\n".join(lines[one.known.name]) + "\n")
-    say(f'Then: remit delegate {startable[0].known.name} task="…"')
+    say(f'Then: remit delegate {startable[0].known.name} "Say what this project does"')
 
 
 def _print_missing(missing: "Sequence[Known]") -> None:

@@ -41,17 +41,30 @@ def install(
     folder = find_root(root)
     asked = tool_named(tool)
     change = undoing(asked, folder) if undo else installing(asked, folder, command_here())
+    notes = [*change.notes, *([] if undo else _notes(change))]
     if not as_json:
-        _show(change, folder, undo=undo)
+        _show(change, folder, notes, undo=undo)
     code = Exit.OK if change.does is Does.NOTHING or yes else _ask(as_json=as_json)
     is_made = code is Exit.OK and change.does is not Does.NOTHING
     if is_made:
         change.make()
     if as_json:
-        say_json(_document(change, folder, is_made=is_made))
+        say_json(_document(change, folder, notes, is_made=is_made))
     else:
         _tell(change, folder, is_made=is_made, undo=undo)
     return code
+
+
+def _notes(change: "Change") -> list[str]:
+    """What keeps an entry that is rightly written from working."""
+    from remit.cli.extras import NO_MCP, has_mcp
+    from remit.cli.installing.change import Does
+    from remit.cli.installing.tools import command_here, is_found_here_only
+
+    notes = [] if has_mcp() else [NO_MCP]
+    if change.does is not Does.NOTHING and command_here() == ("remit",) and is_found_here_only():
+        notes.append("`remit` is found in the virtual environment that is active here: another terminal may not find it.")
+    return notes
 
 
 def _ask(*, as_json: bool) -> Exit:
@@ -63,16 +76,16 @@ def _ask(*, as_json: bool) -> Exit:
     return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
 
 
-def _show(change: "Change", folder: Path, *, undo: bool) -> None:
+def _show(change: "Change", folder: Path, notes: list[str], *, undo: bool) -> None:
     from remit.cli.output import say, say_aside
 
-    if not (diff := change.diff(folder)):
+    if diff := change.diff(folder):
+        if folder != Path.cwd():
+            say_aside(f"The project is {folder}.")
+        print(diff, flush=True)  # as it is: a line of a diff must not be wrapped
+    else:
         say(f"Nothing to do: {_name(change, folder)} {'holds no entry of remit' if undo else 'has the entry of remit'}.")
-        return
-    if folder != Path.cwd():
-        say_aside(f"The project is {folder}.")
-    print(diff, flush=True)  # as it is: a line of a diff must not be wrapped
-    for note in change.notes:
+    for note in notes:
         say_aside(f"Note: {note}")
 
 
@@ -86,7 +99,7 @@ def _tell(change: "Change", folder: Path, *, is_made: bool, undo: bool) -> None:
             say(change.tool.then)
 
 
-def _document(change: "Change", folder: Path, *, is_made: bool) -> dict[str, object]:
+def _document(change: "Change", folder: Path, notes: list[str], *, is_made: bool) -> dict[str, object]:
     return {
         "tool": change.tool.name,
         "file": _name(change, folder),
@@ -94,7 +107,7 @@ def _document(change: "Change", folder: Path, *, is_made: bool) -> dict[str, obj
         "is_made": is_made,
         "diff": change.diff(folder),
         "backup": change.backup.relative_to(folder).as_posix() if change.backup else None,
-        "notes": list(change.notes),
+        "notes": notes,
     }
 
 

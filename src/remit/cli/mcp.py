@@ -28,16 +28,15 @@ def mcp(
     as_json: Json = False,
 ) -> Exit:
     """Let MCP clients delegate to the agents of this project. Delegations go on when a client leaves, and are found again by their id."""
-    import importlib.util
-
     from remit.cli import values
+    from remit.cli.extras import INSTALL_MCP, has_mcp
     from remit.cli.project import find_root
     from remit.core.errors import Misused
 
     seconds = values.seconds(answer_after, "--answer-after") or 0.0
     folder = find_root(root)
-    if importlib.util.find_spec("mcp") is None or importlib.util.find_spec("mcp_types") is None:
-        raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice="Install it: pip install 'remit[mcp]'")
+    if not has_mcp():
+        raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
     if http:
         return _over_http(folder, host, port, allow_host or [], seconds)
     return _over_stdio(folder, seconds)

@@ -79,6 +79,12 @@ def tool_named(name: str) -> Tool:
     return TOOLS[name]
 
 
+def is_found_here_only() -> bool:
+    """Whether the name of this remit is found because a virtual environment is active: another terminal may not find it."""
+    found = shutil.which("remit")
+    return sys.prefix != sys.base_prefix and found is not None and os.path.dirname(found) == os.path.dirname(sys.executable)
+
+
 def command_here() -> tuple[str, ...]:
     """How a tool starts this very remit: by its name where that is found and is this one, else by its place."""
     beside = Path(sys.executable).parent / "remit"
