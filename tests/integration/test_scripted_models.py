@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import urllib.error
@@ -296,3 +297,46 @@ def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
             assert running.stdout.readline() == "1 responses some-model turn 0, 1 tools: Do it.\n"
         finally:
             running.terminate()
+
+
+def by_hand(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "remit.testing.models", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, **more)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("script = 5", "script: 5 is no list of turns."),
+        ("script = 'Done.'", "script: 'Done.' is no list of turns."),
+        ("script = ['Done.']", "script: 'Done.' is no turn, such as Say or Call."),
+        ("script = {'a': [5]}", "script: for 'a': 5 is no turn"),
+        ("scripts = []", "sets no script."),
+    ],
+)
+def test_a_script_that_is_none_is_told_in_a_sentence(tmp_path: Path, script: str, said: str) -> None:
+    (tmp_path / "script.py").write_text(script)
+    done = by_hand(str(tmp_path / "script.py"))
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_missing_file_port_or_package_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("from remit.testing.models import Say\nscript = [Say('x')]\n")
+    missing = by_hand(str(tmp_path / "nowhere.py"))
+    port = by_hand(str(tmp_path / "script.py"), "http")
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['h11'] = None\n")
+    package = by_hand(str(tmp_path / "script.py"), env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    for done, said in ((missing, "nowhere.py cannot be read: No such file"), (port, "'http' is no port"), (package, "remit[testing]")):
+        assert done.returncode == 1
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+async def test_what_was_asked_is_told_from_the_task_on() -> None:
+    async with ScriptedModels([Say("Done.")]) as models:
+        reminder = "<system-reminder>\nNever mind.\n</system-reminder>\n"
+        await ask(models, Api.ANTHROPIC, f"{reminder}You review.\n\n## Task\n\nFix it.\n\n## Limits")
+        await ask(models, Api.CHAT, f"{reminder}Say hello.")
+        assert [request.asked for request in models.requests] == ["Fix it.\n\n## Limits", "Say hello."]

@@ -3,16 +3,14 @@
 `server` says how it is used; `python -m remit.testing.models` runs it by hand.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from remit.testing.models.request import Api, Message, ModelRequest, Tool
 from remit.testing.models.returns import valid_return
 from remit.testing.models.turns import Call, Cut, Drip, Fail, Reply, Say, Script, Silence, Turn, Usage
 
-try:
+if TYPE_CHECKING:
     from remit.testing.models.server import ScriptedModels
-except ModuleNotFoundError as error:
-    if error.name != "h11":
-        raise
-    raise ModuleNotFoundError("The scripted model server needs h11: pip install 'remit[testing]'", name="h11") from None
 
 __all__ = [
     "Api",
@@ -32,3 +30,16 @@ __all__ = [
     "Usage",
     "valid_return",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The server only when it is asked for: scripts can be written, and the program can say what is missing, without h11."""
+    if name != "ScriptedModels":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from remit.testing.models.server import ScriptedModels
+    except ModuleNotFoundError as error:
+        if error.name != "h11":
+            raise
+        raise ModuleNotFoundError("The scripted model server needs h11: pip install 'remit[testing]'", name="h11") from None
+    return ScriptedModels

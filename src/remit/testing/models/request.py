@@ -12,6 +12,7 @@ from typing import Any
 
 _SESSION = re.compile(r"\bsess_\d{8,}_[a-z0-9]{6}\b")
 _REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>", re.DOTALL)
+_TASK = "## Task\n"
 _TITLE = re.compile(r"\btitle\b", re.IGNORECASE)
 
 
@@ -81,6 +82,14 @@ class ModelRequest:
     def last(self) -> Message:
         """What it is to answer: what the user or a tool said last."""
         return next((message for message in reversed(self.messages) if message.role != "system"), Message(role="user", text=""))
+
+    @property
+    def asked(self) -> str:
+        """The same in words, from where it says what is to be done: without reminders, and of remit's prompt from the task on."""
+        spoken = (_REMINDER.sub("", message.text).strip() for message in reversed(self.messages) if message.role != "system")
+        text = next(filter(None, spoken), "")
+        _, mark, task = text.partition(_TASK)
+        return task.strip() if mark and self.last.role == "user" else text
 
     @property
     def answers(self) -> int:
