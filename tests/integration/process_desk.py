@@ -89,6 +89,11 @@ class NotingDesk:
     async def wait_hand_in(self) -> None:
         await self.soft.wait()
 
+    def tell_hand_in(self) -> None:
+        """The soft deadline. (`soft` alone is set by a stop, too.)"""
+        self.hand_in = True
+        self.soft.set()
+
     async def delegate(self, request: Request) -> Return:
         await asyncio.sleep(0)
         return echo(request)

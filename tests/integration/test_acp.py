@@ -110,6 +110,13 @@ async def test_one_that_may_delegate_is_given_the_tools_of_remit(house: House) -
     assert {"name": "REMIT_SESSION", "value": house.desk.delegation.session_id}.items() <= server["env"][0].items()
 
 
+async def test_one_that_is_to_delegate_is_not_started_without_the_tools_to(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'"):
+        await house.ask("answer", delegates=True)
+    assert house.logged("initialize") == []
+
+
 async def test_the_session_is_kept_as_soon_as_it_is_known(house: House) -> None:
     await house.ask("answer")
     (kept,) = house.noted("checkpoint")
@@ -131,12 +138,10 @@ async def test_tools_are_progress_and_thoughts_are_no_part_of_the_answer(house: 
     answer = await house.ask("tools")
     assert json.loads(answer)["status"] == "completed"
     tools = [chunk["tool"] for chunk in house.noted("emit") if "tool" in chunk and isinstance(chunk, dict)]
-    assert [(tool["kind"], tool["title"], tool["status"]) for tool in tools] == [
-        ("read", "Reading a.py", "pending"),
-        ("read", "Reading a.py", "completed"),
-    ]
+    assert tools == [{"id": "1", "kind": "read", "title": "Reading a.py", "status": "completed"}]
+    assert [line for line in house.noted("progress") if "a.py" in line] == ["read: Reading a.py"]
     assert not any("a thought" in str(chunk) for chunk in house.noted("emit"))
-    assert "Let me look at the file first. " in house.noted("emit")
+    assert [chunk for chunk in house.noted("emit") if isinstance(chunk, str)] == ["Let me look at the file first. "], "no return"
 
 
 async def test_a_plan_is_progress_usage_is_spent_once_and_news_from_the_future_do_no_harm(house: House) -> None:
@@ -178,6 +183,9 @@ async def test_permission_is_given_by_the_allow_list_once_and_every_decision_is_
         ("rm -rf /", "denied"),
         ("pytest -q", "allowed"),
     ]
+    lines = [line for line in house.noted("progress") if "ermission" in line]
+    assert lines[0] == "Permission denied for execute: rm -rf / (nothing in its allow-list fits)."
+    assert not any("pytest" in line for line in lines), "what is allowed is told when it is used"
 
 
 async def test_one_that_would_not_ask_by_itself_is_told_to_unless_its_definition_says_otherwise(house: House) -> None:
@@ -276,6 +284,21 @@ async def test_one_that_never_answers_is_given_up_in_time(house: House) -> None:
     with pytest.raises(Unavailable, match=r"did not answer initialize.*acme 1\.0"):
         await house.ask("mute", start_seconds=4)
     assert house.left() == []
+
+
+async def test_one_that_never_answers_is_given_up_before_a_short_deadline(house: House) -> None:
+    """Else nothing but a timeout would be told."""
+    async with house.remit("mute") as remit:
+        result = await remit.delegate("agent", task="Say hello.", timeout=9)
+    assert result.errors[0].code == "AGENT_UNAVAILABLE", result
+    assert "did not answer initialize" in result.errors[0].message
+    assert "is this an ACP agent?" in result.errors[0].message
+
+
+async def test_one_that_repeats_what_it_is_told_speaks_no_protocol(house: House) -> None:
+    with pytest.raises(AgentCrashed, match="does not speak the Agent Client Protocol; it says back what it is told") as caught:
+        await house.ask("answer", command=["cat"])
+    assert "`cat`" in caught.value.advice
 
 
 async def test_one_that_speaks_something_else_is_told_so_at_once(house: House) -> None:
@@ -378,7 +401,9 @@ async def test_a_cancel_is_told_to_it_and_nothing_is_left(house: House) -> None:
         await handle.cancel("enough")
         result = await handle.result()
         assert house.left() == []
+        told = [event.body for event in await remit.events(result.session_id) if event.kind is EventKind.PROGRESS]
     assert result.stop_reason is StopReason.CANCELLED
+    assert "nearly up" not in str(told)
 
 
 # ---- going on

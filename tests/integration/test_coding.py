@@ -163,7 +163,7 @@ async def test_opencode_answers_with_what_it_said_after_its_last_tool(house: Hou
     answer = await house.ask([line("text", text="I look."), tool, line("text", text="Done.")], kind="opencode")
     assert answer == "Done."
     assert house.desk.saved["session"] == "ses_1"
-    assert any("bash: ls (completed)" in str(note) for note in house.noted("progress"))
+    assert ("bash: ls", None) in house.noted("progress")
 
 
 async def test_what_is_no_stream_is_read_as_its_answer(house: House) -> None:
@@ -175,7 +175,52 @@ async def test_a_return_said_before_the_last_words_is_found(house: House) -> Non
     assert '"status": "completed"' in answer
 
 
+async def test_a_tool_is_told_once_by_what_it_was_given_and_the_return_is_not_told_at_all(house: House) -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "make"}}
+    use = {"type": "assistant", "message": {"id": "m1", "content": [call]}}
+    over = {"type": "user", "message": {"content": [{"type": "tool_result", "tool_use_id": "t1", "content": "no output"}]}}
+    await house.ask([INIT, use, over, message("That was it.\n\n$RETURN"), result("That was it.\n\n$RETURN")])
+    assert [line for line, _ in house.noted("progress") if "Bash" in line] == ["Bash: make"]
+    tool = {"tool": {"id": "t1", "kind": "Bash", "title": "make", "status": "completed"}}
+    assert [chunk if isinstance(chunk, dict) else chunk.strip() for (chunk,) in house.noted("emit")] == [tool, "That was it."]
+
+
+async def test_a_return_that_it_had_said_when_it_was_stopped_is_handed_back(house: House) -> None:
+    """S2.6: held back from the stream it must not be lost."""
+    agent = house.agent([INIT, message("$RETURN"), {"sleep": 60}])
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("spend")
+    await asyncio.sleep(0.2)
+    performing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await performing
+    assert '"status": "completed"' in str(house.noted("emit"))
+
+
+async def test_what_it_last_said_of_a_service_that_refuses_it_is_handed_back(house: House) -> None:
+    """It tries again and again, silently, until its deadline."""
+    retry = 'timestamp=2999-01-01T00:00:00.000Z level=ERROR message="stream error" error.error="AI_APICallError: rate limit exceeded"'
+    agent = house.agent([{"err": retry}, {"type": "step_start", "sessionID": "ses_1"}, {"sleep": 60}], kind="opencode")
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("ses_1")
+    performing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await performing
+    assert house.noted("emit") == [({"trouble": {"vendor": "opencode", "message": "AI_APICallError: rate limit exceeded"}},)]
+
+
 # ---- what reaches it
+
+
+@pytest.mark.parametrize("kind", ["claude", "codex", "opencode"])
+async def test_one_that_is_to_delegate_is_not_started_without_the_tools_to(
+    house: House, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(Unavailable, match=r"delegates = true needs pip install 'remit\[mcp\]'") as caught:
+        await house.ask([INIT, result("Done.")], kind=kind, delegates=True)
+    assert caught.value.code == "AGENT_UNAVAILABLE"
+    assert house.calls() == []
 
 
 async def test_its_vendors_variables_reach_it_and_nobody_elses(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +247,7 @@ async def test_at_the_soft_deadline_its_turn_is_interrupted_and_its_session_aske
     agent = house.agent([INIT, message("Working."), {"sleep": 60}], [INIT, result("Handed in.")])
     performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
     await house.wait_said("Working.")
-    house.desk.soft.set()
+    house.desk.tell_hand_in()
     assert await asyncio.wait_for(performing, 20) == "Handed in."
     _, second = house.calls()
     assert second["argv"][second["argv"].index("--resume") + 1] == "c-1"
@@ -214,9 +259,19 @@ async def test_with_too_little_time_left_for_a_question_it_is_left_to_work(house
     agent = house.agent([INIT, message("Working."), {"sleep": 1}, result("Done.")])
     performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
     await house.wait_said("Working.")
-    house.desk.soft.set()
+    house.desk.tell_hand_in()
     assert await asyncio.wait_for(performing, 20) == "Done."
     assert len(house.calls()) == 1
+
+
+async def test_a_stop_that_is_no_soft_deadline_interrupts_nothing(house: House) -> None:
+    """The wait for the soft deadline ends with a stop, too."""
+    agent = house.agent([INIT, message("Working."), {"sleep": 1}, result("Done.")])
+    performing = asyncio.create_task(agent.perform(house.desk.context(), {"task": "Say hello."}))
+    await house.wait_said("Working.")
+    house.desk.soft.set()
+    assert await asyncio.wait_for(performing, 20) == "Done."
+    assert "nearly up" not in str(house.desk.notes)
 
 
 async def test_one_that_ends_when_it_is_cancelled_leaves_nothing(house: House) -> None:

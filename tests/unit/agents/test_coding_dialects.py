@@ -134,7 +134,10 @@ def test_claude_is_understood() -> None:
     said = claude.read({"type": "assistant", "message": {**message, "content": [call]}, "parent_tool_use_id": None})
     assert said[1] == Used(tool="Bash", detail="echo hi", status="pending", call_id="t1")
     result = {"type": "tool_result", "tool_use_id": "t1", "content": "no", "is_error": True}
-    assert claude.read({"type": "user", "message": {"content": [result]}}) == [Used(tool="", detail="no", status="failed", call_id="t1")]
+    failed = Used(tool="", detail="", status="failed", call_id="t1", why="no")
+    assert claude.read({"type": "user", "message": {"content": [result]}}) == [failed]
+    refused = {**result, "content": "Permission to use Bash with command rm has been denied."}
+    assert claude.read({"type": "user", "message": {"content": [refused]}}) == [Denied(tool="", detail="", call_id="t1")]
     todo = {"type": "tool_use", "id": "t2", "name": "TodoWrite", "input": {"todos": [{"content": "x", "status": "pending"}]}}
     assert claude.read({"type": "assistant", "message": {"content": [todo]}}) == [Planned(steps=(("x", "pending"),))]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.command.arguments import set_aside
 from remit.agents.command.environment import return_file_of
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
+from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.agents import AgentSpec, Answers
@@ -48,6 +49,7 @@ class AcpAgent:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
+        check_own_tools(self._definition)
         set_aside(ctx)
         parked = self._parked.pop(ctx.session_id, None)
         conversation = parked if parked is not None else await self._opened(ctx)
@@ -101,6 +103,8 @@ class AcpAgent:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
+            if not ctx.hand_in:  # a stop, too, ends the wait, and is about to end this
+                return await asking
             return await self._handed_in(conversation, ctx, asking)
         finally:
             for task in waits:

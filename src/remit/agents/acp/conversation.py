@@ -6,7 +6,6 @@ prompts and no returns (see `acp.agent`, which uses it). The process is started 
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,13 +23,16 @@ from remit.agents.acp.permission import OWN_TOOLS
 from remit.agents.command.arguments import folder_of
 from remit.agents.command.environment import environment_for
 from remit.agents.definition import Definition
+from remit.agents.own_tools import SERVER_NAME, server_command
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program
 from remit.core.errors import AgentCrashed, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
 
 START_SECONDS = 30.0
-"""For an agent to say that it is there."""
+"""For an agent to say that it is there; of a short delegation a part, so that what is wrong is said before its deadline."""
+START_SHARE = 1 / 3
+LEAST_START_SECONDS = 2.0
 SESSION_SECONDS = 60.0
 """For it to open a session: it starts its own servers then."""
 CANCEL_SECONDS = 0.1
@@ -111,7 +113,7 @@ class Conversation:
         self.hearing.begin_turn()
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         answer = await self._ask("session_prompt", params, None)
-        self.hearing.flush()
+        self.hearing.end_turn()
         with contextlib.suppress(Stopped):
             self.hearing.count_turn(_mapping(answer.get("usage")).get("totalTokens"))
         return self.turn(str(answer.get("stopReason", "nothing")))
@@ -129,7 +131,8 @@ class Conversation:
             "clientCapabilities": capabilities.model_dump(mode="json", by_alias=True, exclude_none=True, include={"fs", "terminal"}),
             "clientInfo": Implementation(name="remit", version=_version()).model_dump(mode="json", by_alias=True, exclude_none=True),
         }
-        answer = await self._ask("initialize", params, seconds)
+        seconds = min(seconds, max(LEAST_START_SECONDS, self._ctx.remaining * START_SHARE))
+        answer = await self._ask("initialize", params, round(seconds, 1))
         spoken = answer.get("protocolVersion")
         if spoken != PROTOCOL_VERSION:
             raise Unavailable(
@@ -187,7 +190,8 @@ class Conversation:
         servers = []
         if self._definition.delegates:
             told = [EnvVariable(name=name, value=value) for name, value in self._ctx.environment().items()]
-            server = McpServerStdio(name="remit", command=sys.executable, args=["-m", "remit.cli.main", "mcp"], env=told)
+            command, *arguments = server_command()
+            server = McpServerStdio(name=SERVER_NAME, command=command, args=arguments, env=told)
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 
@@ -220,15 +224,22 @@ class Conversation:
 
     def _silent(self, method: str, seconds: float) -> Unavailable:
         said = f" It said instead: {self._lines.first_noise}" if self._lines.first_noise else ""
+        doubt = ": is this an ACP agent?" if method == AGENT_METHODS["initialize"] else "."
         return Unavailable(
-            f"{self._definition.name} did not answer {method} within {seconds:g} seconds.{said}",
-            advice=f"Check that {' '.join(self._definition.command)} speaks the Agent Client Protocol.",
+            f"{self._definition.name} did not answer {method} within {seconds:g} seconds{doubt}{said}",
+            advice=self._how_to_check(),
+        )
+
+    def _how_to_check(self) -> str:
+        return (
+            f"Check that `{' '.join(self._definition.command)}` starts an agent of the Agent Client Protocol: "
+            "many need a word or option for it, such as `opencode acp`."
         )
 
     async def _lost(self, method: str) -> AgentCrashed:
         """It ended, or we had to stop listening to it."""
         if self._lines.fault:
-            return AgentCrashed(f"{self._definition.name} cannot be spoken to: {self._lines.fault}.")
+            return AgentCrashed(f"{self._definition.name} cannot be spoken to: {self._lines.fault}.", advice=self._how_to_check())
         exit_code, tail = None, ""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):

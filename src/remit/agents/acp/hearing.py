@@ -6,13 +6,14 @@ far as it goes. Answers its requests for permission by `acp.permission`. One per
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
-from remit.agents.acp.permission import AskedTool, Decision, Offered, decide
+from remit.agents.acp.permission import AskedTool, Offered, decide
+from remit.agents.telling import CALLS_KEPT, OVER, ToolCalls, Words, tell_plan
 from remit.core.errors import Stopped
 from remit.flow.context import Context
 
@@ -21,7 +22,6 @@ ANSWER_LIMIT_CHARACTERS = 4 << 20
 CHUNK_CHARACTERS = 1024
 CHUNK_SECONDS = 0.3
 THINKING_SECONDS = 5.0
-_TOOLS_KEPT = 1000
 _CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
 
 
@@ -59,8 +59,10 @@ class Hearing:
         self.is_over = False
         self.whole, self.last = Tail(), Tail()
         self._message_id: Any = None
-        self._tools: dict[str, AskedTool] = {}
-        self._told: tuple[AskedTool, str] | None = None
+        self._tools = ToolCalls(ctx)
+        self._words = Words(ctx)
+        self._announced: dict[str, asyncio.TimerHandle] = {}
+        """Calls that are not told of yet: many are announced before it is known what they are for."""
         self._spoken: list[str] = []
         self._spoken_size = 0
         self._flushing: asyncio.TimerHandle | None = None
@@ -92,8 +94,15 @@ class Hearing:
 
     def end(self) -> None:
         """Nothing that comes later counts."""
-        self.flush()
+        for timer in self._announced.values():
+            timer.cancel()
+        self._end_message()
         self.is_over = True
+
+    def end_turn(self) -> None:
+        """What it said last is its answer."""
+        self.flush()
+        self._guarded(self._words.end_turn)
 
     def flush(self) -> None:
         """Hand on the text that waited for more."""
@@ -102,10 +111,19 @@ class Hearing:
             self._flushing = None
         if self._spoken:
             text, self._spoken, self._spoken_size = "".join(self._spoken), [], 0
-            try:
-                self.ctx.emit(text)
-            except Stopped:
-                self.is_over = True
+            self._guarded(lambda: self._words.say(text))
+
+    def _end_message(self) -> None:
+        self.flush()
+        self._guarded(self._words.end_message)
+
+    def _guarded(self, tell: Callable[[], None]) -> bool:
+        """Whether it was told: whoever it is told to may have ended."""
+        try:
+            tell()
+        except Stopped:
+            self.is_over = True
+        return not self.is_over
 
     def count_turn(self, tokens: Any) -> None:
         """What the turn took in all; what of it was spent while it ran is not spent again."""
@@ -153,6 +171,7 @@ class Hearing:
             return
         message_id = update.get("messageId")
         if message_id is not None and message_id != self._message_id:
+            self._end_message()
             self.last.clear()
             self._message_id = message_id
         self.whole.add(text)
@@ -176,64 +195,56 @@ class Hearing:
             self.ctx.progress("It is thinking.")
 
     def _tool(self, update: Mapping[str, Any]) -> None:
-        self.flush()
+        self._end_message()
         self.last.clear()  # what it says after a tool is a message of its own
-        tool = self._known(update)
-        status = _word(update.get("status")) or ("pending" if update.get("sessionUpdate") == "tool_call" else "")
-        if not status or self._told == (tool, status):
-            return  # a piece of its output: many of them, and the tool's own business
-        self._told = (tool, status)
-        self.ctx.emit({"tool": {"id": _word(update.get("toolCallId")), "kind": tool.kind, "title": tool.title, "status": status}})
-        self.ctx.progress(f"{tool.kind}: {tool.title} ({status})")
+        call_id, status = _word(update.get("toolCallId")), _word(update.get("status"))
+        call = self._tools.known(call_id, kind=_word(update.get("kind")), title=_word(update.get("title")))
+        if status in OVER:
+            self._hush(call_id)
+            self._tools.end(call_id, status)
+        elif status == "in_progress":
+            self._hush(call_id)
+            self._tools.begin(call_id)
+        elif not call.is_told and call_id not in self._announced and len(self._announced) < CALLS_KEPT:
+            self._announced[call_id] = asyncio.get_running_loop().call_later(CHUNK_SECONDS, self._begin, call_id)
 
-    def _known(self, update: Mapping[str, Any]) -> AskedTool:
-        """Later messages of a tool's call leave out what the first one said."""
-        call_id = _word(update.get("toolCallId"))
-        before = self._tools.get(call_id)
-        tool = AskedTool(
-            kind=_word(update.get("kind")) or (before.kind if before else "other"),
-            title=_word(update.get("title")) or (before.title if before else ""),
-        )
-        if len(self._tools) >= _TOOLS_KEPT:
-            self._tools.clear()
-        self._tools[call_id] = tool
-        return tool
+    def _begin(self, call_id: str) -> None:
+        self._hush(call_id)
+        if not self.is_over:
+            self._guarded(lambda: self._tools.begin(call_id))
+
+    def _hush(self, call_id: str) -> None:
+        timer = self._announced.pop(call_id, None)
+        if timer is not None:
+            timer.cancel()
 
     def _plan(self, entries: Any) -> None:
-        if not isinstance(entries, list) or not entries:
-            return
-        steps = [{"step": _word(one.get("content")), "status": _word(one.get("status"))} for one in map(_mapping, entries[:200])]
-        done = sum(step["status"] == "completed" for step in steps)
-        now = next((step["step"] for step in steps if step["status"] == "in_progress"), "")
-        self.ctx.emit({"plan": steps})
-        self.ctx.progress(f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}", done / len(steps))
+        listed = entries[:200] if isinstance(entries, list) else []
+        tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in map(_mapping, listed)])
 
     # ---- what it asks
 
     def _permission(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if self.is_over:
             return _CANCELLED
-        tool = self._known(_mapping(given.get("toolCall")))
+        asked = _mapping(given.get("toolCall"))
+        call_id = _word(asked.get("toolCallId"))
+        call = self._tools.known(call_id, kind=_word(asked.get("kind")), title=_word(asked.get("title")))
         listed = given.get("options")
         offered = [
             Offered(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
             for one in map(_mapping, listed if isinstance(listed, list) else ())
             if "optionId" in one
         ]
-        decision = decide(self._allow, tool, offered)
-        try:
-            self._record(tool, decision)
-        except Stopped:
-            return _CANCELLED
-        if decision.option_id is None:
+        decision = decide(self._allow, AskedTool(kind=call.kind, title=call.title), offered)
+        word = "allowed" if decision.allowed else "denied"
+        self._end_message()
+        is_told = self._guarded(
+            lambda: self._tools.decide(call_id, kind=call.kind, title=call.title, decision=word, because=decision.because)
+        )
+        if not is_told or decision.option_id is None:
             return _CANCELLED
         return {"outcome": {"outcome": "selected", "optionId": decision.option_id}}
-
-    def _record(self, tool: AskedTool, decision: Decision) -> None:
-        word = "allowed" if decision.allowed else "denied"
-        self.flush()
-        self.ctx.emit({"permission": {"kind": tool.kind, "title": tool.title, "decision": word, "because": decision.because}})
-        self.ctx.progress(f"Permission {word} for {tool.kind}: {tool.title} ({decision.because}).")
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any
 NOISE_BEFORE_LIMIT = 50
 """Lines that are no messages before the first message: some agents print a greeting; one that goes on does not speak the protocol."""
 NOISE_LIMIT = 5_000
+_OURS = "initialize"
+"""What only we ask: whoever asks us repeats its input, as `cat` does."""
 _BREATH = 32
 """After so many messages the loop is given to others: a flood must not hold it."""
 
@@ -47,6 +49,9 @@ class Lines:
             if not line:
                 break
             message = _message(line)
+            if message is not None and message.get("method") == _OURS:
+                self.fault = "it does not speak the Agent Client Protocol; it says back what it is told"
+                break
             if message is not None:
                 self._messages += 1
                 if self._messages % _BREATH == 0:

@@ -20,6 +20,7 @@ from remit.agents.coding.turn import Ran, Run
 from remit.agents.command.arguments import folder_of
 from remit.agents.command.environment import environment_for
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
+from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
@@ -50,6 +51,7 @@ class CodingAgent:
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
             await _out_of_time()
+        check_own_tools(self.definition)
         first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
         hearing, ran = await self._asked(ctx, _question(ctx, first, is_known=session is not None), session, counted)

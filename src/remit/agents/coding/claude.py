@@ -5,12 +5,12 @@ run, with what its own sub-agents and its small model used. A run that goes on i
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.coding.dialect import (
     NETWORK_VARIABLES,
-    SERVER_NAME,
     Began,
     Broke,
     CommandLine,
@@ -32,12 +32,12 @@ from remit.agents.coding.dialect import (
     items_of,
     mapping_of,
     program_of,
-    server_command,
     status_of,
     text_of,
     told_names,
 )
 from remit.agents.coding.permits import for_claude
+from remit.agents.own_tools import SERVER_NAME, server_command
 
 _HYGIENE = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -49,6 +49,7 @@ START_MILLISECONDS = "60000"
 """For our server to start, on a busy machine."""
 _HOPELESS = (401, 403)
 """It tries ten times, for minutes, also where its key is wrong."""
+_DENIED = re.compile(r"Permission to use .{1,200} (?:has been|was) denied|Claude requested permissions? to", re.DOTALL)
 _INTERRUPTED = ("aborted_tools", "aborted_streaming")
 
 
@@ -115,7 +116,7 @@ class Claude:
             words = f"{text_of(line.get('error')) or 'error'} ({status or 'no answer'})"
             if status in _HOPELESS and count_of(line.get("attempt")) >= 2:
                 return [Trouble(message=words, status=status, is_hopeless=True)]
-            return [Noted(message=f"The model's service answered {words}; it tries again.")]
+            return [Noted(message=f"The model's service answered {words}; it tries again.", is_trouble=True)]
         return []
 
     def _assistant(self, line: Mapping[str, Any]) -> list[Heard]:
@@ -134,23 +135,21 @@ class Claude:
 
     def _results(self, line: Mapping[str, Any]) -> list[Heard]:
         blocks = items_of(mapping_of(line.get("message")).get("content"))
-        return [
-            Used(
-                tool="",
-                detail=detail_of(_content(block.get("content"))),
-                status="failed" if block.get("is_error") else "completed",
-                call_id=text_of(block.get("tool_use_id")),
-            )
-            for block in blocks
-            if block.get("type") == "tool_result"
-        ]
+        return [_result_of(block) for block in blocks if block.get("type") == "tool_result"]
 
     def _result(self, line: Mapping[str, Any]) -> list[Heard]:
         models = mapping_of(line.get("modelUsage"))
         tokens = sum(_model_tokens(mapping_of(usage)) for usage in models.values()) or _tokens(mapping_of(line.get("usage")))
         heard: list[Heard] = [Spent(scope=Scope.RUN, tokens=tokens, cost=cost_of(line.get("total_cost_usd")))]
         denials = items_of(line.get("permission_denials"))
-        heard += [Denied(tool=text_of(denial.get("tool_name")), detail=detail_of(denial.get("tool_input"))) for denial in denials]
+        heard += [
+            Denied(
+                tool=text_of(denial.get("tool_name")),
+                detail=detail_of(denial.get("tool_input")),
+                call_id=text_of(denial.get("tool_use_id")),
+            )
+            for denial in denials
+        ]
         if session := text_of(line.get("session_id")):
             heard.append(Began(session=session))
         if line.get("stop_reason") == "refusal":
@@ -168,6 +167,16 @@ def _used(block: Mapping[str, Any]) -> Heard:
         steps = items_of(mapping_of(given).get("todos"))
         return Planned(steps=tuple((text_of(step.get("content")), text_of(step.get("status"))) for step in steps))
     return Used(tool=tool, detail=detail_of(given), status="pending", call_id=text_of(block.get("id")))
+
+
+def _result_of(block: Mapping[str, Any]) -> Heard:
+    """Of its output only why it failed is worth a line."""
+    call_id, words = text_of(block.get("tool_use_id")), _content(block.get("content"))
+    if not block.get("is_error"):
+        return Used(tool="", detail="", status="completed", call_id=call_id)
+    if _DENIED.match(words):
+        return Denied(tool="", detail="", call_id=call_id)
+    return Used(tool="", detail="", status="failed", call_id=call_id, why=detail_of(words))
 
 
 def _content(content: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 from remit.agents.coding.dialect import (
     NETWORK_VARIABLES,
-    SERVER_NAME,
     Began,
     CommandLine,
     Ended,
@@ -28,11 +27,11 @@ from remit.agents.coding.dialect import (
     items_of,
     mapping_of,
     program_of,
-    server_command,
     text_of,
     told_names,
 )
 from remit.agents.coding.permits import may_change, may_fetch
+from remit.agents.own_tools import SERVER_NAME, server_command
 from remit.core.agents import Workspace
 
 TOOL_SECONDS = 1800
@@ -94,7 +93,7 @@ class Codex:
                 return [Trouble(message=_message(mapping_of(line.get("error")).get("message")))]
             case "error":
                 # Said of each attempt; when it gives up, `turn.failed` says so.
-                return [Noted(message=f"Codex: {_message(line.get('message'))}")]
+                return [Noted(message=f"Codex: {_message(line.get('message'))}", is_trouble=True)]
             case "item.started" | "item.updated" | "item.completed":
                 return self._item(mapping_of(line.get("item")), is_over=line.get("type") == "item.completed")
         return []

@@ -4,7 +4,6 @@ Values and one protocol, no input or output. Written by `claude`, `codex` and `o
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +12,6 @@ from typing import Any, Protocol
 
 from remit.agents.definition import Definition
 
-SERVER_NAME = "remit"
 TOLD = "REMIT_"
 """What the names of remit's own variables begin with."""
 _DETAIL_CHARACTERS = 300
@@ -66,12 +64,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Used:
-    """A tool is used, or was: status pending, completed or failed."""
+    """A tool is used, or was: status pending, completed or failed. What was said of it before may be left out."""
 
     tool: str
     detail: str
     status: str
     call_id: str = ""
+    why: str = ""
+    """It failed: its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,7 @@ class Spent:
 class Denied:
     tool: str
     detail: str
+    call_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,8 @@ class Noted:
     """Something worth a line, and nothing more."""
 
     message: str
+    is_trouble: bool = False
+    """Its service does not answer as it should, and it tries again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +160,6 @@ NETWORK_VARIABLES = (
     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "XDG_*",
 )  # fmt: skip
-
-
-def server_command() -> list[str]:
-    """Our own MCP server, by this very Python: the one on PATH may be another."""
-    return [sys.executable, "-m", "remit.cli.main", "mcp"]
 
 
 def told_names(turn: Turn) -> list[str]:

@@ -6,6 +6,7 @@ same task is `Failed`.
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 
 from remit.core.errors import AgentCrashed, Failed, RemitError, Unavailable
 
@@ -42,6 +43,10 @@ _REFUSAL = re.compile(r"refus|usage policy|content policy|unable to respond to t
 _NO_MODEL = re.compile(r"model[^.]{0,60}(?:not found|does not exist|not exist|not available|not supported)|unknown model", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status:?|error:?|http)\s*(?:code:?\s*)?([45]\d\d)\b", re.IGNORECASE)
 
+_LOGGED = re.compile(r'error\.(?:error|message)="([^"]+)"')
+"""The words in a line of a log."""
+_TIMESTAMP = re.compile(r"\btimestamp=(\S+)")
+
 
 def is_session_gone(words: str) -> bool:
     """It knows no such session: begun in another folder, or cleaned away."""
@@ -70,6 +75,29 @@ def error_for(vendor: str, message: str, status: int | None = None) -> RemitErro
     if status is None and _UNREACHED.search(words):
         return Unavailable(f"{vendor} could not reach its model: {words}", advice="See to the network, or try again later.")
     return Failed(f"{vendor} ended with an error: {words}", advice=f"Run {vendor} by hand in the same folder to see more.")
+
+
+def last_trouble(stderr: str, heard_at: float | None) -> str:
+    """The last line of what it wrote to its standard error that tells of its model's service; empty where none does.
+
+    What is older than the last word that was heard of it (`heard_at`, on the wall clock) is over.
+    """
+    for line in reversed(stderr.splitlines()):
+        if heard_at is not None and _written_at(line) <= heard_at:
+            continue
+        if _BUSY.search(line) or _UNREACHED.search(line) or _STATUS.search(line) or _LOGIN.search(line):
+            logged = _LOGGED.search(line)
+            return " ".join((logged[1] if logged else line).split())[:_WORDS_CHARACTERS]
+    return ""
+
+
+def _written_at(line: str) -> float:
+    """The time in a line of a log; long ago for one that says none."""
+    found = _TIMESTAMP.search(line)
+    try:
+        return datetime.fromisoformat(found[1]).timestamp() if found else 0.0
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def crash_of(vendor: str, argv0: str, code: int | None, stderr: str, printed: str) -> RemitError:

@@ -3,17 +3,19 @@
 One per run of its program. Knows no vendor and no process: it is told what was heard. What it emits has the shapes of `agents.acp`.
 """
 
+import contextlib
 import re
+import time
 
 from remit.agents.coding.dialect import Began, Broke, Denied, Ended, Heard, Noted, Planned, Said, Scope, Spent, Trouble, Used
-from remit.core.errors import Unavailable
+from remit.agents.coding.faults import last_trouble
+from remit.agents.telling import OVER, ToolCalls, Words, tell_plan
+from remit.core.errors import Stopped, Unavailable
 from remit.flow.context import Context
 
 ANSWER_LIMIT_CHARACTERS = 4 << 20
 """Of longer answers the end is kept: a return comes last."""
-PIECE_CHARACTERS = 16 * 1024
-
-
+_NOT_ALLOWED = "nothing in its allow-list fits"
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
 
@@ -62,7 +64,12 @@ class Hearing:
         self._last: list[str] = []
         self._whole: list[str] = []
         self._size = 0
-        self._tools: dict[str, str] = {}
+        self._tools = ToolCalls(ctx)
+        self._words = Words(ctx)
+        self._in_trouble = ""
+        """What was last heard of a service that does not answer; empty when it has answered since."""
+        self._heard_at: float | None = None
+        """When it last said something or used a tool, on the wall clock."""
         self._kept: object = None
         self.session = session
         self.ended: str | None = None
@@ -91,15 +98,15 @@ class Hearing:
             case Used():
                 self._used(heard)
             case Planned():
-                self._planned(heard)
+                tell_plan(self._ctx, heard.steps)
             case Spent():
                 tokens, cost = self._account.more(heard)
                 if tokens or cost:
                     self._ctx.spend(tokens=tokens, cost=cost)
             case Denied():
-                self._ctx.emit({"permission": {"kind": heard.tool, "title": heard.detail, "decision": "denied"}})
-                self._ctx.progress(f"Permission denied for {heard.tool}: {heard.detail}")
+                self._tools.decide(heard.call_id, kind=heard.tool, title=heard.detail, decision="denied", because=_NOT_ALLOWED)
             case Noted():
+                self._in_trouble = heard.message if heard.is_trouble else self._in_trouble
                 self._ctx.progress(heard.message)
             case Ended():
                 self.is_over, self.ended, self.trouble = True, heard.text, None
@@ -114,6 +121,22 @@ class Hearing:
         self.printed = (self.printed + text)[-ANSWER_LIMIT_CHARACTERS:]
         if text.strip():
             self._ctx.emit(text)
+
+    def end(self, *, is_whole: bool, stderr: str = "") -> None:
+        """Nothing more comes. `is_whole`: its turn came to its end, so that what it said last is its answer."""
+        with contextlib.suppress(Stopped):  # its delegation has ended: nobody hears it any more
+            if is_whole:
+                self._words.end_turn()
+                return
+            self._words.end_message()
+            self._tell_trouble(self._in_trouble or last_trouble(stderr, self._heard_at))
+
+    def _tell_trouble(self, words: str) -> None:
+        """It was stopped while it tried its model again and again: with what it left, that is handed back too."""
+        if words and self.trouble is None:
+            self._ctx.emit({"trouble": {"vendor": self._vendor, "message": words}})
+            if words != self._in_trouble:
+                self._ctx.progress(f"{self._vendor}: {words}")
 
     async def keep(self) -> None:
         """The session's handle, and what of it is counted, for whoever goes on in it. Work does not end because it cannot be kept."""
@@ -136,25 +159,20 @@ class Hearing:
     def _said(self, text: str) -> None:
         if not text.strip():
             return
+        self._in_trouble, self._heard_at = "", time.time()
         self._last.append(text)
         self._whole.append(text)
         self._size += len(text)
         while self._size > ANSWER_LIMIT_CHARACTERS and len(self._whole) > 1:
             self._size -= len(self._whole.pop(0))
-        for start in range(0, len(text), PIECE_CHARACTERS):
-            self._ctx.emit(text[start : start + PIECE_CHARACTERS])
+        self._words.end_message()
+        self._words.say(text)
 
     def _used(self, used: Used) -> None:
+        self._in_trouble, self._heard_at = "", time.time()
         self._last.clear()  # what it says after a tool is a message of its own
-        tool = used.tool or self._tools.get(used.call_id, "tool")
-        self._tools[used.call_id] = tool
-        self._ctx.emit({"tool": {"id": used.call_id, "kind": tool, "title": used.detail, "status": used.status}})
-        self._ctx.progress(f"{tool}: {used.detail} ({used.status})")
-
-    def _planned(self, planned: Planned) -> None:
-        if not planned.steps:
-            return
-        done = sum(status == "completed" for _, status in planned.steps)
-        now = next((step for step, status in planned.steps if status == "in_progress"), "")
-        self._ctx.emit({"plan": [{"step": step, "status": status} for step, status in planned.steps]})
-        self._ctx.progress(f"Plan: {done} of {len(planned.steps)} done{f', now: {now}' if now else ''}", done / len(planned.steps))
+        self._words.end_message()
+        if used.status in OVER:
+            self._tools.end(used.call_id, used.status, kind=used.tool, title=used.detail, why=used.why)
+        else:
+            self._tools.begin(used.call_id, kind=used.tool, title=used.detail)

@@ -9,7 +9,6 @@ from typing import Any
 
 from remit.agents.coding.dialect import (
     NETWORK_VARIABLES,
-    SERVER_NAME,
     Began,
     CommandLine,
     Denied,
@@ -27,12 +26,12 @@ from remit.agents.coding.dialect import (
     items_of,
     mapping_of,
     program_of,
-    server_command,
     status_of,
     text_of,
     told_names,
 )
 from remit.agents.coding.permits import for_opencode
+from remit.agents.own_tools import SERVER_NAME, server_command
 
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 TOOL_MILLISECONDS = 120_000
@@ -54,6 +53,8 @@ class OpenCode:
         argv += ["--session", turn.session] if turn.session is not None else ["--title", f"remit {turn.delegation_id}"]
         if definition.model:
             argv += ["--model", definition.model]
+        if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
+            argv += ["--print-logs", "--log-level", "ERROR"]  # it says nowhere else that its service refuses it and it tries again
         config = {**_given(turn), **self._config(turn)}
         return CommandLine(argv=(*argv, *definition.options), environment=_HYGIENE, imposed={CONTENT: json.dumps(config)})
 
@@ -103,17 +104,17 @@ def _given(turn: Turn) -> dict[str, Any]:
 
 def _used(part: Mapping[str, Any]) -> list[Heard]:
     tool, state = text_of(part.get("tool")), mapping_of(part.get("state"))
-    given = mapping_of(state.get("input"))
+    given, call_id = mapping_of(state.get("input")), text_of(part.get("callID"))
     if tool == "todowrite" and state.get("status") == "completed":
         return [Planned(steps=tuple((text_of(s.get("content")), text_of(s.get("status"))) for s in items_of(given.get("todos"))))]
     if tool == "invalid":
         # Its word for a tool that is not there, which is what it makes of one that was denied.
-        return [Denied(tool=text_of(given.get("tool")), detail=detail_of(given.get("error")))]
+        return [Denied(tool=text_of(given.get("tool")), detail=detail_of(given.get("error")), call_id=call_id)]
     error = text_of(state.get("error"))
     if "rejected permission" in error or "prevents you from using" in error:
-        return [Denied(tool=tool, detail=detail_of(given))]
+        return [Denied(tool=tool, detail=detail_of(given), call_id=call_id)]
     status = "failed" if state.get("status") == "error" else text_of(state.get("status"))
-    return [Used(tool=tool, detail=detail_of(given), status=status, call_id=text_of(part.get("callID")))]
+    return [Used(tool=tool, detail=detail_of(given), status=status, call_id=call_id, why=detail_of(error))]
 
 
 def _trouble(error: Mapping[str, Any]) -> Trouble:

@@ -41,6 +41,7 @@ class Run:
     async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> Ran:
         tasks: list[asyncio.Task[None]] = []
         code, stderr = None, ""
+        spawned: Spawned | None = None
         try:
             async with pool.spawn(program, self._ctx) as spawned:
                 reading = asyncio.create_task(self._read(spawned.stdout))
@@ -50,11 +51,13 @@ class Run:
                     reading.result()
                 if reading.done() and not self._is_hopeless:
                     code = await spawned.wait()
-                    stderr = spawned.stderr_tail()
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            stderr = spawned.stderr_tail() if spawned is not None else ""
+            is_whole = self._hearing.is_over or (code == 0 and not self._hearing.is_broken)
+            self._hearing.end(is_whole=is_whole, stderr=stderr)
         with contextlib.suppress(Stopped):
             await self._hearing.keep()
         return Ran(code=code, stderr=stderr, was_interrupted=self._was_interrupted)
@@ -91,7 +94,7 @@ class Run:
         """The soft deadline (S2.4): its turn ends, so that it can be asked to hand in. Gives back when it has had its time to end."""
         if self._is_told:
             await self._ctx.wait_hand_in()
-            if self._may_interrupt():
+            if self._ctx.hand_in and self._may_interrupt():  # a stop, too, ends the wait
                 self._ctx.progress("Its time is nearly up: it is interrupted, to hand in what it has.")
                 self._was_interrupted = True
                 spawned.signal(signal.SIGINT)

@@ -1,0 +1,150 @@
+"""What is told on of a coding agent's work, in one shape whatever it is spoken to by: `agents.coding` and `agents.acp` use it.
+
+For people progress: one line when a tool is used, one more when that fails. For machines chunks: one mapping for a tool call, when it is
+over, and its words as text; all but the return at the end of its turn, which reaches the caller as the return.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from remit.flow.context import Context
+from remit.flow.receive import looks_like_return, read_answer
+
+PIECE_CHARACTERS = 16 * 1024
+HELD_CHARACTERS = 256 * 1024
+"""What is longer is no return that somebody waits for."""
+CALLS_KEPT = 1000
+_WHY_CHARACTERS = 160
+OVER = ("completed", "failed")
+_BLOCK = re.compile(r"(?:\A|\n)[ \t]*(?=[`~{])")
+"""Where a return may begin: with a fence or a brace, at the beginning of a line."""
+
+
+class Words:
+    """Its text, as chunks. From where a return may begin it is held until the message, or the turn, is over."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._held: list[str] = []
+        self._held_characters = 0
+        self._is_line_begun = False
+        self._blank = ""
+        """Blanks and line breaks that wait for words: by themselves they are no chunk."""
+
+    def say(self, text: str) -> None:
+        if not self._held:
+            begin = self._block_in(text)
+            self._emit(text[:begin])
+            text = text[begin:]
+        if text:
+            self._held.append(text)
+            self._held_characters += len(text)
+        if self._held_characters > HELD_CHARACTERS:
+            self._let_go()
+
+    def end_message(self) -> None:
+        """More comes after it, or nothing that is waited for: it was not the return at the end."""
+        self._let_go()
+        self._is_line_begun, self._blank = False, ""
+
+    def end_turn(self) -> None:
+        held = read_answer("".join(self._held)) if self._held else None
+        if held is not None and held.candidate is not None and looks_like_return(held.candidate):
+            self._held, self._held_characters = [], 0
+        self.end_message()
+
+    def _let_go(self) -> None:
+        text, self._held, self._held_characters = "".join(self._held), [], 0
+        self._emit(text)
+
+    def _emit(self, text: str) -> None:
+        text, self._blank = self._blank + text, ""
+        if not text.strip():
+            self._blank = text
+            return
+        for start in range(0, len(text), PIECE_CHARACTERS):
+            self._ctx.emit(text[start : start + PIECE_CHARACTERS])
+
+    def _block_in(self, text: str) -> int:
+        """Where in it a return may begin; its length where none does."""
+        found = next((one for one in _BLOCK.finditer(text) if one.start() or text[0] == "\n" or not self._is_line_begun), None)
+        _, newline, line = text.rpartition("\n")
+        self._is_line_begun = bool(line.strip()) or (not newline and self._is_line_begun)
+        return len(text) if found is None else found.start()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    kind: str
+    title: str
+    is_told: bool = False
+    status: str = ""
+    """How it ended; empty while it goes on."""
+
+
+class ToolCalls:
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._calls: dict[str, Call] = {}
+
+    def known(self, call_id: str, *, kind: str = "", title: str = "") -> Call:
+        """What is known of a call: what is said of it later leaves out what was said at first."""
+        before = self._calls.get(call_id)
+        if before is None:
+            call = Call(kind=kind or "other", title=title)
+        else:
+            call = before if before.status else replace(before, kind=kind or before.kind, title=title or before.title)
+        if call_id:
+            self._keep(call_id, call)
+        return call
+
+    def begin(self, call_id: str, *, kind: str = "", title: str = "") -> None:
+        call = self.known(call_id, kind=kind, title=title)
+        if not call.is_told and not call.status:
+            self._ctx.progress(_line(call))
+            self._keep(call_id, replace(call, is_told=True))
+
+    def end(self, call_id: str, status: str, *, kind: str = "", title: str = "", why: str = "") -> None:
+        """`status`: completed, failed or denied. Said twice it counts once."""
+        call = self.known(call_id, kind=kind, title=title)
+        if call.status:
+            return
+        self._keep(call_id, replace(call, is_told=True, status=status))
+        if status == "failed":
+            short = " ".join(why.split())[:_WHY_CHARACTERS]
+            self._ctx.progress(f"{_line(call)} ({status}{f': {short}' if short else ''})")
+        elif status == "completed" and not call.is_told:
+            self._ctx.progress(_line(call))
+        self._ctx.emit({"tool": {"id": call_id, "kind": call.kind, "title": call.title, "status": status}})
+
+    def decide(self, call_id: str, *, kind: str = "", title: str = "", decision: str, because: str) -> None:
+        """A permission: for machines every decision, for people what was denied. A denied call is over."""
+        call = self.known(call_id, kind=kind, title=title)
+        if call.status == "denied":
+            return
+        self._ctx.emit({"permission": {"kind": call.kind, "title": call.title, "decision": decision, "because": because}})
+        if decision == "denied":
+            self._ctx.progress(f"Permission denied for {_line(call)} ({because}).")
+            self.end(call_id, "denied")
+
+    def _keep(self, call_id: str, call: Call) -> None:
+        if not call_id:
+            return
+        if len(self._calls) >= CALLS_KEPT and call_id not in self._calls:
+            self._calls.clear()
+        self._calls[call_id] = call
+
+
+def tell_plan(ctx: Context, steps: Sequence[tuple[str, str]]) -> None:
+    """Its steps, each with its status."""
+    if not steps:
+        return
+    done = sum(status == "completed" for _, status in steps)
+    now = next((step for step, status in steps if status == "in_progress"), "")
+    ctx.emit({"plan": [{"step": step, "status": status} for step, status in steps]})
+    ctx.progress(f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}", done / len(steps))
+
+
+def _line(call: Call) -> str:
+    return f"{call.kind}: {call.title}" if call.title else call.kind

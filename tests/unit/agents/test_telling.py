@@ -1,0 +1,109 @@
+"""What is told on of a coding agent's work: a line for people, a chunk for machines, and the return to nobody but the caller."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.agents.telling import HELD_CHARACTERS, ToolCalls, Words
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
+from process_desk import NotingDesk
+
+RETURN = '{"status": "completed", "summary": "Done.", "artifacts": [], "metadata": {}}'
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> NotingDesk:
+    return NotingDesk(tmp_path)
+
+
+def emitted(desk: NotingDesk) -> list[Any]:
+    return [note[1] for note in desk.notes if note[0] == "emit"]
+
+
+def said(desk: NotingDesk) -> str:
+    return "".join(emitted(desk))
+
+
+def lines(desk: NotingDesk) -> list[str]:
+    return [note[1] for note in desk.notes if note[0] == "progress"]
+
+
+# ---- words
+
+
+@pytest.mark.parametrize("block", [RETURN, f"```json\n{RETURN}\n```", f"~~~\n{RETURN}\n~~~\n"])
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_the_return_at_the_end_of_a_turn_is_not_streamed_before_it_is_returned(desk: NotingDesk, block: str, size: int) -> None:
+    words, text = Words(desk.context()), f"I am done {{so far}}, `really`.\n\n{block}"
+    for start in range(0, len(text), size):
+        words.say(text[start : start + size])
+    words.end_turn()
+    assert said(desk).strip() == "I am done {so far}, `really`."
+
+
+async def test_a_return_that_was_not_the_last_word_is_streamed(desk: NotingDesk) -> None:
+    words = Words(desk.context())
+    words.say(RETURN)
+    assert said(desk) == ""
+    words.end_message()
+    words.say("One more thing.")
+    words.end_turn()
+    assert said(desk) == RETURN + "One more thing."
+
+
+async def test_json_that_is_no_return_is_streamed_when_the_turn_ends(desk: NotingDesk) -> None:
+    words, text = Words(desk.context()), 'Look:\n```json\n{"colour": "red"}\n```\nand more'
+    words.say(text)
+    words.end_turn()
+    assert said(desk) == text
+
+
+async def test_what_is_held_is_bounded(desk: NotingDesk) -> None:
+    words = Words(desk.context())
+    words.say("{" + "x" * HELD_CHARACTERS)
+    assert len(said(desk)) == HELD_CHARACTERS + 1
+
+
+# ---- tool calls
+
+
+async def test_a_call_is_one_line_for_people_and_one_chunk_for_machines(desk: NotingDesk) -> None:
+    calls = ToolCalls(desk.context())
+    calls.begin("1", kind="execute", title="pytest -q")
+    calls.begin("1", kind="execute", title="pytest -q")
+    calls.end("1", "completed")
+    calls.end("1", "completed", title="3 passed")
+    assert lines(desk) == ["execute: pytest -q"]
+    assert emitted(desk) == [{"tool": {"id": "1", "kind": "execute", "title": "pytest -q", "status": "completed"}}]
+
+
+async def test_one_that_is_heard_of_when_it_is_over_is_told_then(desk: NotingDesk) -> None:
+    ToolCalls(desk.context()).end("1", "completed", kind="bash", title="ls")
+    assert lines(desk) == ["bash: ls"]
+
+
+async def test_one_that_fails_is_told_again_with_why(desk: NotingDesk) -> None:
+    calls = ToolCalls(desk.context())
+    calls.begin("1", kind="Bash", title="exit 3")
+    calls.end("1", "failed", why="Exit code\n3")
+    assert lines(desk) == ["Bash: exit 3", "Bash: exit 3 (failed: Exit code 3)"]
+    assert emitted(desk)[-1]["tool"]["status"] == "failed"
+
+
+async def test_a_denied_one_is_told_once_and_over(desk: NotingDesk) -> None:
+    calls = ToolCalls(desk.context())
+    for _ in range(2):
+        calls.decide("1", kind="Bash", title="rm -rf /", decision="denied", because="nothing fits")
+    calls.end("1", "failed")
+    assert lines(desk) == ["Permission denied for Bash: rm -rf / (nothing fits)."]
+    assert [next(iter(chunk)) for chunk in emitted(desk)] == ["permission", "tool"]
+    assert emitted(desk)[-1]["tool"]["status"] == "denied"
+
+
+async def test_an_allowed_one_is_recorded_and_no_line_of_its_own(desk: NotingDesk) -> None:
+    ToolCalls(desk.context()).decide("1", kind="read", title="a.py", decision="allowed", because="allowed by 'read'")
+    assert lines(desk) == []
+    assert emitted(desk)[0]["permission"]["decision"] == "allowed"
