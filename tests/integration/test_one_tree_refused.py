@@ -1,18 +1,19 @@
 """Who may not come in: tokens that were forged, altered, stolen or have expired; and whatever else is said to an owner's socket."""
 
 import asyncio
+import contextlib
 import json
 import os
 import socket
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from tree_project import PYTHON, clean_environment, make_project, secret_in, until
 
-from remit import Context, Refused, Remit, agent
+from remit import Context, Refused, Remit, Unavailable, agent
 from remit.core.caller import CallerToken, new_secret
 from remit.core.events import EventKind
 from remit.switchboard import board, visit
@@ -209,3 +210,51 @@ async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
         for sock in silent:
             sock.close()
     await handle.cancel()
+
+
+_SITS_THERE = """
+import json, socket, sys
+seat = socket.socket(socket.AF_UNIX)
+seat.bind(sys.argv[1])
+seat.listen()
+print("sits", flush=True)
+line, _ = seat.accept()
+print(line.recv(65536), flush=True)
+"""
+
+
+@contextlib.contextmanager
+def sitting_at(address: str) -> Iterator[tuple[int, IO[str]]]:
+    impostor = subprocess.Popen([PYTHON, "-c", _SITS_THERE, address], stdout=subprocess.PIPE, text=True)
+    assert impostor.stdout is not None
+    try:
+        assert impostor.stdout.readline() == "sits\n"
+        yield impostor.pid, impostor.stdout
+    finally:
+        impostor.kill()
+        impostor.wait()
+        impostor.stdout.close()
+
+
+async def test_nobody_else_hears_a_token_at_the_address_of_its_owner(owner: Remit, tmp_path: Path) -> None:
+    """The one who listens must be the one that the token names: another could give answers in its name."""
+    handle, token = await started(owner, tmp_path)
+    os.unlink(token.address)
+    with sitting_at(token.address) as (pid, heard):
+        error = await asyncio.to_thread(use, token.encode())
+        assert f"Somebody else listens for the owner of this tree: process {pid}" in str(error)
+        assert heard.readline() == "b''\n", "it heard nothing"
+    await handle.cancel()
+
+
+async def test_an_owner_of_another_version_is_not_misunderstood(owner: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @agent("attaches")
+    async def attaches() -> str:
+        with pytest.raises(Unavailable, match="another version of remit"):
+            async with Remit.open("/"):
+                pass
+        return "told"
+
+    owner.register(attaches)
+    monkeypatch.setattr(visit, "VERSION", 99)
+    assert (await owner.delegate("attaches")).data == "told"

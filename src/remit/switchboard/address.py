@@ -23,6 +23,16 @@ class Peer(NamedTuple):
     uid: int | None
 
 
+def address_of(run_folder: Path, owner_id: str) -> Path:
+    return run_folder / f"{owner_id}.sock"
+
+
+def owner_at(path: Path) -> int | None:
+    """The process that made an address, as it says itself (see `engine.owners`): nobody else may answer there."""
+    pid = path.name.partition("-")[0]
+    return int(pid) if pid.isdecimal() else None
+
+
 def listening(path: Path) -> socket.socket:
     """A socket at `path` for this user alone; one that a dead process left there is replaced."""
     path.parent.mkdir(parents=True, exist_ok=True)

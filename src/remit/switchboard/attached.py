@@ -22,7 +22,7 @@ from remit.flow.context import Context, Handle
 from remit.flow.plain import plain
 from remit.flow.request import Request
 from remit.store.looking import open_to_look
-from remit.switchboard.address import connected
+from remit.switchboard.address import connected, owner_at, peer_of
 from remit.switchboard.board import OPEN_HERE
 from remit.switchboard.declared import spec_from_wire, spec_to_wire
 from remit.switchboard.here import LENT, not_yours
@@ -189,7 +189,7 @@ async def attach(text: str) -> Attachment:
         try:
             await _connect(attachment.line, Path(token.address))
             async with asyncio.timeout(HELLO_SECONDS):
-                attachment.facts = await attachment.line.ask("hello", token=text, version=VERSION)
+                attachment.facts = _of_this_version(await attachment.line.ask("hello", token=text, version=VERSION))
             return attachment
         except TimeoutError:
             attachment.line.cut()
@@ -197,6 +197,7 @@ async def attach(text: str) -> Attachment:
                 "The process that runs this tree does not answer.", advice=f"Try again; or: {UNSET[0].lower()}{UNSET[1:]}"
             ) from None
         except Unavailable:  # cut off before it was known who we are: too many came at once
+            attachment.line.cut()
             if attempt == TRIES:
                 raise
             await asyncio.sleep(0.1 * attempt)
@@ -213,7 +214,24 @@ async def _connect(line: Line, path: Path) -> None:
         raise Refused("The token of the caller has expired: the process that ran its tree is gone.", code=REFUSED, advice=UNSET) from None
     except OSError as error:
         raise Unavailable(f"The process that runs this tree cannot be reached: {error.strerror or error}.", advice="Try again.") from None
+    listener = peer_of(sock).pid
+    if listener and listener != owner_at(path):  # 0: it is in another pid namespace, and cannot be told
+        sock.close()
+        raise Refused(
+            f"Somebody else listens for the owner of this tree: process {listener} at {path}.",
+            code=REFUSED,
+            advice=f"See who it is. {UNSET}",
+        )
     await asyncio.get_running_loop().create_unix_connection(lambda: line, sock=sock)
+
+
+def _of_this_version(facts: object) -> Mapping[str, Any]:
+    if isinstance(facts, Mapping) and facts.get("version") == VERSION:
+        return facts
+    raise Unavailable(
+        "The process that runs this tree has another version of remit, which is not understood here.",
+        advice=f"Use the same version in both. {UNSET}",
+    )
 
 
 def _function_of(spec: AgentSpec) -> str:

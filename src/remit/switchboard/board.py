@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 from remit.agents.process.pool import marker
@@ -20,7 +19,7 @@ from remit.core.caller import REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import ErrorInfo, Refused, Unavailable
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.running import Running
-from remit.switchboard.address import Peer, listening
+from remit.switchboard.address import Peer, address_of, listening
 from remit.switchboard.kinship import Kin, is_kin
 from remit.switchboard.visit import Visit
 from remit.system.threads import off_loop
@@ -43,7 +42,7 @@ class Switchboard:
         self.engine = engine
         self.facts = facts
         self.cancel = cancel
-        self._path: Path = engine.run_folder / f"{engine.owner.owner_id}.sock"
+        self._path = address_of(engine.run_folder, engine.owner.owner_id)
         self._is_listening = self._is_closed = False
         self._making = threading.Lock()
         self._server: asyncio.Server | None = None
