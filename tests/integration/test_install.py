@@ -117,6 +117,19 @@ def test_at_a_terminal_it_asks(project: Path, answer: str, code: int) -> None:
     assert (project / ".mcp.json").exists() == (code == 0)
 
 
+def test_no_answer_at_all_is_an_interruption_and_changes_nothing(project: Path) -> None:
+    """The exit code is not that of a failure."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "remit", "install", "claude"]
+    process = subprocess.Popen(command, cwd=project, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    os.write(ours, b"\x04")
+    _, said = process.communicate(timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert (process.returncode, "Nothing was changed" in said) == (130, True)
+    assert not (project / ".mcp.json").exists()
+
+
 def test_what_is_written_starts_this_very_remit(project: Path) -> None:
     """By its name only where a shell finds that, and finds this one."""
     beside = Path(sys.executable).parent / "remit"

@@ -73,7 +73,11 @@ def _ask(*, as_json: bool) -> Exit:
     if as_json or not sys.stdin.isatty():
         say_aside("Nothing was changed: there is nobody to ask here. Look at the change, then run it again with --yes.")
         return Exit.BLOCKED
-    return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
+    try:
+        return Exit.OK if typer.confirm("Make this change?", default=False) else Exit.CANCELLED
+    except typer.Abort:  # Ctrl-C, or the end of the input, in place of an answer
+        say_aside("\nNothing was changed.")
+        return Exit.INTERRUPTED
 
 
 def _show(change: "Change", folder: Path, notes: list[str], *, undo: bool) -> None:
