@@ -66,6 +66,9 @@ async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None
         assert definition.delegates
         assert definition.spec.workspace == "worktree"
     assert tables["gemini"]["command"] == ["gemini", "--experimental-acp"]
+    (claude, _, gemini) = ("\n".join(lines_for(one, is_git=True)) for one in found)
+    assert "not tried by us" in gemini
+    assert "#" not in claude, "nothing but what belongs into the file"
 
 
 def run(tmp_path: Path, bin_folder: Path, *words: str) -> str:
@@ -80,6 +83,7 @@ def test_the_command_prints_what_it_found_and_what_to_write(tmp_path: Path, bin_
     assert "[agents.claude]" in said
     assert "[agents.codex]" not in said, "one that does not start is not worth a line"
     assert "npm install -g opencode-ai" in said
+    assert "# No login" not in said, "the lines are pasted as they stand"
 
 
 def test_the_command_says_the_same_as_json(tmp_path: Path, bin_folder: Path) -> None:

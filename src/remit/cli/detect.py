@@ -43,6 +43,7 @@ def _document(found: "Found", lines: list[str]) -> dict[str, Any]:
         "version": found.version,
         "usable": found.is_usable,
         "login": found.login or None,
+        "tried": found.known.is_tried,
         "fault": found.fault or None,
         "remit_toml": "\n".join(lines) + "\n",
     }
@@ -58,8 +59,8 @@ def _print_found(found: "Sequence[Found]") -> None:
         return
     shown = table("agent", "version", "usable", "login", "program", shrinking=("login", "program"))
     for one in found:
-        usable = "yes" if one.is_usable else "no" if one.fault else "not logged in?"
-        seen = f"{one.login} is there" if one.login else printable(one.fault) or "none seen"
+        usable = "no" if one.fault else "not logged in?" if not one.login else "yes" if one.known.is_tried else "yes, not tried by us"
+        seen = printable(one.fault) or (f"by {one.login}" if one.login else "none seen")
         shown.add_row(one.known.name, printable(one.version) or "-", usable, cut(seen), cut(printable(one.path)))
     console().print(shown)
 

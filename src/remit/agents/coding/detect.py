@@ -73,7 +73,8 @@ def lines_for(found: Found, *, is_git: bool) -> list[str]:
     known = found.known
     lines = [f"[agents.{known.name}]", f'kind = "{known.kind}"']
     if known.kind is Kind.ACP:
-        lines.append(f"command = {json.dumps([known.program, *known.arguments])}")
+        untried = "" if known.is_tried else f"  # not tried by us: see {known.program} --help"
+        lines.append(f"command = {json.dumps([known.program, *known.arguments])}{untried}")
     if known.pass_environment:
         lines.append(f"pass_environment = {json.dumps(list(known.pass_environment))}")
     return [

@@ -24,6 +24,8 @@ class Known:
     """Files that hold one; `$NAME/` at the beginning is that variable's folder, where it is set."""
     pass_environment: tuple[str, ...] = ()
     """What it must be given, for a kind whose adapter does not know."""
+    is_tried: bool = False
+    """Whether our tests run the real one. Of the others the option that makes them speak the protocol may have changed."""
 
 
 _ANTHROPIC = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX")
@@ -37,6 +39,7 @@ KNOWN = (
         about="Claude Code",
         program="claude",
         kind=Kind.CLAUDE,
+        is_tried=True,
         install="npm install -g @anthropic-ai/claude-code",
         keys=_ANTHROPIC,
         login_files=_CLAUDE_FILES,
@@ -46,6 +49,7 @@ KNOWN = (
         about="Codex",
         program="codex",
         kind=Kind.CODEX,
+        is_tried=True,
         install="npm install -g @openai/codex",
         keys=_OPENAI,
         login_files=_CODEX_FILES,
@@ -55,6 +59,7 @@ KNOWN = (
         about="OpenCode",
         program="opencode",
         kind=Kind.OPENCODE,
+        is_tried=True,
         install="npm install -g opencode-ai",
         keys=("OPENCODE_API_KEY", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
         login_files=("$XDG_DATA_HOME/opencode/auth.json", "~/.local/share/opencode/auth.json", "~/.config/opencode/opencode.json"),
