@@ -68,3 +68,17 @@ async def test_what_is_spent_is_seen_while_it_is_spent(tmp_path: Path) -> None:
         spent = [event.body for event in await remit.events(done.session_id) if event.kind is EventKind.SPENT]
         assert spent == [{"tokens": 30, "cost": 0.5}, {"tokens": 42, "cost": 0.5}]
         assert (await remit.describe(done.session_id)).tokens == 42
+
+
+async def test_another_fault_in_the_same_call_is_told_as_what_it_is(tmp_path: Path) -> None:
+    """S1.5: only the identical refused call is answered from memory."""
+
+    @agent("asks")
+    async def asks(ctx: Context) -> list[str]:
+        return [(await ctx.delegate("spends", timeout=seconds)).errors[0].message for seconds in (-1.0, 1e12, -1.0)]
+
+    async with Remit.open(tmp_path, agents=[asks, spends]) as remit:
+        first, other, again = (await remit.delegate("asks")).data
+        assert "-1.0" in first
+        assert "1000000000000.0" in other
+        assert again == first

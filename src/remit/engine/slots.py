@@ -25,8 +25,10 @@ class Slots:
         self._lanes: dict[str, list[list[Any]]] = {}
         self._count = 0
 
-    def limit(self, agent: str, slots: int | None) -> None:
-        """An agent's own declaration, unless the settings say otherwise."""
+    def limit(self, agent: str, slots: int | None, *, is_lent: bool = False) -> None:
+        """An agent's own declaration, unless the settings say otherwise. One that is lent has no say where there is a limit already."""
+        if not is_lent:
+            self._limits.pop(agent, None)
         if slots is not None:
             self._limits.setdefault(agent, slots)
 

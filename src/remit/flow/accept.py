@@ -221,7 +221,8 @@ def _remembered_refusal(order: Order, code: str, refusal: Return) -> Return:
     """An identical refused call in one tree is answered from memory: no retry storm (S1.5)."""
     if order.caller is None or code in _REDRAWN_CODES:
         return refusal
-    call = f"{order.delegation.agent}\n{normalised_task(order.delegation.parameters)}\n{code}"
+    fault = refusal.errors[0].message if code == "INVALID_PARAMETERS" else ""  # another one is another call: it has its own advice
+    call = f"{order.delegation.agent}\n{normalised_task(order.delegation.parameters)}\n{code}\n{fault}"
     earlier, times = order.tree.refusals.get(call, (refusal, 0))
     order.tree.refusals[call] = (earlier, times + 1)
     return reply.refused_again(earlier, times + 1)

@@ -135,7 +135,7 @@ class CallersDesk(Service):
         engine = self.running.engine
         agent = self._borrowed(request.agent, borrow)
         if engine.house.agents.find(request.agent) is None:
-            engine.slots.limit(agent.spec.name, agent.spec.slots)
+            engine.slots.limit(agent.spec.name, agent.spec.slots, is_lent=True)
         return replace(engine.house, agents=_WithOneMore(agent, engine.house.agents))
 
     def _borrowed(self, name: str, borrow: object) -> BorrowedAgent:

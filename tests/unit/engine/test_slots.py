@@ -76,3 +76,13 @@ def test_the_order_between_two_who_wait_is_the_same_at_every_moment(waiting: lis
     effective = [waiting[number][1] + (now - waiting[number][2]) / ageing for number in drained(slots)]
     assert all(first >= second - 1e-6 for first, second in itertools.pairwise(effective))
     assert len(effective) == len(waiting)
+
+
+def test_what_a_lender_declares_does_not_limit_an_agent_of_our_own() -> None:
+    slots = Slots(8, queue_limit=8, ageing_seconds=30.0)
+    slots.limit("tool", 1, is_lent=True)
+    slots.limit("tool", 5, is_lent=True)
+    slots.take("tool")
+    assert not slots.is_free("tool"), "the first lender's word stands among lenders"
+    slots.limit("tool", None)
+    assert slots.is_free("tool"), "until the owner has one of that name itself"
