@@ -8,7 +8,7 @@ import os
 import re
 import time
 
-SESSION_ID = re.compile(r"^sess_\d{8,}_[a-z0-9]{6}\Z")
+SESSION_ID = re.compile(r"^sess_[0-9]{8,}_[a-z0-9]{6}\Z")
 """Also accepts the older date form `sess_20251226_abc123` on read."""
 
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
