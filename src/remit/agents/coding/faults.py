@@ -40,6 +40,8 @@ _UNREACHED = re.compile(
 _TOO_LONG = re.compile(r"prompt is too long|context (?:window|length)|context_length|too many tokens|input is too long", re.IGNORECASE)
 _TURNS = re.compile(r"max[_ ]turns|maximum (?:number of )?turns|error_max_budget", re.IGNORECASE)
 _REFUSAL = re.compile(r"refus|usage policy|content policy|unable to respond to this request|safety", re.IGNORECASE)
+_NO_CONNECTION = re.compile(r"conn(?:ection)?[\s_]*refused|refused (?:the |to )?connect\w*", re.IGNORECASE)
+"""Refused by a port, not by a model."""
 _NO_MODEL = re.compile(r"model[^.]{0,60}(?:not found|does not exist|not exist|not available|not supported)|unknown model", re.IGNORECASE)
 _STATUS = re.compile(r"\b(?:status:?|error:?|http)\s*(?:code:?\s*)?([45]\d\d)\b", re.IGNORECASE)
 
@@ -70,7 +72,7 @@ def error_for(vendor: str, message: str, status: int | None = None) -> RemitErro
         return Failed(f"{vendor} used up its turns: {words}", advice="Resume it (resume=SESSION), or allow it more in its options.")
     if _NO_MODEL.search(words):
         return Failed(f"{vendor} does not have the model it was given: {words}", advice="Name another as its model.")
-    if _REFUSAL.search(words):
+    if _REFUSAL.search(_NO_CONNECTION.sub("", words)):
         return Failed(f"{vendor} refused: {words}", advice="Word the task differently, or give it to another agent.")
     if status is None and _UNREACHED.search(words):
         return Unavailable(f"{vendor} could not reach its model: {words}", advice="See to the network, or try again later.")
