@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from remit import Context, Remit, Stopped, agent
 from remit.core.caller import CALLER, decode
 from remit.core.states import State
+from remit.switchboard import board
 from remit.switchboard.address import connected
 
 
@@ -189,3 +190,15 @@ async def test_once_its_delegation_has_ended_it_is_told_so(owner: Remit) -> None
     answer = await asyncio.to_thread(wire.ask, "delegate", request={"agent": "echo", "parameters": {"word": "w"}})
     assert answer["error"]["branch"] == Stopped.__name__
     assert [r.agent for r in await owner.tree(handle.session_id)] == ["holder"]
+
+
+async def test_lines_of_what_has_ended_keep_nobody_out(owner: Remit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(board, "LINES_AT_ONCE", 2)
+    left = []
+    for _ in range(2):
+        handle, wire = await let_in(owner)
+        left.append(wire)
+        await handle.cancel()
+    handle, _ = await let_in(owner)
+    assert all([await asyncio.to_thread(wire.is_cut) for wire in left])
+    await handle.cancel()

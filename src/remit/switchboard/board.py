@@ -116,6 +116,10 @@ class Switchboard:
         if not await off_loop(is_kin, peer.pid, self._kin(running)):
             raise self._note(running, peer, "used outside of the processes of its delegation")
         if len(self._known) >= LINES_AT_ONCE:
+            for known in [known for known in self._known if known.has_ended]:
+                self.forget(known)
+                known.line.cut()
+        if len(self._known) >= LINES_AT_ONCE:
             raise Unavailable(f"{LINES_AT_ONCE} processes are attached already.", code="QUEUE_FULL", advice="Delegate from fewer at once.")
         if visit in self._strangers:
             self._strangers.remove(visit)

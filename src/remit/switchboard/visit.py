@@ -46,6 +46,11 @@ class Visit:
         self._patience = board.engine.loop.call_later(HELLO_SECONDS, self._lose_patience)
         self.pid: int | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the delegation it speaks for has: nothing more can be asked here."""
+        return 0 in self._desks and self._desks[0].running.is_settled
+
     async def call(self, name: object, body: object) -> Any:
         if not isinstance(body, Mapping):
             raise Misused("A question carries its arguments by name.")
