@@ -81,6 +81,7 @@ class EmbeddedEngine:
         self.token_for: Callable[[Running], str] | None = None
         """Gives a delegation the token by which what its processes delegate is known as its own; set by whoever listens for them."""
         self.tasks: set[asyncio.Task[Any]] = set()
+        self.clearing: set[asyncio.Task[Any]] = set()
         self.is_closed = False
 
     # ---- the port
@@ -386,6 +387,7 @@ class EmbeddedEngine:
         await self.journal.close()
         for running in list(self.running.values()):
             running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
+        await ending.cleared(self)
         self.watchdog.close()
         self.deadlines.close()
         for task in list(self.tasks):

@@ -5,7 +5,7 @@ grace whoever is still there is abandoned. Then children are ended, what was lef
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,10 @@ from remit.flow.artifacts import seen_artifacts
 from remit.flow.harvest import HARVEST_SECONDS, Harvest, Hunt, harvest
 from remit.flow.perform import perform, words_of
 from remit.flow.reply import Leftovers, Stop
-from remit.flow.workspace import Stay, begun_in, joined, late_changes, place_of
+from remit.flow.workspace import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
+from remit.workspaces.clearing import clear_unchanged
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
@@ -43,6 +44,8 @@ ANSWER_SECONDS = 0.85
 """After the hard deadline: by then the diff of a workspace is there, or is not waited for."""
 LEAST_DIFF_SECONDS = 0.2
 MOST_DIFF_SECONDS = 0.6
+CLOSING_SECONDS = 1.0
+"""How long the closing of an engine waits for rooms that are being cleared away. The next upkeep does what is left."""
 
 
 async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None:
@@ -190,6 +193,27 @@ async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | No
         running.say(EventKind.CANCEL, {"state": ack_state(running), "source": why.source, "reason": why.detail})
     result = reply.interrupted(running.delegation, why, left, duration_seconds=running.elapsed(), resumable=running.agent.spec.resumable)
     engine.settle(running, reply.with_agent_session(result, running.saved))
+    if left.spare_room is not None:
+        clear_later(engine, left.spare_room, running)
+
+
+def clear_later(engine: "EmbeddedEngine", session_id: str, running: Running | None = None) -> None:
+    """Remove a room that nothing was done in, when its delegation has been answered. Nobody waits for it."""
+
+    async def clear() -> None:
+        if running is not None:
+            await asyncio.wait([running.done])
+        await off_loop(clear_unchanged, engine.root, session_id)
+
+    task = engine.spawn(clear())
+    engine.clearing.add(task)
+    task.add_done_callback(engine.clearing.discard)
+
+
+async def cleared(engine: "EmbeddedEngine") -> None:
+    """What was begun by `clear_later`, in the time there is."""
+    if engine.clearing:
+        await asyncio.wait(engine.clearing, timeout=CLOSING_SECONDS)
 
 
 def ack_state(running: Running) -> str:
@@ -204,7 +228,7 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
     artifacts: tuple[Artifact, ...] = ()
     declared = running.declared()
     if running.stay is not None:
-        found = await _left_in_workspace(engine, running, running.stay)
+        found = await _left_in_workspace(engine, running, running.stay, () if late is None else late.artifacts)
         artifacts = found.artifacts
         warnings.extend(found.warnings)
     elif declared or running.scratch_path is not None or running.may_write:
@@ -229,8 +253,12 @@ async def leftovers(engine: "EmbeddedEngine", running: Running, late: Return | N
         warnings.append(f"{running.chunks_dropped} chunks beyond the limit were not kept.")
     data, reference = await _said_and_saved(running, late)
     errors = tuple(running.failures or ())
-    place = None if running.stay is None else place_of(running.stay.room)
-    return Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings), workspace=place)
+    left = Leftovers(artifacts=(*artifacts, *reference), data=data, errors=errors, warnings=tuple(warnings))
+    if running.stay is None:
+        return left
+    if running.stay.is_spare:
+        return replace(left, spare_room=running.stay.room.session_id)
+    return replace(left, workspace=place_of(running.stay.room))
 
 
 def _seconds_to_gather(engine: "EmbeddedEngine", running: Running) -> float:
@@ -241,10 +269,12 @@ def _seconds_to_gather(engine: "EmbeddedEngine", running: Running) -> float:
     return min(HARVEST_SECONDS, max(LEAST_GATHERING_SECONDS, GATHERED_SECONDS - since_deadline))
 
 
-async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: Stay) -> Harvest:
-    """Files changed in its own folder and their diff, in the time there is; folder and branch stay."""
+async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: Stay, late: Sequence[Artifact]) -> Harvest:
+    """Files changed in its own folder and their diff, in the time there is; folder and branch stay, unless nothing is in them."""
     seconds = running.delegation.deadline.hard_at + ANSWER_SECONDS - engine.loop.time()
-    diff = asyncio.ensure_future(late_changes(running, max(LEAST_DIFF_SECONDS, min(seconds, MOST_DIFF_SECONDS))))
+    seconds = max(LEAST_DIFF_SECONDS, min(seconds, MOST_DIFF_SECONDS))
+    until = engine.loop.time() + seconds
+    diff = asyncio.ensure_future(late_changes(running, seconds))
     hunt = Hunt(
         root=running.root,
         scratch=running.scratch_path,
@@ -254,7 +284,11 @@ async def _left_in_workspace(engine: "EmbeddedEngine", running: Running, stay: S
         below=stay.room.inside,
     )
     found = await harvest(hunt, seconds=_seconds_to_gather(engine, running))
-    return await joined(stay.room, found, *await diff)
+    changes, told = await diff
+    # Whoever could not be stopped may write there still; and an agent's own session may be tied to the folder that it began in.
+    if not engine.abandoned and running.saved is None:
+        stay.is_spare = await is_spare(stay.room, changes, (*found.artifacts, *late), seconds=until - engine.loop.time())
+    return await joined(stay.room, found, changes, told if stay.is_spare else (where_it_stays(stay.room), *told))
 
 
 def _foreign(engine: "EmbeddedEngine", running: Running) -> frozenset[str]:

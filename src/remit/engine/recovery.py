@@ -17,12 +17,13 @@ from remit.core.ports import Store
 from remit.core.record import Record, Settled
 from remit.core.result import StopReason
 from remit.engine.embedded import EmbeddedEngine
+from remit.engine.ending import clear_later
 from remit.engine.owners import is_dead
 from remit.engine.restoring import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
-from remit.flow.workspace import left_in_room, place_of
+from remit.flow.workspace import left_in_room, place_of, where_it_stays
 from remit.system.threads import off_loop
 from remit.workspaces.room import find_room
 
@@ -183,6 +184,8 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     written: asyncio.Future[None] = engine.loop.create_future()
     engine.journal.write(settled, lambda _problem: None if written.done() else written.set_result(None))
     await written
+    if left.spare_room is not None:
+        clear_later(engine, left.spare_room)
     engine.pending.pop(record.session_id, None)
     engine.house.note_errors(delegation, result.errors, "")
 
@@ -200,11 +203,16 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
         foreign=frozenset(),
     )
     room = await off_loop(find_room, engine.root, record.session_id)
-    found = await harvest(hunt) if room is None else await left_in_room(room, hunt, scratch, record.agent)
     data = {}
     if chunks := [e.body["chunk"] for e in events if e.kind is EventKind.DATA]:
         data["chunks"] = chunks
     if (saved := await off_loop(engine.store.checkpoint, record.session_id)) is not None:
         data["checkpoint"] = saved
-    place = None if room is None else place_of(room)
-    return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None, workspace=place)
+    if room is None:
+        found = await harvest(hunt)
+        return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None)
+    found, is_spare = await left_in_room(room, hunt, scratch, record.agent)
+    if is_spare and saved is None:  # an agent's own session may be tied to the folder that it began in
+        return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None, spare_room=record.session_id)
+    warnings = (where_it_stays(room), *found.warnings)
+    return reply.Leftovers(artifacts=found.artifacts, warnings=warnings, data=data or None, workspace=place_of(room))

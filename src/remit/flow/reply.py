@@ -167,6 +167,8 @@ class Leftovers:
     warnings: tuple[str, ...] = ()
     workspace: Mapping[str, Any] | None = None
     """Where its own folder stays, when it had one."""
+    spare_room: str | None = None
+    """The session whose folder can go: nothing is in it that anybody could want."""
 
 
 NOTHING_LEFT = Leftovers()

@@ -7,6 +7,7 @@ engine for what was stopped.
 import asyncio
 import contextlib
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from remit.flow.harvest import MAX_ARTIFACTS, Harvest, Hunt, guess_type, harvest
 from remit.flow.plain import clean
 from remit.system.threads import off_loop
 from remit.workspaces.changes import Changes, take_changes
+from remit.workspaces.clearing import is_unchanged
 from remit.workspaces.making import open_room
 from remit.workspaces.merging import Intent, Merged, is_merged, merge, merge_into_room
 from remit.workspaces.removing import remove
@@ -45,6 +47,8 @@ class Stay:
     """The room of its caller, where its changes go back to."""
     taking: "asyncio.Future[Changes] | None" = field(default=None, repr=False)
     """The changes, being taken: asked for once, by whoever comes first."""
+    is_spare: bool = False
+    """It was stopped, and nothing is in its room that anybody could want."""
 
     @property
     def began_at(self) -> float:
@@ -87,7 +91,8 @@ async def enter(work: "Work") -> None:
     if was_there:
         work.notice(f"It goes on in the workspace {room.inside}.")
     elif delegation.resumes is not None:
-        work.warnings = (*work.warnings, f"The workspace of {delegation.resumes} is not there any more; this one began from a new one.")
+        gone = f"The workspace of {delegation.resumes} is not there any more (merged, removed, or nothing was changed in it)"
+        work.warnings = (*work.warnings, f"{gone}; this one began from a new one.")
     if room.is_dirty and not was_there:
         work.warnings = (*work.warnings, "The project has uncommitted changes; they are not in the worktree that the agent worked in.")
 
@@ -139,20 +144,37 @@ async def late_changes(work: "Work", seconds: float) -> tuple[Changes | None, tu
     taking = stay.take(work)
     await asyncio.wait([taking], timeout=seconds)
     if (changes := stay.taken) is not None:
-        return changes, (_where(stay.room), *changes.warnings)
+        return changes, changes.warnings
     if not taking.done():
-        return None, (_where(stay.room), f"git had not made the diff of the workspace after {seconds:.1f} s; it may still come.")
+        return None, (f"git had not made the diff of the workspace after {seconds:.1f} s; it may still come.",)
     error = taking.exception() if not taking.cancelled() else None
-    return None, (_where(stay.room), *_untaken(stay.room, error if isinstance(error, Exception) else TimeoutError()))
+    return None, _untaken(stay.room, error if isinstance(error, Exception) else TimeoutError())
 
 
-def _where(room: Room) -> str:
+def where_it_stays(room: Room) -> str:
     branch = f" (branch {room.branch})" if room.branch else ""
     return f"Its workspace stays: {room.inside}{branch}."
 
 
-async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> Harvest:
-    """What a dead run left in its room: nobody else has worked there, so all that is new in it is its own."""
+async def is_spare(room: Room, changes: Changes | None, artifacts: Iterable[Artifact], *, seconds: float) -> bool:
+    """Whether the room of one that was stopped can go: nothing changed, nothing of worth that git ignores, no artifact in it.
+
+    Only when that is known in time; what is not is left to upkeep.
+    """
+    if changes is None or changes.count or changes.warnings or changes.doubt or seconds <= 0:
+        return False
+    tree = f"{room.tree.relative_to(room.root).as_posix()}/"
+    if any(artifact.path.startswith(tree) for artifact in artifacts):
+        return False
+    try:
+        async with asyncio.timeout(seconds):
+            return await off_loop(lambda: is_unchanged(room, seconds=seconds))
+    except TimeoutError:
+        return False
+
+
+async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> tuple[Harvest, bool]:
+    """What a dead run left in its room: nobody else has worked there, so all that is new in it is its own. And whether that is nothing."""
     found = await harvest(replace(hunt, scan_root=True, below=room.inside, since=Stay(room).began_at))
 
     def take() -> tuple[Changes, bool]:
@@ -164,9 +186,10 @@ async def left_in_room(room: Room, hunt: Hunt, scratch: Path, agent: str) -> Har
     try:
         changes, was_merged = await off_loop(take)
     except (RemitError, OSError) as error:
-        return replace(found, warnings=(*found.warnings, _where(room), *_untaken(room, error)))
+        return replace(found, warnings=(*found.warnings, *_untaken(room, error))), False
     merged = (MERGED_BEFORE,) if was_merged else ()
-    return await joined(room, found, changes, (_where(room), *merged, *changes.warnings))
+    spare = await is_spare(room, changes, found.artifacts, seconds=AFTER_CRASH_SECONDS)
+    return await joined(room, found, changes, (*merged, *changes.warnings)), spare
 
 
 async def joined(room: Room, found: Harvest, changes: Changes | None, told: tuple[str, ...]) -> Harvest:

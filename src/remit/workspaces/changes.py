@@ -16,7 +16,7 @@ from remit.core.errors import Unavailable
 from remit.system.files import file_lock
 from remit.workspaces.git import Git, GitFailed
 from remit.workspaces.held import Settings, held
-from remit.workspaces.room import Room
+from remit.workspaces.room import LOCK, Room
 
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
@@ -64,7 +64,7 @@ def opened(room: Room, *, seconds: float) -> Iterator[Git]:
     if not room.is_there:
         raise Unavailable("The workspace is no longer there: its folder was removed or replaced.", advice="Delegate it again.")
     git = Git(folder=room.tree, stop_at=time.monotonic() + seconds, git_dir=room.git_dir, index=room.index)
-    with file_lock(room.books / "lock", timeout=max(0.0, seconds)):
+    with file_lock(room.books / LOCK, timeout=max(0.0, seconds)):
         with contextlib.suppress(FileNotFoundError):
             Path(f"{room.index}.lock").unlink()  # ours alone: left by a run that was killed
         yield held(git, Settings(room.commands, room.fetching))

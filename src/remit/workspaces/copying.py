@@ -16,9 +16,9 @@ from remit.workspaces.git import Git, GitFailed
 
 MOST_BYTES = 512 * 1024 * 1024
 MOST_FILES = 50_000
-_SKIPPED = frozenset(
-    {".git", ".hg", ".svn", ".remit", "node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"}
-)
+TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
+"""Filled by tools, which fill them again."""
+_SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
 def copy_project(git: Git, target: Path) -> None:

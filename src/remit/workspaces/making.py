@@ -62,7 +62,7 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
     base, is_dirty = _head(git) if host is None else (_standing(host, stop_at), False)
     common_dir = (root / common).resolve()
     with file_lock(common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
-        _clear_worktree(git, session_id, tree)
+        clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
     settings = settings_of(git) if host is None else host  # a caller that runs may have changed them
@@ -108,7 +108,7 @@ def _standing(host: Room, stop_at: float) -> str:
     return stands_at(host, seconds=stop_at - time.monotonic())
 
 
-def _clear_worktree(git: Git, session_id: str, tree: Path) -> None:
+def clear_worktree(git: Git, session_id: str, tree: Path) -> None:
     """What an earlier try left under this name."""
     if not tree.exists() and not git.asks("show-ref", "--verify", "--quiet", f"refs/heads/remit/{session_id}"):
         return

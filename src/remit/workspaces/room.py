@@ -12,11 +12,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from remit.core.agents import Workspace
+from remit.core.errors import Unavailable
 from remit.core.ids import is_session_id
-from remit.system.files import atomic_write
+from remit.system.files import atomic_write, file_lock
 
 BOOKS = ".books"
 NOTE = "note.json"
+LOCK = "lock"
+CLEARING = "clearing"
+"""Stands in the books of a room that is being removed because nothing is in it: nobody goes on in it, whoever finds it removes the rest."""
+TAKE_OVER_SECONDS = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +110,12 @@ def write_note(room: Room) -> Room:
 
 def find_room(root: Path, session_id: str) -> Room | None:
     """The room of a delegation, when there is one and its folder is still there."""
+    room = noted_room(root, session_id)
+    return room if room is not None and room.is_there and not (room.books / CLEARING).exists() else None
+
+
+def noted_room(root: Path, session_id: str) -> Room | None:
+    """As its note tells it, whatever has become of its folder."""
     if not is_session_id(session_id):
         return None
     try:
@@ -113,15 +124,19 @@ def find_room(root: Path, session_id: str) -> Room | None:
         room = replace(Room(root=root, **fields), session_id=session_id)
     except (OSError, ValueError, TypeError, KeyError):
         return None  # none, or damaged: as if it had never been made
-    return room if is_session_id(room.maker) and room.is_there else None
+    return room if is_session_id(room.maker) else None
 
 
 def take_over(root: Path, earlier: str, session_id: str) -> Room | None:
-    """The room of the run that is gone on from. Only one can have it: the books change hands by their name."""
+    """The room of the run that is gone on from. Only one can have it: the books change hands by their name.
+
+    Under their lock: whoever clears it away just now is waited for.
+    """
     if find_room(root, earlier) is None:
         return None
-    with contextlib.suppress(OSError):
-        os.rename(books_of(root, earlier), books_of(root, session_id))
+    with contextlib.suppress(OSError, Unavailable), file_lock(books_of(root, earlier) / LOCK, timeout=TAKE_OVER_SECONDS):
+        if find_room(root, earlier) is not None:
+            os.rename(books_of(root, earlier), books_of(root, session_id))
     room = find_room(root, session_id)
     return None if room is None else write_note(room)
 
