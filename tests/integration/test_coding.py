@@ -6,6 +6,7 @@ The programs are scripts that print what the real ones print; `tests/real` runs 
 import asyncio
 import json
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -417,3 +418,53 @@ async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> No
     assert done.status is Status.COMPLETED, done
     again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
     assert "--resume" not in again
+
+
+@pytest.mark.parametrize("answers", ["return", "value"])
+async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_path: Path, answers: str) -> None:
+    """S2.6: its answer must not be lost with it."""
+    project(tmp_path, [INIT, result("$RETURN"), {"sleep": 60}])
+    with (tmp_path / "remit.toml").open("a") as toml:
+        toml.write(f'answers = "{answers}"\n')
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.", timeout=4)
+    assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
+
+
+async def test_a_final_word_that_comes_with_the_end_of_its_budget_is_handed_back(tmp_path: Path) -> None:
+    project(tmp_path, [INIT, message("Working."), result("All of it: 42.", tokens=10_000)])
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.", budget={"tokens": 500})
+    assert done.stop_reason is StopReason.BUDGET
+    assert "All of it: 42." in done.data["chunks"]
+
+
+async def test_a_return_file_counts_whatever_its_exit_code(tmp_path: Path) -> None:
+    """S3.7."""
+    project(tmp_path, [INIT, {"file": "$RETURN"}, {"exit": 1}])
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("coder", task="Say hello.")
+    assert done.status is Status.COMPLETED, done
+
+
+async def test_a_flood_of_lines_holds_neither_the_loop_nor_the_deadline(tmp_path: Path) -> None:
+    """S2.5."""
+    flood = "while True: print('noise ' * 20)"
+    (tmp_path / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
+    latest = 0.0
+
+    async def beat() -> None:
+        nonlocal latest
+        while True:
+            began = time.monotonic()
+            await asyncio.sleep(0.02)
+            latest = max(latest, time.monotonic() - began)
+
+    async with Remit.open(tmp_path) as remit:
+        beating = asyncio.create_task(beat())
+        began = time.monotonic()
+        done = await remit.delegate("coder", task="Say hello.", timeout=3)
+        beating.cancel()
+    assert done.stop_reason is StopReason.DEADLINE
+    assert time.monotonic() - began < 6
+    assert latest < 2

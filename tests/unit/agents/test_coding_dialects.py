@@ -101,6 +101,22 @@ def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> N
     assert config["permission"]["remit_*"] == "allow"
 
 
+def test_no_agent_of_a_projects_settings_for_opencode_goes_before_the_allow_list() -> None:
+    """What is said of one of its agents decides over what is said of all: so the agent that runs is one that no file can know."""
+
+    def asked(**table: Any) -> tuple[list[str], Any]:
+        line = OpenCode().command_line(turn("opencode", allow=["read"], **table))
+        return after(line.argv, "--agent"), json.loads(line.imposed[CONTENT])
+
+    (name,), config = asked()
+    assert name == "remit-sess-1-abcdef"
+    assert config["agent"][name] == {"mode": "primary", "permission": config["permission"]}
+    names, config = asked(options=["--agent", "plan"])
+    assert names == ["plan"], "the definition's own choice stays"
+    assert config["agent"]["plan"]["permission"] == config["permission"]
+    assert asked(options=["--agent=plan"])[1]["agent"].keys() == {"plan"}
+
+
 def test_one_allow_list_serves_every_vendor() -> None:
     allow = ["read", "execute:git *", "Edit", "mcp__docs__*"]
     assert for_claude(allow) == ["Read", "Glob", "Grep", "Bash(git *)", "Edit", "mcp__docs__*"]

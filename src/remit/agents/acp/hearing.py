@@ -13,39 +13,15 @@ from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
 from remit.agents.acp.permission import AskedTool, Offered, decide
+from remit.agents.tail import Tail
 from remit.agents.telling import CALLS_KEPT, OVER, ToolCalls, Words, tell_plan
 from remit.core.errors import Stopped
 from remit.flow.context import Context
 
-ANSWER_LIMIT_CHARACTERS = 4 << 20
-"""Of longer answers the end is kept: a return comes last."""
 CHUNK_CHARACTERS = 1024
 CHUNK_SECONDS = 0.3
 THINKING_SECONDS = 5.0
 _CANCELLED: dict[str, Any] = {"outcome": {"outcome": "cancelled"}}
-
-
-class Tail:
-    """The end of a text that grows."""
-
-    __slots__ = ("_parts", "_size")
-
-    def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._size = 0
-
-    def add(self, text: str) -> None:
-        self._parts.append(text)
-        self._size += len(text)
-        if self._size > 2 * ANSWER_LIMIT_CHARACTERS:
-            kept = "".join(self._parts)[-ANSWER_LIMIT_CHARACTERS:]
-            self._parts, self._size = [kept], len(kept)
-
-    def clear(self) -> None:
-        self._parts, self._size = [], 0
-
-    def text(self) -> str:
-        return "".join(self._parts)[-ANSWER_LIMIT_CHARACTERS:]
 
 
 class Hearing:

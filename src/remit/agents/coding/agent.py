@@ -8,6 +8,7 @@ import asyncio
 import shutil
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from remit.agents.coding import faults
@@ -18,7 +19,7 @@ from remit.agents.coding.hearing import Hearing, is_session
 from remit.agents.coding.opencode import OpenCode
 from remit.agents.coding.turn import Ran, Run
 from remit.agents.command.arguments import folder_of
-from remit.agents.command.environment import environment_for
+from remit.agents.command.environment import environment_for, return_file_of
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
@@ -61,7 +62,7 @@ class CodingAgent:
         is_done = hearing.is_over or (ran.code == 0 and not hearing.is_broken)  # it may have been, at that very moment
         if ran.was_interrupted and not is_done:
             return await self._handed_in(ctx, hearing)
-        return await self._answer(hearing, ran)
+        return await self._answer(ctx, hearing, ran)
 
     async def _handed_in(self, ctx: Context, before: Hearing) -> str:
         """One more question in the same session. What goes wrong now is the deadline's: it hands back what there is (S2.6)."""
@@ -71,7 +72,7 @@ class CodingAgent:
         prompt = hand_in_prompt(ctx.remaining - _ANSWER_SECONDS)
         try:
             hearing, ran = await self._asked(ctx, prompt, before.session, counted, is_last=True)
-            return await self._answer(hearing, ran)
+            return await self._answer(ctx, hearing, ran)
         except Stopped:
             raise
         except RemitError as error:
@@ -110,16 +111,20 @@ class CodingAgent:
 
     # ---- what comes of it
 
-    async def _answer(self, hearing: Hearing, ran: Ran) -> str:
-        """Its last message; all it said where that alone holds no return. Raises what its vendor's error means."""
+    async def _answer(self, ctx: Context, hearing: Hearing, ran: Ran) -> str:
+        """Its last message; all it said where that alone holds no return. Raises what its vendor's error means.
+
+        However it ended, a return that was handed in counts, and so does the word that it is done.
+        """
         if hearing.trouble is not None:
             raise faults.error_for(self._dialect.vendor, hearing.trouble.message, hearing.trouble.status)
         last = hearing.last or hearing.printed
         if self.spec.answers is Answers.VALUE:
             answer, is_return = last.strip(), False
         else:
-            answer, is_return = await off_loop(_found, last, hearing.whole or last)
-        if ran.code == 0 or is_return:
+            answer, is_return = await off_loop(_found, last, hearing.whole or last, return_file_of(ctx))
+        is_done = ran.code == 0 or (ran.code is None and hearing.is_over)
+        if is_done or is_return:
             return answer
         program = (self.definition.command or (self._dialect.program,))[0]
         raise faults.crash_of(self._dialect.vendor, program, ran.code, ran.stderr, hearing.printed)
@@ -148,9 +153,9 @@ def _has_forgotten(hearing: Hearing, ran: Ran) -> bool:
     return faults.is_session_gone(f"{words}\n{ran.stderr}\n{hearing.printed}")
 
 
-def _found(last: str, whole: str) -> tuple[str, bool]:
-    for text in (last, whole):
-        received = read_answer(text)
+def _found(last: str, whole: str, return_file: Path) -> tuple[str, bool]:
+    for text, file in ((last, None), (whole, None), (last, return_file)):
+        received = read_answer(text, file)
         if received.candidate is not None and looks_like_return(received.candidate):
             return text, True
     return last, False

@@ -3,18 +3,20 @@
 One per run of its program. Knows no vendor and no process: it is told what was heard. What it emits has the shapes of `agents.acp`.
 """
 
+import asyncio
 import contextlib
 import re
 import time
 
 from remit.agents.coding.dialect import Began, Broke, Denied, Ended, Heard, Noted, Planned, Said, Scope, Spent, Trouble, Used
 from remit.agents.coding.faults import last_trouble
+from remit.agents.tail import Tail
 from remit.agents.telling import OVER, ToolCalls, Words, tell_plan
 from remit.core.errors import Stopped, Unavailable
 from remit.flow.context import Context
 
-ANSWER_LIMIT_CHARACTERS = 4 << 20
-"""Of longer answers the end is kept: a return comes last."""
+ITEMS_KEPT = 10_000
+"""Messages and steps whose usage may be said again; the oldest are forgotten."""
 _NOT_ALLOWED = "nothing in its allow-list fits"
 _SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,199}")
 
@@ -46,6 +48,8 @@ class Account:
             case Scope.ITEM:
                 tokens, cost = self._items.get(spent.key, (0, 0.0))
                 self._items[spent.key] = (max(tokens, spent.tokens), max(cost, spent.cost))
+                if len(self._items) > ITEMS_KEPT:
+                    del self._items[next(iter(self._items))]
             case Scope.RUN:
                 tokens, cost = self._tokens, self._cost
             case Scope.SESSION:
@@ -61,9 +65,8 @@ class Hearing:
         self._ctx = ctx
         self._vendor = vendor
         self._account = Account(counted)
-        self._last: list[str] = []
-        self._whole: list[str] = []
-        self._size = 0
+        self._last, self._whole = Tail("\n\n"), Tail("\n\n")
+        self._printed = Tail()
         self._tools = ToolCalls(ctx)
         self._words = Words(ctx)
         self._in_trouble = ""
@@ -73,21 +76,28 @@ class Hearing:
         self._kept: object = None
         self.session = session
         self.ended: str | None = None
-        self.is_over = False
-        """The turn has come to its end, by its own word."""
+        self.over = asyncio.Event()
+        """Set when the turn has come to its end, by its own word."""
         self.is_broken = False
         self.trouble: Trouble | None = None
-        self.printed = ""
+
+    @property
+    def is_over(self) -> bool:
+        return self.over.is_set()
+
+    @property
+    def printed(self) -> str:
         """What it printed that was none of its stream."""
+        return self._printed.text()
 
     @property
     def last(self) -> str:
         """Its answer: its final word, or what it said last."""
-        return self.ended if self.ended else "\n\n".join(self._last)
+        return self.ended if self.ended else self._last.text()
 
     @property
     def whole(self) -> str:
-        return "\n\n".join(self._whole)
+        return self._whole.text()
 
     async def hear(self, heard: Heard) -> None:
         match heard:
@@ -109,7 +119,8 @@ class Hearing:
                 self._in_trouble = heard.message if heard.is_trouble else self._in_trouble
                 self._ctx.progress(heard.message)
             case Ended():
-                self.is_over, self.ended, self.trouble = True, heard.text, None
+                self.ended, self.trouble = heard.text, None
+                self.over.set()
             case Broke():
                 self.is_broken = True
             case Trouble():
@@ -118,7 +129,7 @@ class Hearing:
 
     def hear_plain(self, text: str) -> None:
         """A line that is no JSON: perhaps all that this program prints."""
-        self.printed = (self.printed + text)[-ANSWER_LIMIT_CHARACTERS:]
+        self._printed.add(text)
         if text.strip():
             self._ctx.emit(text)
 
@@ -128,6 +139,8 @@ class Hearing:
             if is_whole:
                 self._words.end_turn()
                 return
+            if self.ended and self.ended != self._last.text():
+                self._said(self.ended)  # its final word is no answer any more, but is handed back with what it left
             self._words.end_message()
             self._tell_trouble(self._in_trouble or last_trouble(stderr, self._heard_at))
 
@@ -160,11 +173,8 @@ class Hearing:
         if not text.strip():
             return
         self._in_trouble, self._heard_at = "", time.time()
-        self._last.append(text)
-        self._whole.append(text)
-        self._size += len(text)
-        while self._size > ANSWER_LIMIT_CHARACTERS and len(self._whole) > 1:
-            self._size -= len(self._whole.pop(0))
+        self._last.add(text)
+        self._whole.add(text)
         self._words.end_message()
         self._words.say(text)
 

@@ -4,7 +4,7 @@ Its settings for a run travel in `OPENCODE_CONFIG_CONTENT`, over the user's own.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.coding.dialect import (
@@ -56,6 +56,11 @@ class OpenCode:
         if not any(option.startswith(("--print-logs", "--log-level")) for option in definition.options):
             argv += ["--print-logs", "--log-level", "ERROR"]  # it says nowhere else that its service refuses it and it tries again
         config = {**_given(turn), **self._config(turn)}
+        if not (named := _agent_named(definition.options)):
+            argv += ["--agent", _own_agent(turn)]
+        permission = config["permission"]
+        # What an agent of the project's own settings may do goes before what all may: so it is said of the agent that runs, too.
+        config["agent"] = {**mapping_of(config.get("agent")), named or _own_agent(turn): {"mode": "primary", "permission": permission}}
         return CommandLine(argv=(*argv, *definition.options), environment=_HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def _config(self, turn: Turn) -> dict[str, Any]:
@@ -91,6 +96,20 @@ class OpenCode:
             case "error":
                 heard.append(_trouble(mapping_of(line.get("error"))))
         return heard
+
+
+def _own_agent(turn: Turn) -> str:
+    """A name that no file can have known beforehand."""
+    return f"remit-{turn.delegation_id.replace('_', '-')}"
+
+
+def _agent_named(options: Sequence[str]) -> str:
+    """Which of its agents the definition's own options choose."""
+    for index, option in enumerate(options):
+        name, equals, value = option.partition("=")
+        if name == "--agent":
+            return value if equals else "".join(options[index + 1 : index + 2])
+    return ""
 
 
 def _given(turn: Turn) -> dict[str, Any]:

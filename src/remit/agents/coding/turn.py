@@ -18,7 +18,9 @@ from remit.core.errors import Stopped
 from remit.flow.context import Context
 
 SETTLE_SECONDS = 2.0
-"""For an interrupted program to write its session down and end."""
+"""For a program that was interrupted, or has said that it is done, to write its session down and end."""
+_BREATH = 32
+"""After so many lines the loop is given to others: a flood must not hold it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,23 +42,23 @@ class Run:
 
     async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> Ran:
         tasks: list[asyncio.Task[None]] = []
-        code, stderr = None, ""
+        code, stderr, is_whole = None, "", False
         spawned: Spawned | None = None
         try:
             async with pool.spawn(program, self._ctx) as spawned:
                 reading = asyncio.create_task(self._read(spawned.stdout))
-                tasks = [reading, asyncio.create_task(self._interrupt(spawned)), asyncio.create_task(_feed(spawned, prompt))]
+                tasks = [reading, asyncio.create_task(self._run_out(spawned)), asyncio.create_task(_feed(spawned, prompt))]
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
                 if reading.done():
                     reading.result()
                 if reading.done() and not self._is_hopeless:
                     code = await spawned.wait()
+                is_whole = self._hearing.is_over or (code == 0 and not self._hearing.is_broken)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             stderr = spawned.stderr_tail() if spawned is not None else ""
-            is_whole = self._hearing.is_over or (code == 0 and not self._hearing.is_broken)
             self._hearing.end(is_whole=is_whole, stderr=stderr)
         with contextlib.suppress(Stopped):
             await self._hearing.keep()
@@ -68,7 +70,11 @@ class Run:
 
     async def _read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream, not of the turn: a program may say that it is done and have others at work still."""
+        lines = 0
         while not self._is_hopeless:
+            lines += 1
+            if lines % _BREATH == 0:
+                await asyncio.sleep(0)
             try:
                 line = await stdout.readline()
             except ValueError:
@@ -90,17 +96,21 @@ class Run:
         for heard in self._dialect.read(said):
             await self._hearing.hear(heard)
 
-    async def _interrupt(self, spawned: Spawned) -> None:
-        """The soft deadline (S2.4): its turn ends, so that it can be asked to hand in. Gives back when it has had its time to end."""
-        if self._is_told:
-            await self._ctx.wait_hand_in()
-            if self._ctx.hand_in and self._may_interrupt():  # a stop, too, ends the wait
-                self._ctx.progress("Its time is nearly up: it is interrupted, to hand in what it has.")
-                self._was_interrupted = True
-                spawned.signal(signal.SIGINT)
-                await asyncio.sleep(SETTLE_SECONDS)
-                return
-        await asyncio.Event().wait()
+    async def _run_out(self, spawned: Spawned) -> None:
+        """Gives back when it is not to be waited for any longer, which is never before the soft deadline (S2.4).
+
+        Then its turn is ended, so that it can be asked to hand in. One that has said that it is done, and stays all the same, is left:
+        its answer must not be lost with it.
+        """
+        await self._ctx.wait_hand_in()
+        if self._ctx.hand_in and self._is_told and self._may_interrupt():  # a stop, too, ends the wait
+            self._ctx.progress("Its time is nearly up: it is interrupted, to hand in what it has.")
+            self._was_interrupted = True
+            spawned.signal(signal.SIGINT)
+            await asyncio.sleep(SETTLE_SECONDS)
+            return
+        await self._hearing.over.wait()
+        await asyncio.sleep(min(SETTLE_SECONDS, max(0.0, self._ctx.remaining / 2)))
 
     def _may_interrupt(self) -> bool:
         """Not where no time is left for one more question, nor where there is no session to ask it in; then it just goes on."""
