@@ -46,11 +46,11 @@ def repair_prompt(ctx: Context, *, in_session: bool, first: str = "") -> str:
     return f"{first}\n## What you handed in before\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
 
 
-def hand_in_prompt(seconds: float) -> str:
+def hand_in_prompt(ctx: Context, seconds: float) -> str:
     """What an agent that can be spoken to is told at the soft deadline (S2.4)."""
     return (
-        f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is, "
-        "as the JSON object you were told to end with; status partial unless all is done, and name in errors what is missing.\n"
+        f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is; "
+        f"status partial unless all is done, and name in errors what is missing.\n\n{_how_to_answer(ctx)}"
     )
 
 

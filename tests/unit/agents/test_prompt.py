@@ -89,5 +89,7 @@ async def test_a_repair_names_each_fault_and_repeats_all_to_one_that_remembers_n
     assert again.endswith(asked)
 
 
-def test_at_the_soft_deadline_it_is_told_how_long_it_has() -> None:
-    assert "12 seconds are left" in hand_in_prompt(12.3)
+async def test_at_the_soft_deadline_it_is_told_how_long_it_has_and_how_to_answer(desk: NotingDesk) -> None:
+    told = hand_in_prompt(desk.context(), 12.3)
+    assert "12 seconds are left" in told
+    assert told.rstrip().endswith(instruction(desk.context()))

@@ -121,7 +121,7 @@ class AcpAgent:
             so_far = await asking  # one that goes on all the same is heard until it is stopped
             if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
                 return so_far
-            handed_in = await conversation.prompt(hand_in_prompt(ctx.remaining - 1))
+            handed_in = await conversation.prompt(hand_in_prompt(ctx, ctx.remaining - 1))
         except Stopped:
             raise
         except RemitError as error:

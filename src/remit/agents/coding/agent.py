@@ -18,7 +18,7 @@ from remit.agents.coding.dialect import Dialect, Turn
 from remit.agents.coding.hearing import Hearing, is_session
 from remit.agents.coding.opencode import OpenCode
 from remit.agents.coding.turn import Ran, Run
-from remit.agents.command.arguments import folder_of
+from remit.agents.command.arguments import folder_of, set_aside
 from remit.agents.command.environment import environment_for, return_file_of
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
 from remit.agents.own_tools import check_own_tools
@@ -53,6 +53,7 @@ class CodingAgent:
         if ctx.hand_in and ctx.remaining < self._dialect.hand_in_seconds:
             await _out_of_time()
         check_own_tools(self.definition)
+        set_aside(ctx)  # of its first answer, when it is asked again: it must not be taken for the second
         first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
         hearing, ran = await self._asked(ctx, _question(ctx, first, is_known=session is not None), session, counted)
@@ -69,7 +70,7 @@ class CodingAgent:
         if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
             await _out_of_time()
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
-        prompt = hand_in_prompt(ctx.remaining - _ANSWER_SECONDS)
+        prompt = hand_in_prompt(ctx, ctx.remaining - _ANSWER_SECONDS)
         try:
             hearing, ran = await self._asked(ctx, prompt, before.session, counted, is_last=True)
             return await self._answer(ctx, hearing, ran)
