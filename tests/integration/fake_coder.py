@@ -1,8 +1,9 @@
 """A program that behaves like a coding agent of the command line: it plays the turns of a script, one with each start.
 
 Started as `python fake_coder.py FOLDER [arguments]`. FOLDER/turns.json is a list of turns, a turn a list of acts: a line to print (an
-object or text), {"sleep": seconds}, {"exit": code}, {"err": text}, {"file": text} (into its return file). `$RETURN` in a text is a valid
-return. What it was started with is in FOLDER/calls.jsonl. At SIGINT it says that it was interrupted, as claude does.
+object or text), {"sleep": seconds}, {"close": fd}, {"exit": code}, {"err": text}, {"file": text} (into its return file).
+`$RETURN` in a text is a valid return. What it was started with is in FOLDER/calls.jsonl.
+At SIGINT it says that it was interrupted, as claude does.
 """
 
 import json
@@ -59,6 +60,8 @@ def main() -> None:
         match act:
             case {"sleep": seconds}:
                 time.sleep(seconds)
+            case {"close": fd}:
+                os.close(fd)
             case {"exit": code}:
                 sys.exit(code)
             case {"file": text}:

@@ -420,10 +420,10 @@ async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> No
     assert "--resume" not in again
 
 
-@pytest.mark.parametrize("answers", ["return", "value"])
-async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_path: Path, answers: str) -> None:
+@pytest.mark.parametrize(("answers", "last"), [("return", {"sleep": 0}), ("value", {"sleep": 0}), ("return", {"close": 1})])
+async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_path: Path, answers: str, last: dict[str, int]) -> None:
     """S2.6: its answer must not be lost with it."""
-    project(tmp_path, [INIT, result("$RETURN"), {"sleep": 60}])
+    project(tmp_path, [INIT, result("$RETURN"), last, {"sleep": 60}])
     with (tmp_path / "remit.toml").open("a") as toml:
         toml.write(f'answers = "{answers}"\n')
     async with Remit.open(tmp_path) as remit:

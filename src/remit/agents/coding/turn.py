@@ -8,6 +8,7 @@ import contextlib
 import json
 import signal
 from dataclasses import dataclass
+from typing import Any
 
 from remit.agents.coding.dialect import Dialect
 from remit.agents.coding.hearing import Hearing
@@ -41,18 +42,15 @@ class Run:
         self._was_interrupted = False
 
     async def to_the_end(self, pool: ProcessPool, program: Program, prompt: str) -> Ran:
-        tasks: list[asyncio.Task[None]] = []
+        tasks: list[asyncio.Task[Any]] = []
         code, stderr, is_whole = None, "", False
         spawned: Spawned | None = None
         try:
             async with pool.spawn(program, self._ctx) as spawned:
-                reading = asyncio.create_task(self._read(spawned.stdout))
-                tasks = [reading, asyncio.create_task(self._run_out(spawned)), asyncio.create_task(_feed(spawned, prompt))]
+                running = asyncio.create_task(self._listen(spawned))
+                tasks = [running, asyncio.create_task(self._run_out(spawned)), asyncio.create_task(_feed(spawned, prompt))]
                 await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
-                if reading.done():
-                    reading.result()
-                if reading.done() and not self._is_hopeless:
-                    code = await spawned.wait()
+                code = running.result() if running.done() else None
                 is_whole = self._hearing.is_over or (code == 0 and not self._hearing.is_broken)
         finally:
             for task in tasks:
@@ -67,6 +65,11 @@ class Run:
     @property
     def _is_hopeless(self) -> bool:
         return self._hearing.trouble is not None and self._hearing.trouble.is_hopeless
+
+    async def _listen(self, spawned: Spawned) -> int | None:
+        """Its exit code, which may come long after its last word; None: it is not worth waiting for."""
+        await self._read(spawned.stdout)
+        return None if self._is_hopeless else await spawned.wait()
 
     async def _read(self, stdout: asyncio.StreamReader) -> None:
         """To the end of the stream, not of the turn: a program may say that it is done and have others at work still."""
