@@ -1,13 +1,16 @@
-"""Workspaces that nothing was done in go by themselves, when that is certain."""
+"""Workspaces that nothing was done in go by themselves; the others are listed, merged and removed by `remit workspaces`."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from workspace_project import branches, commit_all, git, new_repository, work_folders
+from cli_project import remit as run_remit
+from cli_project import remit_json, started, wait_for_line
+from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
 from remit.testing.engine_samples import until
@@ -193,3 +196,196 @@ async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project
     assert again.ok, again
     assert seen == [False]
     assert work_folders(project) == [first.session_id], "its folder, under its first name"
+
+
+# ---- remit workspaces
+
+
+AGENTS = """
+import asyncio
+from remit import Context, agent
+
+@agent("writes", workspace="worktree", timeout=30)
+async def writes(ctx: Context, path: str = "new.txt", text: str = "new\\n") -> str:
+    (ctx.workspace / path).write_text(text)
+    return "written"
+
+@agent("copies", workspace="copy", timeout=30)
+async def copies(ctx: Context) -> str:
+    (ctx.workspace / "new.txt").write_text("new\\n")
+    return "written"
+
+@agent("saves", workspace="worktree", timeout=2)
+async def saves(ctx: Context) -> str:
+    await ctx.checkpoint(1)
+    await asyncio.sleep(60)
+    return "never"
+
+@agent("waits", workspace="worktree", timeout=60)
+async def waits(ctx: Context) -> str:
+    ctx.progress("there")
+    await asyncio.sleep(60)
+    return "never"
+
+@agent("logs", workspace="worktree", timeout=30)
+async def logs(ctx: Context) -> str:
+    (ctx.workspace / "new.txt").write_text("new\\n")
+    (ctx.workspace / "run.log").write_text("of worth\\n")
+    return "written"
+"""
+
+
+@pytest.fixture
+def shop(project: Path) -> Path:
+    folder = project / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(AGENTS)
+    return project
+
+
+def ask(shop: Path, *asked: str, code: int = 0) -> str:
+    return str(remit_json(shop, "delegate", *asked, code=code)["metadata"]["session_id"])
+
+
+def test_where_there_are_none_it_says_so_and_makes_nothing(project: Path) -> None:
+    done = run_remit(project, "workspaces")
+    assert (done.returncode, "No agent has left a workspace" in done.stdout) == (0, True)
+    assert remit_json(project, "workspaces") == {"workspaces": []}
+    assert not (project / ".remit").exists()
+
+
+def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path) -> None:
+    written, copied = ask(shop, "writes"), ask(shop, "copies")
+    saved = ask(shop, "saves", code=3)
+    first, second, third = remit_json(shop, "workspaces")["workspaces"]
+    assert (first["session_id"], first["agent"], first["kind"], first["state"]) == (written, "writes", "worktree", "completed")
+    assert (first["branch"], first["folder"]) == (f"remit/{written}", f".remit/work/{written}")
+    assert (first["changed_files"], first["is_merged"], first["is_unchanged"]) == (1, False, False)
+    assert 0 <= first["age_seconds"] < 600
+    assert (second["session_id"], second["branch"], second["changed_files"], second["is_merged"]) == (copied, None, 1, None)
+    assert (third["session_id"], third["state"], third["is_unchanged"]) == (saved, "timeout", True)
+    git(shop, "merge", "-q", f"remit/{written}")
+    assert remit_json(shop, "workspaces", written)["workspaces"][0]["is_merged"] is True
+    told = run_remit(shop, "workspaces").stdout
+    assert "1 file changed, merged" in told
+    assert "unchanged" in told
+    assert [w["session_id"] for w in remit_json(shop, "workspaces", "--unchanged")["workspaces"]] == [saved]
+
+
+def test_unchanged_ones_are_removed_without_asking_and_no_others(shop: Path) -> None:
+    written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
+    done = run_remit(shop, "workspaces", "--unchanged", "--remove")
+    assert (done.returncode, done.stdout) == (0, f"removed  {saved}  saves\n")
+    assert work_folders(shop) == [written]
+    assert branches(shop) == ["main", f"remit/{written}"]
+    assert run_remit(shop, "workspaces", "--unchanged", "--remove").stdout == "Nothing to remove.\n"
+
+
+def test_work_that_is_nowhere_else_is_removed_only_when_that_was_said(shop: Path) -> None:
+    written = ask(shop, "writes")
+    done = run_remit(shop, "workspaces", written, "--remove")
+    assert done.returncode == 4
+    assert "1 file changed, not merged" in done.stderr
+    assert "--yes" in done.stderr
+    assert work_folders(shop) == [written]
+    assert remit_json(shop, "workspaces", written[-6:], "--remove", "--yes")["workspaces"][0]["did"] == "removed"
+    assert is_cleared(shop)
+    assert status(shop) == ""
+
+
+@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 6)])
+def test_at_a_terminal_it_is_asked_for(shop: Path, answer: str, code: int) -> None:
+    written = ask(shop, "writes")
+    controller, terminal = os.openpty()
+    try:
+        os.write(controller, f"{answer}\n".encode())
+        command = [sys.executable, "-m", "remit.cli.main", "workspaces", written, "--remove"]
+        done = subprocess.run(command, cwd=shop, stdin=terminal, capture_output=True, text=True, timeout=60, check=False)
+    finally:
+        os.close(controller)
+        os.close(terminal)
+    assert done.returncode == code, done.stderr
+    assert work_folders(shop) == ([] if code == 0 else [written])
+
+
+def test_what_is_merged_already_is_removed_without_asking(shop: Path) -> None:
+    written = ask(shop, "writes")
+    git(shop, "merge", "-q", f"remit/{written}")
+    assert run_remit(shop, "workspaces", written, "--remove").returncode == 0
+    assert is_cleared(shop)
+    assert (shop / "new.txt").exists()
+
+
+def test_work_added_by_hand_after_the_merge_is_not_taken_for_merged(shop: Path) -> None:
+    written = ask(shop, "writes")
+    git(shop, "merge", "-q", f"remit/{written}")
+    (shop / ".remit" / "work" / written / "more.txt").write_text("more\n")
+    assert remit_json(shop, "workspaces")["workspaces"][0]["is_merged"] is False
+    assert run_remit(shop, "workspaces", written, "--remove").returncode == 4
+
+
+def test_one_whose_delegation_still_runs_is_never_removed(shop: Path) -> None:
+    process = started(shop, "delegate", "waits")
+    try:
+        wait_for_line(process, "there")
+        listed = remit_json(shop, "workspaces")["workspaces"][0]
+        assert (listed["state"], listed["is_in_use"]) == ("running", True)
+        session = listed["session_id"]
+        for words in (("--remove", "--yes"), ("--unchanged", "--remove", "--yes")):
+            done = run_remit(shop, "workspaces", session, *words)
+            assert done.returncode == (5 if len(words) == 2 else 0), done.stderr
+        assert run_remit(shop, "workspaces", session, "--merge").returncode == 1
+        assert work_folders(shop) == [session]
+    finally:
+        process.kill()
+        process.communicate()
+    done = run_remit(shop, "workspaces", session, "--remove", "--yes")
+    assert done.returncode == 5
+    assert "remit recover" in done.stdout
+
+
+def test_a_merge_by_hand_is_like_any_other_and_removes_the_workspace(shop: Path) -> None:
+    written = ask(shop, "writes")
+    done = run_remit(shop, "workspaces", written, "--merge")
+    assert (done.returncode, done.stdout) == (0, f"merged  {written}  writes: into main\n"), done.stderr
+    assert (shop / "new.txt").read_text() == "new\n"
+    assert status(shop) == ""
+    assert is_cleared(shop)
+
+
+def test_a_merge_by_hand_that_conflicts_names_the_files_and_touches_nothing(shop: Path) -> None:
+    written = ask(shop, "writes", "path=src/a.py", "text=theirs")
+    (shop / "src" / "a.py").write_text("mine\n")
+    before = commit_all(shop, "meanwhile")
+    done = run_remit(shop, "workspaces", written, "--merge")
+    assert done.returncode == 1
+    assert "src/a.py" in done.stdout
+    assert "both sides changed the same lines" in done.stdout
+    assert (git(shop, "rev-parse", "HEAD").strip(), status(shop)) == (before, "")
+    assert work_folders(shop) == [written]
+
+
+def test_what_git_ignores_is_not_lost_by_a_merge(shop: Path) -> None:
+    logged = ask(shop, "logs")
+    done = run_remit(shop, "workspaces", logged, "--merge")
+    assert done.returncode == 0
+    assert "run.log" in done.stdout
+    assert (shop / ".remit" / "work" / logged / "run.log").exists()
+    assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "merged, but for what git ignores"
+
+
+def test_a_copy_cannot_be_merged_and_that_is_said(shop: Path) -> None:
+    done = run_remit(shop, "workspaces", ask(shop, "copies"), "--merge")
+    assert (done.returncode, "git apply" in done.stdout) == (1, True)
+
+
+@pytest.mark.parametrize("words", [("--remove",), ("--merge",), ("--unchanged", "--merge"), ("last", "--merge", "--remove")])
+def test_what_makes_no_sense_is_refused_with_advice(shop: Path, words: tuple[str, ...]) -> None:
+    assert run_remit(shop, "workspaces", *words).returncode == 2
+
+
+def test_a_delegation_without_a_workspace_is_told_from_an_unknown_one(shop: Path) -> None:
+    written = ask(shop, "writes")
+    assert run_remit(shop, "workspaces", written, "--remove", "--yes").returncode == 0
+    assert "has no workspace" in run_remit(shop, "workspaces", written).stderr
+    assert "There is no delegation" in run_remit(shop, "workspaces", "sess_nobody").stderr

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli import agents, cancel, config, delegate, follow, history, install, ledger, mcp, recover, show, status, validate
+from remit.cli import agents, cancel, config, delegate, follow, history, install, ledger, mcp, recover, show, status, validate, workspaces
 from remit.cli.demo.command import demo
 from remit.cli.exits import legend
 from remit.cli.output import answering, report_usage
@@ -35,6 +35,7 @@ for name, command in (
     ("history", history.history),
     ("ledger", ledger.ledger),
     ("recover", recover.recover),
+    ("workspaces", workspaces.workspaces),
     ("validate", validate.validate),
     ("config", config.config),
     ("mcp", mcp.mcp),

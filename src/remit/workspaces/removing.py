@@ -34,7 +34,7 @@ def remove(room: Room, *, with_branch: bool) -> None:
                     git.run("update-ref", "-d", f"refs/heads/{room.branch}")
     else:
         _empty(room)
-        shutil.rmtree(room.git_dir, ignore_errors=True)
+        shutil.rmtree(books_of(room.root, f"{room.maker}.git"), ignore_errors=True)  # not as the note says: an agent could write that
     shutil.rmtree(room.books, ignore_errors=True)
 
 

@@ -1,0 +1,300 @@
+"""`remit workspaces`: the folders that delegations were given to work in; what is in them, merged or removed by hand.
+
+Looks without opening the project. What a room is, how it is merged and removed, is `remit.workspaces`.
+"""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remit.core.ports import Store
+    from remit.core.record import Record
+    from remit.workspaces.looking import Seen
+    from remit.workspaces.room import Room
+
+AT_ONCE = 4
+"""So many are looked at at the same time: each costs a few short runs of git."""
+FORGOTTEN = "forgotten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A room, as it is listed."""
+
+    room: "Room"
+    record: "Record | None"
+    """Of the delegation that worked there last; None when the history has forgotten it."""
+    runs: str = ""
+    """Why its delegation has not ended."""
+    seen: "Seen | None" = None
+    """None while somebody works in it."""
+
+    @property
+    def state(self) -> str:
+        return FORGOTTEN if self.record is None else str(self.record.state)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    place: Place
+    did: str
+    """removed, merged or kept."""
+    why: str = ""
+
+
+def workspaces(
+    sessions: Annotated[
+        list[str] | None, typer.Argument(metavar="[SESSION]...", help="Only those of these delegations.", show_default=False)
+    ] = None,
+    unchanged: Annotated[bool, typer.Option("--unchanged", help="Only those that nothing was done in.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove them, with their branches; asks when that loses work.")] = False,
+    merge: Annotated[bool, typer.Option("--merge", help="Merge them into the branch that is checked out, then remove them.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """List the worktrees and copies that agents worked in; remove or merge them."""
+    from remit.cli.output import say_json
+    from remit.cli.project import find_root
+
+    _check(sessions or [], unchanged=unchanged, remove=remove, merge=merge)
+    folder = find_root(root)
+    places = _places(folder, sessions or [])
+    if unchanged:
+        places = [place for place in places if place.seen is not None and place.seen.is_unchanged]
+    outcomes: list[Outcome] = []
+    code = Exit.OK
+    if remove or merge:
+        code = _permitted(places, as_json=as_json) if remove and not yes else Exit.OK
+        if code is Exit.OK:
+            outcomes = [_done(place, _removed if remove else _merged) for place in places]
+            code = _exit(outcomes, Exit.REFUSED if remove else Exit.FAILED)
+    if as_json:
+        told = {outcome.place.room.session_id: outcome for outcome in outcomes}
+        say_json({"workspaces": [_document(place, told.get(place.room.session_id)) for place in places]})
+    elif remove or merge:
+        _tell(outcomes, is_allowed=code not in (Exit.BLOCKED, Exit.CANCELLED, Exit.INTERRUPTED))
+    else:
+        _print(places, folder, is_filtered=bool(sessions) or unchanged)
+    return code
+
+
+def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: bool) -> None:
+    from remit.core.errors import Misused
+
+    if remove and merge:
+        raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
+    if merge and not sessions:
+        raise Misused("--merge needs to know which.", advice="Name the delegations: remit workspaces SESSION --merge")
+    if remove and not (sessions or unchanged):
+        raise Misused("--remove needs to know which.", advice="Name the delegations, or add --unchanged.")
+
+
+# ---- which there are
+
+
+def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from remit.cli.living import GONE, gone_among
+    from remit.cli.project import open_record
+    from remit.workspaces.room import noted_room, rooms
+
+    found = [room for room in (noted_room(folder, session_id) for session_id in rooms(folder)) if room is not None]
+    found.sort(key=lambda room: room.made_at)
+    with open_record(folder) as store:
+        if names:
+            found = _named(store, found, names)
+        records = {} if store is None else {room.session_id: store.get(room.session_id) for room in found}
+        known = [record for record in records.values() if record is not None]
+        gone = set() if store is None else gone_among(known, store, folder)
+
+    def place(room: "Room") -> Place:
+        from remit.workspaces.looking import look
+
+        record = records.get(room.session_id)
+        if record is not None and not record.state.is_settled:
+            return Place(room=room, record=record, runs=GONE if room.session_id in gone else f"it is {record.state}")
+        return Place(room=room, record=record, seen=look(room))
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        return list(pool.map(place, found))
+
+
+def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> "list[Room]":
+    """By the delegation that worked there last or the one it was made for; beginnings and ends will do."""
+    from remit.cli.project import find_session, need_record
+    from remit.core.errors import Misused
+
+    chosen: dict[str, Room] = {}
+    for name in names:
+        matching = [r for r in found if name and any(s.startswith(name) or s.endswith(name) for s in (r.session_id, r.maker))]
+        if len(matching) != 1:
+            session_id = find_session(need_record(store), name).session_id  # says what is wrong with the name, if it is that
+            matching = [room for room in found if session_id in (room.session_id, room.maker)]
+            if not matching:
+                advice = "`remit workspaces` lists those there are."
+                raise Misused(f"{session_id} has no workspace of its own, or has none any more.", code="INVALID_TARGET", advice=advice)
+        chosen[matching[0].session_id] = matching[0]
+    return list(chosen.values())
+
+
+# ---- removing and merging
+
+
+def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
+    """Whether what is nowhere else may be lost."""
+    from remit.cli.output import say_aside
+
+    needed = [place for place in places if place.seen is not None and place.seen.is_needed]
+    if not needed:
+        return Exit.OK
+    for place in needed:
+        name = place.room.branch or place.room.inside
+        say_aside(f"{place.room.session_id}  {_agent(place)}  {name}: {_contents(place)}")
+    if as_json or not sys.stdin.isatty():
+        say_aside("Nothing was removed: this work is nowhere else, and there is nobody to ask here. Run it again with --yes.")
+        return Exit.BLOCKED
+    try:
+        return Exit.OK if typer.confirm("This work is nowhere else. Remove it?", default=False) else Exit.CANCELLED
+    except typer.Abort:
+        say_aside("")
+        return Exit.INTERRUPTED
+
+
+def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
+    from remit.core.errors import RemitError
+
+    if place.seen is None:
+        return Outcome(place=place, did="kept", why=place.runs)
+    try:
+        return do(place)
+    except RemitError as error:
+        return Outcome(place=place, did="kept", why=f"{error.message} {error.advice}".strip())
+    except OSError as error:
+        return Outcome(place=place, did="kept", why=str(error))
+
+
+def _removed(place: Place) -> Outcome:
+    from remit.workspaces.by_hand import discard
+    from remit.workspaces.clearing import clear_unchanged
+
+    room = place.room
+    if place.seen is None or not place.seen.is_unchanged:
+        discard(room)
+    elif not clear_unchanged(room.root, room.session_id):  # looked at again, under its lock: nobody was asked about what came meanwhile
+        return Outcome(place=place, did="kept", why="another workspace began from it, or it was changed just now")
+    return Outcome(place=place, did="removed")
+
+
+def _merged(place: Place) -> Outcome:
+    from remit.workspaces.by_hand import discard_merged, merge_by_hand
+
+    room = place.room
+    outcome = merge_by_hand(room, f"{room.session_id}: {_agent(place)}")
+    if not outcome.is_done:
+        files = f" ({', '.join(outcome.conflicts[:10])})" if outcome.conflicts else ""
+        return Outcome(place=place, did="kept", why=f"{outcome.reason}{files}; nothing was changed in the project")
+    left = discard_merged(room)
+    return Outcome(place=place, did="merged", why=f"into {outcome.into}" + (f"; {room.inside} stays: {left}" if left else ""))
+
+
+def _exit(outcomes: Sequence[Outcome], nothing_done: Exit) -> Exit:
+    kept = [outcome for outcome in outcomes if outcome.did == "kept"]
+    if not kept:
+        return Exit.OK
+    return nothing_done if len(kept) == len(outcomes) else Exit.PARTIAL
+
+
+# ---- in words
+
+
+def _tell(outcomes: Sequence[Outcome], *, is_allowed: bool) -> None:
+    from remit.cli.output import say
+    from remit.cli.words import one_line
+
+    if is_allowed and not outcomes:
+        say("Nothing to remove.")
+    for outcome in outcomes:
+        why = f": {one_line(outcome.why, 600)}" if outcome.why else ""
+        say(f"{outcome.did}  {outcome.place.room.session_id}  {_agent(outcome.place)}{why}")
+
+
+def _agent(place: Place) -> str:
+    return "-" if place.record is None else place.record.agent
+
+
+def _contents(place: Place) -> str:
+    """What is in it, in a few words."""
+    from remit.cli.words import count, one_line
+
+    seen = place.seen
+    if seen is None:
+        return "in use"
+    words = [count(len(seen.changed), "file") + " changed"] if seen.changed else []
+    if seen.has_commits and not seen.changed:
+        words.append("commits that change nothing")
+    if seen.is_merged is not None:
+        words.append("merged" if seen.is_merged else "not merged")
+    if seen.ignored:
+        words.append(f"{len(seen.ignored)} ignored by git")
+    if seen.doubt:
+        words.append(f"not certain: {one_line(seen.doubt, 80)}")
+    return ", ".join(words) or "unchanged"
+
+
+def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
+    import time
+
+    room, seen = place.room, place.seen
+    document: dict[str, Any] = {
+        "session_id": room.session_id,
+        "agent": None if place.record is None else place.record.agent,
+        "kind": str(room.kind),
+        "folder": room.inside,
+        "branch": room.branch or None,
+        "state": place.state,
+        "age_seconds": round(max(0.0, time.time() - room.made_at), 3),
+        "is_in_use": seen is None,
+        "changed_files": None if seen is None else len(seen.changed),
+        "ignored": None if seen is None else list(seen.ignored),
+        "is_unchanged": None if seen is None else seen.is_unchanged,
+        "is_merged": None if seen is None else seen.is_merged,
+        "doubt": (seen.doubt if seen is not None else place.runs) or None,
+    }
+    return document if outcome is None else document | {"did": outcome.did, "why": outcome.why or None}
+
+
+def _print(places: Sequence[Place], folder: "Path", *, is_filtered: bool) -> None:
+    import time
+
+    from rich.text import Text
+
+    from remit.cli.output import ROOMY_COLUMNS, console, say
+    from remit.cli.tables import cut, table
+    from remit.cli.words import MARKS, duration, short
+
+    if not places:
+        say("No workspace fits." if is_filtered else f"No agent has left a workspace in {folder}.")
+        return
+    now = time.time()
+    is_roomy = console().width >= ROOMY_COLUMNS
+    columns = ("session", "agent", "kind", "state", "age", "in it")
+    shown = table(*columns, *(("branch",) if is_roomy else ()), shrinking=("branch",))
+    for place in places:
+        room, record = place.room, place.record
+        mark, style = ("?", "dim") if record is None else MARKS[record.state]
+        state = Text(f"{mark} {place.state}", style=style)
+        session = room.session_id if is_roomy else short(room.session_id)
+        branch = (cut(room.branch or "-"),) if is_roomy else ()
+        shown.add_row(session, _agent(place), str(room.kind), state, duration(now - room.made_at), _contents(place), *branch)
+    console().print(shown)
