@@ -13,10 +13,11 @@ from cli_project import remit_json, started, wait_for_line
 from workspace_project import branches, commit_all, git, new_repository, status, work_folders
 
 from remit import Context, Remit, Return, agent
+from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
 from remit.upkeep import clean_up, clear_spare_rooms
 from remit.workspaces.clearing import clear_unchanged
-from remit.workspaces.room import CLEARING, books_of
+from remit.workspaces.room import CLEARING, NOTE, books_of
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 
@@ -175,6 +176,18 @@ async def test_a_clearing_that_was_cut_off_is_finished_at_the_next_opening(proje
     git(project, "worktree", "remove", "--force", f".remit/work/{result.session_id}")
     async with Remit.open(project, settings={"retention_seconds": 0}):
         await until(lambda: is_cleared(project), seconds=10)
+
+
+async def test_one_that_was_never_ready_is_cleared_when_its_delegation_ended_long_ago(project: Path) -> None:
+    clock = JumpingClock()
+    async with Remit.open(project, agents=[hanging("worktree", "saves")], clock=clock.as_clock()) as remit:
+        result = await stopped(remit)
+        (books_of(project, result.session_id) / NOTE).unlink()
+        await clear_spare_rooms(remit.engine, remit.settings)
+        assert work_folders(project) == [result.session_id]
+        clock.jump(2 * 3600)
+        await clear_spare_rooms(remit.engine, remit.settings)
+    assert is_cleared(project)
 
 
 async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project: Path) -> None:
