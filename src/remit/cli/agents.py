@@ -1,6 +1,6 @@
 """`remit agents`: which agents the project has, where they come from and what they accept. Starts none of them."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -166,6 +166,7 @@ def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition 
     from remit.cli.project import inside
     from remit.cli.tables import table
     from remit.cli.words import duration, printable
+    from remit.core.agents import type_words
 
     timeout, maximum = _timeouts(spec, settings)
     say(f"{spec.name}: {printable(spec.description) or 'no description'}")
@@ -185,19 +186,6 @@ def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition 
     shown = table("parameter", "type", "default", "about")
     for name, schema in properties.items():
         default = "required" if name in required else repr(schema.get("default"))
-        shown.add_row(name, _type_of(schema), default, printable(str(schema.get("description", ""))))
+        shown.add_row(name, type_words(schema), default, printable(str(schema.get("description", ""))))
     console().print(shown)
     say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
-
-
-def _type_of(schema: dict[str, Any]) -> str:
-    """A JSON schema in a word or two."""
-    if "anyOf" in schema:
-        return " or ".join(_type_of(one) for one in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(repr(value) for value in schema["enum"])
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if schema.get("type") == "array":
-        return f"list of {_type_of(schema.get('items', {}))}"
-    return str(schema.get("type", "anything"))

@@ -1,5 +1,9 @@
-"""What is known about an agent before it is called: its declaration. How it is carried out is an `AgentPort` (see `ports`)."""
+"""What is known about an agent before it is called: its declaration, and its parameters in words.
 
+How it is carried out is an `AgentPort` (see `ports`).
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -71,3 +75,16 @@ class AgentSpec:
         for option, value, least in (("slots", self.slots, 1), ("retries", self.retries, 0)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise Misused(f"{option} must be a whole number of at least {least}, not {value!r}.")
+
+
+def type_words(schema: Mapping[str, Any]) -> str:
+    """A JSON schema in a word or two."""
+    if "anyOf" in schema:
+        return " or ".join(type_words(one) for one in schema["anyOf"])
+    if "enum" in schema:
+        return " or ".join(repr(value) for value in schema["enum"])
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if schema.get("type") == "array":
+        return f"list of {type_words(schema.get('items', {}))}"
+    return str(schema.get("type", "anything"))

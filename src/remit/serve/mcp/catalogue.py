@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from remit.core.agents import AgentSpec
+from remit.core.agents import AgentSpec, type_words
 from remit.core.errors import Misused
 from remit.flow.plain import clean
 from remit.serve.mcp.shortening import speakable
@@ -96,19 +96,6 @@ def _allowed(what: str, names: Iterable[str]) -> str:
         return "This project has no agents: put one into .remit/agents."
     more = f" and {len(known) - NAMED} more: see list_agents" if len(known) > NAMED else ""
     return f"{what}: {', '.join(known[:NAMED])}{more}."
-
-
-def type_words(schema: Mapping[str, Any]) -> str:
-    """A JSON schema in a word or two."""
-    if "anyOf" in schema:
-        return " or ".join(type_words(one) for one in schema["anyOf"])
-    if "enum" in schema:
-        return " or ".join(repr(value) for value in schema["enum"])
-    if "$ref" in schema:
-        return str(schema["$ref"]).rpartition("/")[2]
-    if schema.get("type") == "array":
-        return f"list of {type_words(schema.get('items', {}))}"
-    return str(schema.get("type", "anything"))
 
 
 def signature(spec: AgentSpec) -> str:
