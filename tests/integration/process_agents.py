@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from remit.core.errors import RemitError, Stopped
@@ -172,6 +173,15 @@ async def wait_for_hand_in(ctx: Any) -> str:
     ctx.emit("waiting")
     await ctx.wait_hand_in()
     return f"{before} {ctx.hand_in}"
+
+
+async def say_when_left(ctx: Any, path: str) -> None:
+    """Leaves behind whether it was told to hand in."""
+    ctx.emit("waiting")
+    try:
+        await ctx.wait_hand_in()
+    finally:
+        Path(path).write_text(str(ctx.hand_in))
 
 
 def blocking(ctx: Any, name: str) -> list[Any]:

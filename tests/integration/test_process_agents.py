@@ -86,8 +86,18 @@ async def test_the_soft_deadline_reaches_the_worker(house: House) -> None:
     """S2.4: told to hand in what it has."""
     running = asyncio.create_task(house.run(agents.wait_for_hand_in))
     await house.desk.heard.wait()
-    house.desk.soft.set()
+    house.desk.tell_hand_in()
     assert await running == "False True"
+
+
+async def test_a_worker_that_is_stopped_is_not_told_to_hand_in(house: House, tmp_path: Path) -> None:
+    """S2.4: who is cancelled is owed no return, and would take the word for its deadline."""
+    running = asyncio.create_task(house.run(agents.say_when_left, path=str(tmp_path / "left.txt")))
+    await house.desk.heard.wait()
+    house.desk.soft.set()  # as a stop does
+    running.cancel()
+    await asyncio.wait([running])
+    assert (tmp_path / "left.txt").read_text() == "False"
 
 
 async def test_an_exception_comes_back_with_type_message_and_traceback(house: House) -> None:

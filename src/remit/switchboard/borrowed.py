@@ -75,7 +75,8 @@ class BorrowedAgent:
     async def _tell_hand_in(self, ctx: Context, run: int) -> None:
         with contextlib.suppress(RemitError):
             await ctx.wait_hand_in()
-            self._visit.line.question("hand_in", {"run": run})
+            if ctx.hand_in:  # a stop, too, ends the wait
+                self._visit.line.question("hand_in", {"run": run})
 
     def _crashed(self) -> AgentCrashed:
         return AgentCrashed(

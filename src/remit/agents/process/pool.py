@@ -191,7 +191,8 @@ class ProcessPool:
 async def _tell_hand_in(child: Child, ctx: Context) -> None:
     """The soft deadline (S2.4)."""
     await ctx.wait_hand_in()
-    child.send({"k": "hand_in"})
+    if ctx.hand_in:  # a stop, too, ends the wait
+        child.send({"k": "hand_in"})
 
 
 def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
