@@ -181,7 +181,11 @@ async def say_when_left(ctx: Any, path: str) -> None:
     try:
         await ctx.wait_hand_in()
     finally:
-        Path(path).write_text(str(ctx.hand_in))
+        leave_behind(path, str(ctx.hand_in))
+
+
+def leave_behind(path: str, text: str) -> None:
+    Path(path).write_text(text)
 
 
 def blocking(ctx: Any, name: str) -> list[Any]:
