@@ -26,7 +26,7 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
     """What it is asked first."""
     if definition.kind is Kind.COMMAND and definition.spec.answers is Answers.VALUE:
         return _plain(definition, parameters)
-    parts = [definition.instructions.strip(), _task(ctx, parameters), _limits(ctx)]
+    parts = [_instructions(definition), _task(ctx, parameters), _limits(ctx)]
     if definition.delegates:
         parts.append(_DELEGATING)
     background = ctx.background()
@@ -57,6 +57,12 @@ def hand_in_prompt(ctx: Context, seconds: float) -> str:
 def _how_to_answer(ctx: Context) -> str:
     """The end of every prompt (S3.8): also of a later one, as a long session may have forgotten its beginning."""
     return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path)
+
+
+def _instructions(definition: Definition) -> str:
+    """A prompt that begins with a slash is, to a coding agent, one of its commands; a project may define them, to run programs unasked."""
+    text = definition.instructions.strip()
+    return f"## Instructions\n\n{text}" if text.startswith("/") else text
 
 
 def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:

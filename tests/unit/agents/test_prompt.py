@@ -34,6 +34,14 @@ async def test_instructions_come_first_then_the_task_and_last_the_form_of_the_an
     assert prompt.rstrip().endswith(instruction(desk.context()))
 
 
+async def test_no_prompt_begins_as_a_command_of_a_coding_agent(desk: NotingDesk) -> None:
+    """`/deploy` would be looked up among the commands of the project, which run programs without being asked."""
+    prompt = first_prompt(defined(kind="acp", instructions=" /deploy it"), desk.context(), {"task": "/deploy"})
+    assert prompt.startswith("## Instructions\n\n/deploy it\n\n## Task\n\n/deploy\n")
+    plain = first_prompt(defined(instructions="/deploy it", answers="value"), desk.context(), {"task": "Go."})
+    assert plain.startswith("/deploy it"), "a plain program is told what is said, no more"
+
+
 async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(desk: NotingDesk) -> None:
     prompt = first_prompt(defined(), desk.context(), {"task": "Count.", "flock": ["a", "ä"], "where": "on the hill"})
     assert '- flock: ["a", "ä"]' in prompt
