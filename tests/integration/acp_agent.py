@@ -17,6 +17,7 @@ from acp.schema import (
     AuthMethodAgent,
     Cost,
     EnvVarAuthMethod,
+    Implementation,
     InitializeResponse,
     LoadSessionResponse,
     NewSessionResponse,
@@ -43,6 +44,13 @@ def return_for(prompt: str, **more: Any) -> str:
     """A valid return for whoever asks: the example of the format instruction, with work of its own."""
     example = json.loads(re.findall(r"```json\n(.*?)\n```", prompt, re.DOTALL)[-1])
     return json.dumps({**example, "summary": "Did what was asked. Nothing is left to do.", "next_steps": "", **more})
+
+
+def asking_modes(current: str) -> list[SessionConfigOptionSelect]:
+    """As opencode does: one mode for each of the agents in its settings."""
+    names = ["build", *json.loads(os.environ["OPENCODE_CONFIG_CONTENT"])["agent"]]
+    modes = [SessionConfigSelectOption(value=name, name=name) for name in names]
+    return [SessionConfigOptionSelect(type="select", id="mode", category="mode", name="Mode", current_value=current, options=modes)]
 
 
 def write_half() -> None:
@@ -72,7 +80,10 @@ class Scripted(acp.Agent):
             ways = [EnvVarAuthMethod(type="env_var", id="key", name="A key", vars=[{"name": "ACME_KEY"}])]
         version = 99 if MODE == "other-version" else 1
         return InitializeResponse(
-            protocol_version=version, agent_capabilities=AgentCapabilities(load_session=MODE.startswith("loads")), auth_methods=ways
+            protocol_version=version,
+            agent_capabilities=AgentCapabilities(load_session=MODE.startswith("loads")),
+            auth_methods=ways,
+            agent_info=Implementation(name="OpenCode", version="1") if MODE == "opencode-of-old" else None,
         )
 
     async def authenticate(self, method_id: str, **_: Any) -> None:
@@ -85,7 +96,8 @@ class Scripted(acp.Agent):
         log(method="new", cwd=cwd, servers=[one.model_dump(mode="json") for one in mcp_servers or ()])
         models = [SessionConfigSelectOption(value=name, name=name) for name in ("small", "large")]
         option = SessionConfigOptionSelect(type="select", id="model", category="model", name="Model", current_value="small", options=models)
-        return NewSessionResponse(session_id=f"conversation-{os.getpid()}", config_options=[option])
+        offered = [option, *asking_modes("build")] if MODE == "in-another-mode" else [option]
+        return NewSessionResponse(session_id=f"conversation-{os.getpid()}", config_options=offered)
 
     async def load_session(self, cwd: str, session_id: str, **_: Any) -> LoadSessionResponse:
         log(method="load", session=session_id)

@@ -195,6 +195,19 @@ async def test_one_that_would_not_ask_by_itself_is_told_to_unless_its_definition
     assert house.logged("asking")[1]["asking"] == "{}"
 
 
+async def test_it_is_put_into_the_mode_in_which_it_asks_whatever_mode_it_comes_in(house: House) -> None:
+    await house.ask("in-another-mode")
+    (said,) = house.logged("set")
+    assert said["option"] == "mode"
+    assert said["value"].startswith("remit-")
+
+
+async def test_one_that_must_be_told_to_ask_and_cannot_be_is_not_run(house: House) -> None:
+    with pytest.raises(Unavailable, match="nothing holds it to its list"):
+        await house.ask("opencode-of-old")
+    assert house.logged("prompt") == []
+
+
 async def test_without_an_allow_list_everything_is_denied(house: House) -> None:
     assert json.loads(await house.ask("permission"))["data"] == ["no", "no", "no", "cancelled"]
 

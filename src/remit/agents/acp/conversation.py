@@ -16,7 +16,7 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
 from remit.agents.acp import faults
-from remit.agents.acp.asking import asking_environment
+from remit.agents.acp.asking import asking, must_be_told
 from remit.agents.acp.hearing import Hearing
 from remit.agents.acp.lines import Lines
 from remit.agents.acp.permission import OWN_TOOLS
@@ -60,6 +60,7 @@ class Conversation:
         self._capabilities: Mapping[str, Any] = {}
         self._ways_in: tuple[Mapping[str, Any], ...] = ()
         self._environment: dict[str, str] = {}
+        self._asking_mode, self._must_be_told = "", False
         self._session_id = ""
         self.remembers = False
         """Whether the session is an earlier one, gone on with."""
@@ -69,8 +70,8 @@ class Conversation:
     async def open(self, pool: ProcessPool, *, start_seconds: float = START_SECONDS) -> None:
         """The process runs and has said that it speaks the protocol; or nothing is left, and the error says why."""
         try:
-            asking = asking_environment(self._definition, self._ctx.scratch)
-            self._environment = {**asking, **environment_for(self._definition, self._ctx)}
+            told = asking(self._definition, self._ctx.scratch, environment_for(self._definition, self._ctx))
+            self._environment, self._asking_mode = dict(told.environment), told.mode
             folder = folder_of(self._definition, self._ctx)
             argv = (*self._definition.command, *self._definition.options)
             program = Program(argv=argv, environment=self._environment, folder=folder, takes_input=True)
@@ -105,6 +106,7 @@ class Conversation:
         if answer is None:
             answer = await self._new()
             await self._ctx.checkpoint({"vendor": VENDOR, "session": self._session_id})
+        await self._be_asked(answer)
         if self._definition.model:
             await self._choose_model(self._definition.model, answer)
 
@@ -139,6 +141,7 @@ class Conversation:
                 f"{self._definition.name} speaks version {str(spoken)[:40]} of the Agent Client Protocol, not {PROTOCOL_VERSION}.",
                 advice="Install a version of it that speaks this one.",
             )
+        self._must_be_told = must_be_told(answer)
         self._capabilities = _mapping(answer.get("agentCapabilities"))
         ways = answer.get("authMethods")
         self._ways_in = tuple(_mapping(way) for way in ways) if isinstance(ways, list) else ()
@@ -195,13 +198,35 @@ class Conversation:
             servers.append(server.model_dump(mode="json", by_alias=True, exclude_none=True))
         return {"cwd": str(folder_of(self._definition, self._ctx)), "mcpServers": servers}
 
+    async def _be_asked(self, answer: Mapping[str, Any]) -> None:
+        """In the mode in which it asks. A session that is gone on with comes back in the one it had, which anybody may have named."""
+        for option in map(_mapping, _listed(answer.get("configOptions"))):
+            if self._asking_mode in _values(option):
+                if option.get("currentValue") != self._asking_mode:
+                    await self._set_option(option, self._asking_mode)
+                return
+        modes = _mapping(answer.get("modes"))
+        if any(_mapping(one).get("id") == self._asking_mode for one in _listed(modes.get("availableModes"))):
+            if modes.get("currentModeId") != self._asking_mode:
+                params = {"sessionId": self._session_id, "modeId": self._asking_mode}
+                await self._ask("session_set_mode", params, SESSION_SECONDS)
+            return
+        if self._must_be_told:
+            raise Unavailable(
+                f"{self._definition.name} does not offer the mode in which it asks before it uses tools: nothing holds it to its list.",
+                advice="Install a newer version of it.",
+            )
+
+    async def _set_option(self, option: Mapping[str, Any], value: str) -> None:
+        params = {"sessionId": self._session_id, "configId": option.get("id"), "value": value}
+        await self._ask("session_set_config_option", params, SESSION_SECONDS)
+
     async def _choose_model(self, model: str, answer: Mapping[str, Any]) -> None:
         """As the agent offers it: an option of the session, or, in older ones, a method of its own."""
         for option in map(_mapping, _listed(answer.get("configOptions"))):
             values = _values(option)
             if (option.get("category") or option.get("id")) == "model" and model in values:
-                params = {"sessionId": self._session_id, "configId": option.get("id"), "value": model}
-                await self._ask("session_set_config_option", params, SESSION_SECONDS)
+                await self._set_option(option, model)
                 return
         offered = map(_mapping, _listed(_mapping(answer.get("models")).get("availableModels")))
         if any(one.get("modelId") == model for one in offered):

@@ -36,14 +36,15 @@ from remit.agents.own_tools import SERVER_NAME, server_command
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 TOOL_MILLISECONDS = 120_000
 """Our server answers within a minute, if only with a handle."""
-_HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+HYGIENE = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1", "OPENCODE_DISABLE_LSP_DOWNLOAD": "1"}
+NEVER_PASSED = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
 
 
 class OpenCode:
     vendor = "opencode"
     program = "opencode"
     variables = ("OPENCODE_*", "OPENAI_*", "ANTHROPIC_*", *NETWORK_VARIABLES)
-    never_passed = ("OPENCODE", "OPENCODE_PID", "OPENCODE_CALLER", "OPENCODE_SERVER_*", "OPENCODE_CLIENT", "OPENCODE_RUN_ID")
+    never_passed = NEVER_PASSED
     hand_in_seconds = 8.0
 
     def command_line(self, turn: Turn) -> CommandLine:
@@ -61,7 +62,7 @@ class OpenCode:
         permission = config["permission"]
         # What an agent of the project's own settings may do goes before what all may: so it is said of the agent that runs, too.
         config["agent"] = {**mapping_of(config.get("agent")), named or _own_agent(turn): {"mode": "primary", "permission": permission}}
-        return CommandLine(argv=(*argv, *definition.options), environment=_HYGIENE, imposed={CONTENT: json.dumps(config)})
+        return CommandLine(argv=(*argv, *definition.options), environment=HYGIENE, imposed={CONTENT: json.dumps(config)})
 
     def _config(self, turn: Turn) -> dict[str, Any]:
         definition, given = turn.definition, _given(turn)
