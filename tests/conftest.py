@@ -3,11 +3,22 @@ never looks like a full one."""
 
 import os
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+ALONE = ("chaos/", "conformance/test_engines.py", "integration/test_bench.py", "integration/test_process_agents_hostile.py", "unit/flow/")
+"""Where seconds count: these run one at a time, after the others, which run two at a time (`make test`)."""
+
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(tests).as_posix().startswith(ALONE):
+            item.add_marker("alone")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
