@@ -176,7 +176,9 @@ async def test_it_inherits_nothing_but_its_three_streams(tmp_path: Path) -> None
 async def test_signals_are_as_a_shell_would_leave_them(tmp_path: Path) -> None:
     async with project(tmp_path, sh("grep SigIgn /proc/self/status; grep SigBlk /proc/self/status"), answers="value") as remit:
         result = await remit.delegate("cmd", task="Look.")
-    assert str(result.data).split() == ["SigIgn:", "0" * 16, "SigBlk:", "0" * 16]
+    _, ignored, _, blocked = str(result.data).split()
+    of_the_c_library = 1 << 31 | 1 << 32  # 32 and 33, which no program can set: as whoever started the tests left them
+    assert (int(ignored, 16) & ~of_the_c_library, int(blocked, 16)) == (0, 0)
 
 
 # ---- what is made of its answer (S3.7)

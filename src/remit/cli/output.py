@@ -4,6 +4,7 @@ Knows no command. `answering` wraps each of them: errors of our own tree become 
 """
 
 import functools
+import io
 import os
 import shutil
 import sys
@@ -79,6 +80,8 @@ class _Stdout:
         sys.stdout.flush()
         self._kept = os.dup(number)
         os.dup2(other, number)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # as stderr is: a word that is printed is not lost with the process
 
     @property
     def kept(self) -> int:

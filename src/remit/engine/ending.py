@@ -30,10 +30,10 @@ from remit.workspaces.clearing import clear_unchanged
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
 
-PROCESS_GRACE_SECONDS = 0.6
+PROCESS_GRACE_SECONDS = 0.5
 """Within it a process agent's carrier has sent SIGTERM, waited its grace, and killed everything. With the harvest after it, which
 may take 0.4 s, this must stay below the second that S2.5 allows."""
-GATHERED_SECONDS = 0.8
+GATHERED_SECONDS = 0.7
 """After the hard deadline: by then the harvest is in, but for the tenth of a second it may itself be late."""
 LEAST_GATHERING_SECONDS = 0.1
 LATE_SECONDS = 0.2
@@ -138,7 +138,7 @@ def _stop_of_child(engine: "EmbeddedEngine", child: Running, caller: Running, wh
 
 def _grace(engine: "EmbeddedEngine", running: Running) -> float:
     if running.agent.spec.isolation is Isolation.PROCESS:
-        return max(PROCESS_GRACE_SECONDS, engine.options.kill_grace_seconds + 0.35)
+        return max(PROCESS_GRACE_SECONDS, engine.options.kill_grace_seconds + 0.25)
     return engine.options.kill_grace_seconds + (0.1 if running.agent.spec.isolation is Isolation.THREAD else 0.0)
 
 

@@ -28,7 +28,7 @@ from remit.system.processes import MARK, kill_tree_async
 TERM_GRACE_SECONDS = 0.25
 _GONE_LIMIT = 3.0
 """For a supervisor to kill all and report before that is done without it; usually a few milliseconds."""
-_WAIT_LIMIT = 0.3
+_WAIT_LIMIT = 0.2
 """After the grace, how long a caller waits for all to be dead. The killing goes on after that, and is reported."""
 _LEAVE_LIMIT = 1.0
 """For a worker that has answered to end by itself."""
