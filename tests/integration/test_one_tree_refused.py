@@ -213,9 +213,11 @@ async def test_those_who_say_nothing_are_sent_away_and_nobody_waits_for_them(
 
 
 _SITS_THERE = """
-import json, socket, sys
+import os, socket, sys
+folder, name = os.path.split(sys.argv[1])
+os.chdir(folder)  # an address may be longer than a socket's path can be
 seat = socket.socket(socket.AF_UNIX)
-seat.bind(sys.argv[1])
+seat.bind(name)
 seat.listen()
 print("sits", flush=True)
 line, _ = seat.accept()
