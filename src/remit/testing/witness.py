@@ -1,4 +1,4 @@
-"""A witness: a process beside the test that notes when the machine itself stood still, so that only our own lateness is counted.
+"""A witness: a process beside the test that notes when the machine kept it or us waiting, so that only our own lateness is counted.
 
 Promises about time (S2.5: a second after the deadline) are about what remit does, not about a machine that lends its cores to others.
 Used by `tests/chaos`; whoever tests agents of their own against a clock can use it too.
@@ -12,16 +12,26 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+_TICK = 0.01
+_WORTH_ASKING = 0.3
+"""Seconds: a smaller lateness stands as it is, so that thousands of questions cost nothing."""
 _PROGRAM = """
 import os, sys, time
 parent, tick = int(sys.argv[2]), 0.01
+
+def kept_waiting():
+    try:
+        with open(f"/proc/{parent}/task/{parent}/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
 with open(sys.argv[1], "a", buffering=1) as notes:
     before = time.monotonic()
     while os.getppid() == parent:
         time.sleep(tick)
         now = time.monotonic()
-        if now - before > 2 * tick:
-            notes.write(f"{before + tick} {now}\\n")
+        notes.write(f"{now} {max(0.0, now - before - 2 * tick)} {kept_waiting()}\\n")
         before = now
 """
 
@@ -42,17 +52,18 @@ class Witness:
         self._folder.cleanup()
 
     def withheld(self, began: float, ended: float) -> float:
-        """Of the span between two readings of `time.monotonic`."""
-        seconds = 0.0
+        """Of the span between two readings of `time.monotonic`: what the witness missed, or our main thread waited for a core in vain."""
+        stood_still, waited = 0.0, []
         for line in self._notes.read_text().splitlines():
             words = line.split()
-            if len(words) == 2:
-                start, end = float(words[0]), float(words[1])
-                seconds += max(0.0, min(end, ended) - max(start, began))
-        return seconds
+            if len(words) == 3 and began - _TICK <= float(words[0]) <= ended + _TICK:
+                stood_still += float(words[1])
+                waited.append(float(words[2]))
+        return max(stood_still, waited[-1] - waited[0] if waited else 0.0)
 
 
 def late_by(witness: Witness, due: float) -> float:
-    """How late it is now for something due then (`time.monotonic`), the machine's own standstills left out."""
+    """How late it is now for something due then (`time.monotonic`), what the machine withheld left out."""
     now = time.monotonic()
-    return now - due - witness.withheld(due, now)
+    late = now - due
+    return late if late < _WORTH_ASKING else late - witness.withheld(due, now)
