@@ -12,23 +12,31 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, recovery, speed, tools, waiting
+from bench import commands, endings, growth, overrun, recovery, speed, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
 Measure = Callable[[Sizes, frozenset[str]], Awaitable[list[Figure]]]
+
+
+async def measure_tools(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    """Imported when it is its turn: the thousands of objects of the protocol's library would slow down what is measured before it."""
+    from bench import tools
+
+    return await tools.measure(sizes, wanted)
+
 
 SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): speed.measure,
     ("W4",): waiting.measure,
     ("W5",): overrun.measure,
     ("commands",): commands.measure,
-    ("mcp",): tools.measure,
     ("growth",): growth.measure,
     ("hostile",): endings.measure_overrun,
     ("kill",): endings.measure_kill,
     ("orphans",): endings.measure_orphans,
     ("recovery",): recovery.measure,
+    ("mcp",): measure_tools,
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")

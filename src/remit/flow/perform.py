@@ -44,6 +44,8 @@ class Work(Protocol):
     """Its own folder, when it has one."""
     room: Room | None
     """The folder that it works in when that is not the project: its own, or its caller's."""
+    saved: Any
+    """Its last checkpoint."""
     held: Return | None
     """Its answer, while that is still being checked."""
 
@@ -111,7 +113,7 @@ async def perform(work: Work) -> Return:
         raise
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
         work.stamp(_MONITOR, _RECEIVE)
-        return reply.with_agent_session(await _raised(work, error), work.ctx.saved)
+        return reply.with_agent_session(await _raised(work, error), work.saved)
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
     if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
@@ -126,7 +128,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_VALIDATE)
         result = await _processed(work, result)
     work.stamp(_PROCESS)
-    return result if work.ctx.saved is None else reply.with_agent_session(result, work.ctx.saved)
+    return result if work.saved is None else reply.with_agent_session(result, work.saved)
 
 
 async def _run(work: Work) -> Any:
