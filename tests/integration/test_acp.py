@@ -23,6 +23,7 @@ from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.flow.context import Repair
 from remit.system.processes import look, marked
+from remit.testing.witness import LoopWatch
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 
@@ -354,21 +355,10 @@ async def test_a_line_without_end_is_a_crash(house: House) -> None:
 
 async def test_a_flood_is_lived_through(house: House) -> None:
     """50 MB: the answer at its end is found, and the loop is held by nobody."""
-    longest = 0.0
-
-    async def watch() -> None:
-        nonlocal longest
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
-
-    watching = asyncio.create_task(watch())
-    async with house.remit("floods") as remit:
+    async with LoopWatch() as loop, house.remit("floods") as remit:
         result = await remit.delegate("agent", task="Say hello.")
-    watching.cancel()
     assert result.status is Status.COMPLETED
-    assert longest < 5.0
+    assert loop.held < 5.0
 
 
 async def test_a_daemon_it_forked_dies_with_it(house: House) -> None:

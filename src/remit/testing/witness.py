@@ -4,6 +4,7 @@ Promises about time (S2.5: a second after the deadline) are about what remit doe
 Used by `tests/chaos`; whoever tests agents of their own against a clock can use it too.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -67,3 +68,23 @@ def late_by(witness: Witness, due: float) -> float:
     now = time.monotonic()
     late = now - due
     return late if late < _WORTH_ASKING else late - witness.withheld(due, now)
+
+
+class LoopWatch:
+    """`async with LoopWatch() as loop: …; loop.held`: the longest that the event loop was held by something in that time."""
+
+    held: float = 0.0
+
+    async def __aenter__(self) -> "LoopWatch":
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._watching.cancel()
+        await asyncio.wait([self._watching])
+
+    async def _watch(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(_TICK)
+            self.held = max(self.held, time.monotonic() - before)  # a tick too much rather than too little

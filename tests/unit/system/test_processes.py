@@ -1,6 +1,5 @@
 """Processes are known by pid and start time, found by descent or by mark, and killed without remainder (S2.5)."""
 
-import asyncio
 import os
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 
 from remit.system import processes
 from remit.system.prctl import MARK_LENGTH, padded
+from remit.testing.witness import LoopWatch
 
 FORKS = """
 import os, signal, sys, time
@@ -112,21 +112,11 @@ def test_killing_a_tree_gets_the_daemon_that_left_session_and_parent(marker: str
 
 async def test_killing_asynchronously_leaves_the_loop_free(marker: str) -> None:
     process = start(FORKS, marker)
-    worst = 0.0
-
-    async def watch() -> None:
-        nonlocal worst
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            worst = max(worst, time.monotonic() - before)
-
-    watcher = asyncio.create_task(watch())
-    assert await processes.kill_tree_async(process.pid, marker=marker, term_grace=0.05)
-    watcher.cancel()
+    async with LoopWatch() as loop:
+        assert await processes.kill_tree_async(process.pid, marker=marker, term_grace=0.05)
     process.wait()
     assert processes.marked(marker) == []
-    assert worst < 0.1
+    assert loop.held < 0.1
 
 
 def test_a_pid_that_now_belongs_to_another_is_left_alone() -> None:
