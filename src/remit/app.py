@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from remit.agents.builtin import loader
 from remit.agents.carriers import Carriers
 from remit.agents.directory import Directory
 from remit.agents.function import FunctionAgent
@@ -16,8 +17,7 @@ from remit.agents.process.pool import ProcessPool, marker
 from remit.agents.process.target import must_not_start_anything
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
-from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
 from remit.core.ports import AgentPort, Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
@@ -25,14 +25,14 @@ from remit.core.result import Return
 from remit.engine import elsewhere
 from remit.engine.cancelling import cancel_anywhere
 from remit.engine.doorbell import Doorbell
-from remit.engine.embedded import CURRENT, EmbeddedEngine, EngineOptions
+from remit.engine.embedded import CURRENT, EmbeddedEngine
 from remit.engine.owners import note_closed, sweep_bells, this_owner
 from remit.engine.recovery import Recovered, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
-from remit.flow.house import House, Rules
+from remit.flow.house import House
 from remit.flow.request import call
-from remit.ledger import ErrorLedger, LedgerWriter, Noted
+from remit.ledger import ErrorLedger, LedgerWriter
 from remit.settings import Settings, load_settings
 from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
@@ -43,6 +43,7 @@ from remit.switchboard.here import not_yours, token_here
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
+from remit.wiring import noting, options_of, rules_of
 
 __all__ = ["Remit", "run"]
 
@@ -114,8 +115,10 @@ class Remit:
         self._ledger_writer = LedgerWriter(self.ledger, self.clock)
         self._load_directory(self.root)
         self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
-        self._house = House(root=self.root, agents=self.directory, rules=self._rules(), clock=self.clock, note_errors=self._note_errors)
-        self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, self._options())
+        self._house = House(
+            root=self.root, agents=self.directory, rules=rules_of(self.settings), clock=self.clock, note_errors=noting(self._ledger_writer)
+        )
+        self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, options_of(self.settings, self._project))
         for spec in self.directory.specs():
             self._limit_slots(spec)
         self._is_open = True
@@ -324,6 +327,8 @@ class Remit:
             self.directory.load_folder(root / ".remit" / "agents")
             self.directory.load_definitions(root, self.settings)
             self.directory.load_entry_points()
+        for target in self.settings.builtin_agents:
+            self.directory.offer(target, loader(target))
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""
@@ -338,45 +343,6 @@ class Remit:
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
         store.owner_id = self.owner.owner_id
         return store
-
-    def _rules(self) -> Rules:
-        settings = self.settings
-        return Rules(
-            limits_for=settings.limits_for,
-            routing=settings.routing,
-            max_depth=settings.max_depth,
-            cycles_by_task=settings.cycles == "task",
-            budget=settings.budget,
-        )
-
-    def _options(self) -> EngineOptions:
-        settings = self.settings
-        return EngineOptions(
-            slots_total=settings.slots_total,
-            queue_limit=settings.queue_limit,
-            ageing_seconds=settings.ageing_seconds,
-            kill_grace_seconds=settings.kill_grace_seconds,
-            block_limit_seconds=settings.block_limit_seconds,
-            chunk_limit_bytes=settings.chunk_limit_bytes,
-            project=self._project,
-            commit_in_loop=settings.durability != "power",
-        )
-
-    def _note_errors(self, delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
-        """Into the ledger; but a cancellation that was asked for is no error."""
-        for error in (error for error in errors if error.code != "CANCELLED"):
-            self._ledger_writer.post(
-                Noted(
-                    error=error,
-                    agent=delegation.agent,
-                    command=delegation.command,
-                    session_id=delegation.session_id,
-                    task_number=delegation.task.task_number if delegation.task else None,
-                    path=delegation.lineage.path,
-                    root_id=delegation.lineage.root_id,
-                    stack_trace=stack_trace,
-                )
-            )
 
     def _must_be_open(self) -> None:
         if not self._is_open:

@@ -151,6 +151,9 @@ class BlockingContext:
     def checkpoint(self, value: Any) -> None:
         self._wait(self._context.checkpoint(value))
 
+    def permit(self, action: str = "", /, **facts: Any) -> None:
+        self._wait(self._context.permit(action, **facts))
+
     def background(self) -> ContextFiles:
         return self._context.background()
 

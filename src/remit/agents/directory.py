@@ -31,6 +31,7 @@ class Directory:
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
+        self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
         self.problems: list[str] = []
 
     def register(self, agent: AgentPort | FunctionAgent) -> None:
@@ -46,13 +47,30 @@ class Directory:
         """An agent that is no Python function. Raises `Misused`."""
         self.register(self._defined(definition))
 
+    def offer(self, target: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
+        """A target with operations that is loaded when it is first asked for. Whatever else is registered under a name goes before it."""
+        self._offered[target] = load
+
     def find(self, name: str) -> AgentPort | None:
-        return self._agents.get(name)
+        found = self._agents.get(name)
+        if found is None and self._offered:
+            self._take(name.partition(".")[0])
+            found = self._agents.get(name)
+        return found
+
+    def _take(self, *targets: str) -> None:
+        for target in targets:
+            load = self._offered.pop(target, None)
+            for agent in load() if load is not None else ():
+                if agent.spec.name not in self._agents:
+                    self.register(agent)
 
     def names(self) -> Sequence[str]:
+        self._take(*self._offered)
         return tuple(self._agents)
 
     def specs(self) -> list[AgentSpec]:
+        self._take(*self._offered)
         return [self._agents[name].spec for name in sorted(self._agents)]
 
     def load_folder(self, folder: Path) -> None:

@@ -7,13 +7,15 @@ carrying out the same declaration: see `agents.thread` and `agents.process`.
 import dataclasses
 import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, get_type_hints, overload
 
 from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, create_model
 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
+from remit.core.policy import Effect, Fact
 from remit.flow.context import Context
 from remit.flow.plain import plain
 
@@ -72,6 +74,8 @@ def agent(
     workspace: Workspace | str = Workspace.SHARED,
     merge: bool = False,
     slots: int | None = None,
+    effects: Sequence[Effect | str] = (),
+    acts_on: Mapping[str, Fact | str] = MappingProxyType({}),
 ) -> Callable[[Callable[..., Any]], FunctionAgent]: ...
 def agent(name: Any = None, **declared: Any) -> Any:
     """Declare a function as an agent: `@agent("digest", timeout=60)`."""
@@ -104,6 +108,8 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         isolation=isolation,
         answers=_choice(Answers, "answers", declared.pop("answers", Answers.VALUE)),
         workspace=workspace,
+        effects=tuple(_choice(Effect, "effects", effect) for effect in declared.pop("effects", ())),
+        acts_on={name: _choice(Fact, "acts_on", kind) for name, kind in declared.pop("acts_on", {}).items()},
         source=f"{function.__module__}:{function.__qualname__}",
         **declared,
     )

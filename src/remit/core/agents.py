@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from remit.core.errors import Misused
+from remit.core.policy import Effect, Fact
 
 
 class Isolation(StrEnum):
@@ -64,6 +65,10 @@ class AgentSpec:
     """With workspace `worktree`: its changes are merged into the project when it completed."""
     kind: str = "function"
     """What carries it out: function, command, acp, claude, codex, opencode, or a profile that runs on one of them."""
+    effects: tuple[Effect, ...] = ()
+    """What it does to the world: rules of the policy may name them."""
+    acts_on: Mapping[str, Fact] = field(default_factory=dict)
+    """Which of its parameters rules of the policy may speak of, and as what."""
     source: str = ""
     """Where it was declared: a module or a file."""
 

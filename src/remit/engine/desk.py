@@ -5,7 +5,7 @@ Once the delegation is stopped or settled, every request is refused with `Stoppe
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.house import House
+from remit.flow.permit import permit
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
@@ -174,6 +175,11 @@ class EngineDesk:
         running.hear()
         await children.write_checkpoint(running.engine, running, kept)
         running.saved = kept
+
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
+        running = self._alive()
+        running.hear()
+        await permit(running, running.engine.house, action, facts)
 
     def printed(self, text: str) -> None:
         if not self._running.is_settled:

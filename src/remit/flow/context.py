@@ -65,6 +65,7 @@ class Desk(Protocol):
     def artifact(self, path: str | Path, type_: str, summary: str) -> None: ...
     def spend(self, tokens: int, cost: float) -> None: ...
     async def checkpoint(self, value: Any) -> None: ...
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
     def printed(self, text: str) -> None:
         """Told by an agent's carrier what the agent wrote to its standard output."""
         ...
@@ -195,6 +196,14 @@ class Context:
     async def checkpoint(self, value: Any) -> None:
         """Keep `value` (any JSON); durable when this returns. A resumed run finds it in `saved`."""
         await self._desk.checkpoint(value)
+
+    async def permit(self, action: str = "", /, **facts: Any) -> None:
+        """Ask the policy for something that this agent wants to do on its way: `await ctx.permit(url="https://example.com/")`.
+
+        The facts (path, url, command, method, …) are what rules speak of; the action is its own operation where it is not named. Raises
+        `Refused` (POLICY_DENIED), in words that its caller can read. Waits where a person must be asked.
+        """
+        await self._desk.permit(action, facts)
 
     def background(self) -> ContextFiles:
         """The context files of the project (`.remit/context`) that the complexity and language of its task call for (S4.1)."""

@@ -11,6 +11,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.policy import EVERYTHING, Approver, Policy
 from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.flow.context import Handle
@@ -43,6 +44,10 @@ class House:
     clock: Clock = SYSTEM_CLOCK
     note_errors: Callable[[Delegation, Sequence[ErrorInfo], str], None] = lambda _delegation, _errors, _trace: None
     """Where errors go to be remembered: the error ledger."""
+    policy: Policy = EVERYTHING
+    """What every action passes (S5.10)."""
+    approver: Approver | None = None
+    """Who asks a person; None: nobody can be asked here, so the answer is no."""
 
 
 class Tree:

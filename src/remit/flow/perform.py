@@ -5,23 +5,22 @@ Runs inside whatever engine holds the deadline. A cancellation passes through he
 """
 
 import asyncio
-import sysconfig
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from remit.core.agents import AgentSpec, Answers, Workspace
+from remit.core.agents import Answers, Workspace
 from remit.core.delegation import Delegation
-from remit.core.errors import AgentCrashed, ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, RemitError, Stopped, Unavailable
+from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.context import Context, Repair
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
+from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
 from remit.flow.validate import Expected, judge
 from remit.flow.verify import run_acceptance
@@ -94,12 +93,8 @@ class Work(Protocol):
 _SHARED = Workspace.SHARED
 _MONITOR, _RECEIVE, _VALIDATE, _PROCESS = 7, 8, 9, 10
 _SCALARS = frozenset({type(None), bool})
-MAX_ERROR_CHARACTERS = 2000
 LONG_TEXT = 32 * 1024
-TRACE_CHARACTERS = 8000
 _AMID_PROSE = ("fence", "prose")
-_OURS = str(Path(__file__).parent.parent)
-_LIBRARIES = (sysconfig.get_path("stdlib"), sysconfig.get_path("purelib"), "<")
 
 
 async def perform(work: Work) -> Return:
@@ -280,69 +275,11 @@ async def _raised(work: Work, error: Exception) -> Return:
         work.delegation,
         (error_of(error, work.agent.spec), *work.child_errors()),
         duration_seconds=work.elapsed(),
-        stop_reason=_stop_reason_of(error),
+        stop_reason=stop_reason_of(error),
         artifacts=artifacts,
         warnings=work.warnings,
     )
     return result if work.stay is None else await leave(work, await with_changes(work, result))
-
-
-def _stop_reason_of(error: Exception) -> StopReason:
-    if isinstance(error, AgentCrashed):
-        return StopReason.CRASHED
-    if isinstance(error, Unavailable):
-        return StopReason.UNAVAILABLE
-    return StopReason.FINISHED
-
-
-def error_of(error: Exception, spec: AgentSpec) -> ErrorInfo:
-    """The one place where an exception becomes an error of a return."""
-    if isinstance(error, AgentCrashed):
-        tail = f" Its last words: {error.stderr_tail.strip()[-800:]}" if error.stderr_tail.strip() else ""
-        return _error(
-            "crash",
-            f"{error.message}{tail}",
-            "AGENT_CRASHED",
-            error.advice or f"Look at what {spec.name} printed, and delegate it again.",
-        )
-    if isinstance(error, Unavailable):
-        return _error("agent_unavailable", error.message, error.code, error.advice or "Try again later.")
-    if isinstance(error, InvalidReturn):
-        return _error("validation", error.message, error.code, f"Fix {spec.name} subagent return format")
-    if isinstance(error, RemitError):
-        kind = "execution" if isinstance(error, Failed) else "invalid_parameters"
-        return _error(kind, error.message, error.code, error.advice or f"Look into {spec.name}.")
-    return _error("execution", words_of(error) + _where(error), "UNKNOWN_ERROR", f"Look into {spec.name}; its code raised this.")
-
-
-def _error(type_: str, message: str, code: str, recommendation: str) -> ErrorInfo:
-    message = clean(message)[:MAX_ERROR_CHARACTERS]
-    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=recommendation)
-
-
-def words_of(error: BaseException) -> str:
-    """An exception in one line, whatever its own code does when it is asked for words."""
-    try:
-        text = " ".join(str(error).split())
-    except BaseException:  # noqa: BLE001 - an agent's exception may raise anything from __str__
-        text = "it cannot be put into words"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _where(error: BaseException) -> str:
-    """The innermost line of the agent's own: what it called in a library is rarely where to look."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)] or frames
-    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-
-
-def trace_of(error: BaseException) -> str:
-    """Where it came from, for the ledger; of another process, as that one told it."""
-    told = getattr(error, "traceback_text", "")
-    try:
-        return clean(told or "".join(traceback.format_exception(error)))[-TRACE_CHARACTERS:]
-    except Exception:  # noqa: BLE001 - as in `words_of`
-        return "".join(traceback.format_tb(error.__traceback__))[-TRACE_CHARACTERS:]
 
 
 async def _processed(work: Work, result: Return) -> Return:

@@ -97,12 +97,14 @@ def failed(
     warnings: tuple[str, ...] = (),
     data: Any = None,
 ) -> Return:
-    """It did not succeed. With something to show for it, partial; with nothing, failed."""
+    """It did not succeed. With something to show for it, partial; without a tool that somebody must provide, blocked; else failed."""
     kept = bool(artifacts) or data is not None
+    is_blocked = errors[0].code == "TOOL_UNAVAILABLE"
+    without = Status.BLOCKED if is_blocked else Status.FAILED
     tail = f" {_files(artifacts)}" if artifacts else ""
     said = shortened(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
     return Return(
-        status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else Status.FAILED,
+        status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else without,
         summary=shortened(said + tail),
         artifacts=artifacts,
         metadata=metadata_of(delegation, duration_seconds),

@@ -50,8 +50,8 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"slots_per_agent.{agent}", slots) for agent, slots in settings.slots_per_agent.items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
-            case "languages":
-                told.append((name, list(settings.languages)))
+            case "languages" | "builtin_agents":
+                told.append((name, list(getattr(settings, name))))
             case "agents":
                 told += [one for agent, said in settings.agents.items() for one in _told_agent(agent, said)]
             case _:

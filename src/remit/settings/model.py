@@ -74,6 +74,9 @@ class SettingsTable(_Table):
     routing: dict[Name, tuple[RuleTable, ...]] = {}
     languages: tuple[Name, ...] = _BUILT_IN.languages
     agents: dict[Name, dict[str, Any]] = {}
+    builtin_agents: tuple[Literal["worker", "researcher", "coder"], ...] = ("worker", "researcher", "coder")
+    policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
+    approval_seconds: Seconds = _BUILT_IN.approval_seconds
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
 
     def values(self, sources: dict[str, str]) -> Settings:

@@ -69,6 +69,12 @@ class Settings:
     """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.files` judges them."""
     profiles_on: str | None = None
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
+    builtin_agents: tuple[str, ...] = ("worker", "researcher", "coder")
+    """Which of the agents that come with remit are in the directory."""
+    policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
+    """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
+    approval_seconds: float = 120.0
+    """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
 

@@ -236,6 +236,9 @@ class RemoteDesk:
         await self._channel.ask("checkpoint", value=kept)
         self._saved = kept
 
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
+        await self._channel.ask("permit", action=action, facts=plain(facts))
+
     def printed(self, text: str) -> None:
         """Nothing to tell: what this process prints is read outside of it."""
 

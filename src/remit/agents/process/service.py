@@ -34,6 +34,7 @@ class Service:
             "scratch": self._scratch,
             "budget": self._budget,
             "environment": self._environment,
+            "permit": self._permit,
         }
         self._tells: dict[str, Callable[..., None]] = {
             "progress": ctx.progress,
@@ -94,6 +95,11 @@ class Service:
 
     async def _environment(self) -> Any:
         return self._ctx.environment()
+
+    async def _permit(self, action: str, facts: dict[str, Any]) -> None:
+        if not isinstance(facts, dict) or not all(isinstance(name, str) for name in facts):
+            raise Misused("What is asked for is described by names and values.")
+        await self._ctx.permit(str(action), **facts)
 
     def _handle(self, session_id: str) -> Handle:
         try:

@@ -1,0 +1,1 @@
+"""The policy of a project: rules in Cedar, and the audit log of every decision."""

@@ -1,0 +1,54 @@
+"""From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
+
+from collections.abc import Callable, Iterable
+
+from remit.core.delegation import Delegation
+from remit.core.errors import ErrorInfo
+from remit.engine.embedded import EngineOptions
+from remit.flow.house import Rules
+from remit.ledger import LedgerWriter, Noted
+from remit.settings import Settings
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules(
+        limits_for=settings.limits_for,
+        routing=settings.routing,
+        max_depth=settings.max_depth,
+        cycles_by_task=settings.cycles == "task",
+        budget=settings.budget,
+    )
+
+
+def options_of(settings: Settings, project: str) -> EngineOptions:
+    return EngineOptions(
+        slots_total=settings.slots_total,
+        queue_limit=settings.queue_limit,
+        ageing_seconds=settings.ageing_seconds,
+        kill_grace_seconds=settings.kill_grace_seconds,
+        block_limit_seconds=settings.block_limit_seconds,
+        chunk_limit_bytes=settings.chunk_limit_bytes,
+        project=project,
+        commit_in_loop=settings.durability != "power",
+    )
+
+
+def noting(writer: LedgerWriter) -> Callable[[Delegation, Iterable[ErrorInfo], str], None]:
+    """Into the ledger; but a cancellation that was asked for is no error."""
+
+    def note(delegation: Delegation, errors: Iterable[ErrorInfo], stack_trace: str) -> None:
+        for error in (error for error in errors if error.code != "CANCELLED"):
+            writer.post(
+                Noted(
+                    error=error,
+                    agent=delegation.agent,
+                    command=delegation.command,
+                    session_id=delegation.session_id,
+                    task_number=delegation.task.task_number if delegation.task else None,
+                    path=delegation.lineage.path,
+                    root_id=delegation.lineage.root_id,
+                    stack_trace=stack_trace,
+                )
+            )
+
+    return note
