@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
 from remit.settings.layers import Key, Layer
-from remit.settings.model import BudgetTable, RuleTable, SettingsTable, TimeoutTable
+from remit.settings.model import BudgetTable, RuleTable, SearchTable, SettingsTable, TimeoutTable, WebTable
 
 
 def misused(faults: list[str]) -> Misused:
@@ -59,6 +59,10 @@ def _table_at(location: Key) -> type[BaseModel]:
             return TimeoutTable
         case ("routing", *_):
             return RuleTable
+        case ("web",):
+            return WebTable
+        case ("search",):
+            return SearchTable
         case _:
             return SettingsTable
 

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"slots_per_agent.{agent}", slots) for agent, slots in settings.slots_per_agent.items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
+            case "web" | "search":
+                table = asdict(getattr(settings, name))
+                told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
             case "languages" | "builtin_agents":
                 told.append((name, list(getattr(settings, name))))
             case "agents":

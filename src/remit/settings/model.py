@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.flow.route import DEFAULT_TABLE, RoutingTable, Rule
-from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, Settings
+from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, Search, Settings, Web
 
 
 def _none(value: Any) -> Any:
@@ -38,6 +38,18 @@ class BudgetTable(_Table):
 class TimeoutTable(_Table):
     default: Seconds | None = None
     maximum: Seconds | None = None
+
+
+class WebTable(_Table):
+    max_bytes: Count = Web().max_bytes
+    ca_file: Annotated[Name | None, BeforeValidator(_none)] = None
+
+
+class SearchTable(_Table):
+    providers: tuple[Name, ...] = Search().providers
+    searxng_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
+    brave_key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)] = Search().brave_key_variable
+    seconds_between: Waiting = Search().seconds_between
 
 
 class RuleTable(_Table):
@@ -78,6 +90,8 @@ class SettingsTable(_Table):
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
+    web: WebTable = WebTable()
+    search: SearchTable = SearchTable()
 
     def values(self, sources: dict[str, str]) -> Settings:
         plain = {name: getattr(self, name) for name in _PLAIN}
@@ -86,6 +100,8 @@ class SettingsTable(_Table):
             budget=Limits(**self.budget.model_dump()),
             timeouts=self.time_limits(),
             routing=self.routing_table(),
+            web=Web(**self.web.model_dump()),
+            search=Search(**self.search.model_dump()),
             sources=sources,
         )
 
@@ -104,5 +120,5 @@ class SettingsTable(_Table):
         return DEFAULT_TABLE.extended({name: [r.rule() for r in rules] for name, rules in self.routing.items()})
 
 
-_COMPOSED = frozenset({"budget", "timeouts", "routing"})
+_COMPOSED = frozenset({"budget", "timeouts", "routing", "web", "search"})
 _PLAIN = tuple(name for name in SettingsTable.model_fields if name not in _COMPOSED)

@@ -33,6 +33,30 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Web:
+    """`[web]`: what `worker.web_fetch` holds to. How far it may reach is the policy's to say."""
+
+    max_bytes: int = 5 * 1024 * 1024
+    """Of one answer, unpacked; what is beyond it is cut, and said to be."""
+    ca_file: str | None = None
+    """A file of certificates (PEM) that are trusted beside the usual ones; below the project's root unless it is a whole path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """`[search]`: what `worker.web_search` asks, in this order."""
+
+    providers: tuple[str, ...] = ("searxng", "brave", "duckduckgo")
+    """Their names; also one that a package offers, or `module:function`. Those that are not set up are passed over."""
+    searxng_url: str | None = None
+    """Where a SearXNG answers that gives JSON."""
+    brave_key_variable: str = "BRAVE_API_KEY"
+    """The variable of the environment that holds the key; the key itself never stands in a file."""
+    seconds_between: float = 1.0
+    """At least so long between two requests to one provider, of all processes of the project together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""
@@ -75,6 +99,8 @@ class Settings:
     """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
     approval_seconds: float = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    web: Web = field(default_factory=Web)
+    search: Search = field(default_factory=Search)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
     """Where each value came from, by key: `remit.toml:[budget].delegations`, `env REMIT_…`, `argument`, `default`."""
 
