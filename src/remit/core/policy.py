@@ -65,6 +65,8 @@ class Asked:
     cost_left: float | None = None
     session_id: str = ""
     root_id: str = ""
+    is_delegation: bool = True
+    """False: an agent that runs asks for it on its way."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,11 +80,36 @@ class Decision:
     advice: str = ""
     strict_verdict: Verdict | None = None
     """What strict would have said, where the mode changed it."""
+    question: str = ""
+    """What a person is asked, with `ask`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """A delegation that was let in, but may not run yet: a person must say yes first."""
+
+    asked: Asked
+    decision: Decision
 
 
 class Policy(Protocol):
     def decide(self, asked: Asked) -> Decision:
         """Total and quick: never waits, never raises. Each decision is in the audit log before this returns or the action begins."""
+        ...
+
+    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+        """The decision on a delegation of which rules could know nothing more than this, when it was made before; None: `decide`.
+
+        For the way that every delegation passes: noted like any other, on disk when `write_out` returns.
+        """
+        ...
+
+    def write_out(self) -> None:
+        """Whatever was decided is in the audit log when this returns. Called before a delegation is put on record, and so before it runs."""
+        ...
+
+    def renamed(self, session_id: str, now: str) -> None:
+        """A delegation got another id, because its own was taken."""
         ...
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
@@ -99,14 +126,24 @@ class Approver(Protocol):
 
 
 class _Everything:
-    """The policy of a house that was given none."""
+    """The policy of a house that was given none. Only what leads inside (an `address` that is not public) takes a rule that says so."""
 
     def decide(self, asked: Asked) -> Decision:
+        return _ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
+
+    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
         return _ALLOWED
+
+    def write_out(self) -> None:
+        return None
+
+    def renamed(self, session_id: str, now: str) -> None:
+        return None
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
         return None
 
 
 _ALLOWED = Decision(verdict=Verdict.ALLOW)
+_INSIDE = Decision(verdict=Verdict.DENY, because="There is no policy here, and addresses inside need one that permits them.")
 EVERYTHING: Policy = _Everything()
