@@ -22,7 +22,7 @@ from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.server import ToolServer
 from remit.serve.mcp.stdio import Fault, read_line, refusal
-from remit.serve.mcp.tools import NAMED
+from remit.tool.schema import NAMED
 
 
 @pytest.fixture

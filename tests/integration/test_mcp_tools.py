@@ -68,9 +68,10 @@ async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(a
             assert tool.annotations is not None
             assert tool.annotations.read_only_hint is (tool.name in {"delegation_status", "delegation_result", "list_agents"})
         properties = tools["delegate"].input_schema["properties"]
-        assert properties["target"]["enum"] == ["caller", "fails", "large", "nested", "noop", "prints", "reads", "slow", "text"]
-        assert properties["operation"]["enum"] == ["count", "write"]
-        assert "- text.count(text: string, min_length?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
+        own = {"caller", "fails", "large", "nested", "noop", "prints", "reads", "slow", "text"}
+        assert set(properties["target"]["enum"]) == own | {"worker", "researcher", "coder"}
+        assert {"count", "write", "read_file", "deep_research", "analyze_code"} <= set(properties["operation"]["enum"])
+        assert "- text.count(text: string, minLength?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
 
 
 async def test_agents_are_listed_with_their_schemas_and_limits(ask: Any) -> None:

@@ -18,6 +18,7 @@ from remit.agents.placeholders import parameters_in, places_in
 from remit.agents.scripts import code_filled_in
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
+from remit.core.spelling import own_spelling
 
 
 class Kind(StrEnum):
@@ -252,6 +253,7 @@ def checked_task(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def checked_parameters(spec: AgentSpec, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of a command: those that are filled into it, and its task where it has use for one. Raises `Misused`."""
+    parameters = own_spelling(parameters, spec.parameters_schema.get("properties", ()), spec.name)
     required = spec.parameters_schema["required"]
     missing = [name for name in required if name != "task" and parameters.get(name) is None]
     if missing:

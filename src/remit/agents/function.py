@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
 from remit.core.policy import Effect, Fact
+from remit.core.spelling import own_spelling
 from remit.flow.context import Context
 from remit.flow.plain import plain
 
@@ -25,13 +26,14 @@ __all__ = ["FunctionAgent", "agent", "plain"]
 class FunctionAgent:
     """A function and what was declared of it. Calling it calls the function, so that it can be tested as one."""
 
-    __slots__ = ("_names", "_validator", "function", "is_async", "spec", "takes_context")
+    __slots__ = ("_known", "_names", "_validator", "function", "is_async", "spec", "takes_context")
 
     def __init__(self, function: Callable[..., Any], spec: AgentSpec) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
         model, self.takes_context = _parameters_model(function, spec.name)
         self._names = tuple(model.model_fields)
+        self._known = frozenset(self._names)
         self._validator = model.__pydantic_validator__
         self.spec = dataclasses.replace(spec, parameters_schema=_schema(model))
 
@@ -42,9 +44,14 @@ class FunctionAgent:
         return f"<agent {self.spec.name} ({self.spec.isolation}) {self.spec.source}>"
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the function. Raises `Misused` naming each fault and what is allowed."""
+        """Keyword arguments for the function. Raises `Misused` naming each fault and what is allowed.
+
+        `maxDepth` is `max_depth`, whoever calls (S5.2); a name as it is declared goes first.
+        """
         if not parameters and not self._names:
             return {}
+        if not parameters.keys() <= self._known:
+            parameters = own_spelling(parameters, self._names, self.spec.name)
         try:
             checked = self._validator.validate_python(parameters)
         except ValidationError as error:
@@ -178,19 +185,27 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         return {"type": "object"}  # a parameter of a type that JSON schema has no word for; it is still checked
 
 
+class WrongParameters(Misused):
+    """`faults`: of each parameter that is wrong its name, and what is wrong with it."""
+
+    def __init__(self, agent: str, faults: Sequence[tuple[str, str]], names: Sequence[str]) -> None:
+        words = "; ".join(f"{where}{fault}" for where, fault in faults)
+        super().__init__(f"Parameters of {agent}: {words}.", advice=f"{agent} takes {', '.join(names) or 'no parameters'}.")
+        self.faults = tuple((where, fault.removeprefix(":").strip()) for where, fault in faults)
+
+
 def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:
     faults = []
     for fault in error.errors(include_url=False):
         where = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(where, names, n=1)
-            faults.append(f"{where}: there is no such parameter" + (f" (did you mean {close[0]}?)" if close else ""))
+            faults.append((where, ": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")))
         elif fault["type"] == "missing":
-            faults.append(f"{where}: it is required")
+            faults.append((where, ": it is required"))
         else:
-            faults.append(f"{where} {_demand(fault['type'], fault['msg'])}, not {_short(fault['input'])}")
-    takes = ", ".join(names) or "no parameters"
-    return Misused(f"Parameters of {name}: {'; '.join(faults)}.", code="INVALID_PARAMETERS", advice=f"{name} takes {takes}.")
+            faults.append((where, f" {_demand(fault['type'], fault['msg'])}, not {_short(fault['input'])}"))
+    return WrongParameters(name, faults, names)
 
 
 _PLAIN_KINDS = {

@@ -1,1 +1,1 @@
-"""The delegate tool (S5): what is asked, checked in its stated order, and what is answered. Doors that speak it translate to here."""
+"""The delegate tool (S5): requests, schema, results and chunks, transport-neutral. Doors (MCP, the command line, …) translate to it."""

@@ -16,6 +16,7 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.flow.plain import clean
 from remit.serve.mcp.shortening import LARGEST_BYTES, PAGE_CHARACTERS, fitting, json_text
+from remit.tool.faults import DelegateError
 
 Document = dict[str, Any]
 LINKS = 20
@@ -59,6 +60,7 @@ def error_document(error: RemitError) -> Document:
     """An error of ours in the shape of a return: nothing ran, or nothing can be said about it now."""
     message = error.message if len(error.message) <= LONGEST_MESSAGE else f"{error.message[:LONGEST_MESSAGE]}…"
     kind = "unavailable" if isinstance(error, Unavailable) else "refused" if isinstance(error, Refused) else "misused"
+    details = {"details": dict(error.details)} if isinstance(error, DelegateError) and error.details else {}
     return {
         "state": str(State.FAILED if isinstance(error, Unavailable) else State.REFUSED),
         "status": str(Status.FAILED),
@@ -70,6 +72,7 @@ def error_document(error: RemitError) -> Document:
                 "message": message,
                 "recoverable": isinstance(error, Unavailable),
                 "recommendation": error.advice,
+                **details,
             }
         ],
     }

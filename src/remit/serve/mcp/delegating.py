@@ -18,13 +18,14 @@ from remit.core.result import Return
 from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
 from remit.serve.mcp import answers, looking
-from remit.serve.mcp.asking import DELEGATION_ARGUMENTS, Asked, arguments_of, delegation_of, milliseconds, session_of, whole_number
-from remit.serve.mcp.catalogue import Catalogue
+from remit.serve.mcp.asking import DELEGATION_EXTRAS, arguments_of, milliseconds, session_of, whole_number
 from remit.serve.mcp.listing import agents_document
 from remit.serve.mcp.shortening import PAGE_CHARACTERS, json_text, page_of
 from remit.serve.mcp.tools import MANY
 from remit.serve.mcp.waiting import Progress, settled_within
 from remit.system.threads import off_loop
+from remit.tool.request import DelegateRequest
+from remit.tool.tool import DelegateTool
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -38,7 +39,8 @@ class Delegations:
         self._remit = remit
         self._answer_after = answer_after_seconds
         self._starting: set[asyncio.Task[Handle]] = set()
-        self.catalogue = Catalogue(remit.directory.specs)
+        self._tool = DelegateTool(remit)
+        self.catalogue = self._tool.catalogue
         self.tools: dict[str, Tool] = {
             "delegate": self._delegate,
             "delegate_many": self._delegate_many,
@@ -83,10 +85,10 @@ class Delegations:
     # ---- the tools
 
     async def _delegate(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
-        arguments = arguments_of(given, *DELEGATION_ARGUMENTS, "wait_ms")
-        wait = self._wait(arguments)
-        handle = await self._started(delegation_of(arguments, self.catalogue, self._longest_seconds))
-        told = self._told(progress, str(arguments["target"]), handle.stream()) if progress.is_wanted else ()
+        request = self._tool.read(given, *DELEGATION_EXTRAS, "wait_ms")
+        wait = self._wait(request.also)
+        handle = await self._started(request)
+        told = self._told(progress, request.target, handle.stream()) if progress.is_wanted else ()
         (done,) = await settled_within(wait, [handle.result()], told)
         return await self._outcome(handle.session_id, done, wait)
 
@@ -176,12 +178,10 @@ class Delegations:
             return self._answer_after
         return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
 
-    def _longest_seconds(self, agent: str) -> float:
-        return self._remit.settings.limits_for(agent).maximum_seconds
-
-    async def _started(self, asked: Asked) -> Handle:
+    async def _started(self, request: DelegateRequest) -> Handle:
         """Begun whole or not at all, whatever becomes of the request."""
-        start = asyncio.ensure_future(self._remit.start(asked.agent, parameters=asked.parameters, **asked.options))
+        extras = {name: request.also[name] for name in DELEGATION_EXTRAS if name in request.also}
+        start = asyncio.ensure_future(self._remit.start(request.agent, **request.asked(), **extras))
         self._starting.add(start)
         start.add_done_callback(self._starting.discard)
         return await asyncio.shield(start)
@@ -190,8 +190,7 @@ class Delegations:
         try:
             if not isinstance(one, Mapping):
                 raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
-            asked = delegation_of(arguments_of(one, *DELEGATION_ARGUMENTS), self.catalogue, self._longest_seconds)
-            return await self._started(asked)
+            return await self._started(self._tool.read(one, *DELEGATION_EXTRAS))
         except RemitError as error:
             return error
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.serve.mcp.catalogue import Catalogue
 from remit.serve.mcp.shortening import LARGEST_BYTES, json_text
 from remit.settings.values import Settings
+from remit.tool.catalogue import Catalogue
+from remit.tool.schema import parameters_schema
 
 ROOM_BYTES = LARGEST_BYTES - 4_000
 """For agents; what is left is for problems with agent files."""
@@ -50,7 +51,7 @@ def _document(target: str, operation: str | None, spec: AgentSpec, settings: Set
         "target": target,
         "operation": operation,
         "description": spec.description,
-        "parameters": spec.parameters_schema,
+        "parameters": parameters_schema(spec),
         "timeout_ms": 1000 * min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds),
         "longest_ms": 1000 * limits.maximum_seconds,
         "kind": spec.kind,

@@ -6,9 +6,9 @@ Claude Code cuts a tool's answer at 25,000 tokens; an answer stands in it twice,
 from collections.abc import Callable
 from typing import Any
 
-from pydantic_core import to_json
+from remit.tool.speaking import json_bytes, json_text, speakable
 
-from remit.flow.plain import plain
+__all__ = ["LARGEST_BYTES", "PAGE_CHARACTERS", "fitting", "json_text", "page_of", "speakable"]
 
 LARGEST_BYTES = 28_000
 """Of one document as JSON: both copies and the links stay below 60 KB, about 15,000 tokens."""
@@ -31,34 +31,17 @@ _MAY_SHRINK = (
 _NEVER = frozenset({"session_id", "state", "status", "summary", "ask_again", "message", "stop_reason", "evidence", "page", "shortened"})
 
 
-def json_text(document: Any) -> str:
-    return _json(speakable(document)).decode()
-
-
-def speakable(value: Any) -> Any:
-    """`value` without what no wire carries: half a character, as in the name of a file whose bytes are not text."""
-    try:
-        _json(value)
-    except ValueError:
-        return plain(value)
-    return value
-
-
-def _json(document: Any) -> bytes:
-    return to_json(document, inf_nan_mode="null", fallback=str)
-
-
 def fitting(document: dict[str, Any], whole: str, largest_bytes: int = LARGEST_BYTES) -> dict[str, Any]:
     """`document`, shortened where it is too large; then with `shortened`, which says how to get the rest (`whole`)."""
     document = speakable(document)
-    if len(_json(document)) <= largest_bytes:
+    if len(json_bytes(document)) <= largest_bytes:
         return document
     names = [name for name in _MAY_SHRINK if name in document] + [n for n in document if n not in _NEVER and n not in _MAY_SHRINK]
     short = dict(document)
     for characters, members in _STEPS:
         for name in names:
             short[name] = _cut(document[name], characters, members)
-            if len(_json(short)) <= largest_bytes - len(whole) - 20:
+            if len(json_bytes(short)) <= largest_bytes - len(whole) - 20:
                 return {**short, "shortened": whole}
     kept = {name: value for name, value in document.items() if name in _NEVER}
     return {**kept, "shortened": whole}

@@ -10,12 +10,10 @@ from mcp_types import Tool, ToolAnnotations
 
 from remit.core.result import Status
 from remit.core.states import State
-from remit.serve.mcp.catalogue import Catalogue, signature
+from remit.tool import schema
+from remit.tool.catalogue import Catalogue
 
-LISTED_CHARACTERS = 8_000
-"""Of agents in the words of a tool; with more of them, `list_agents` has the rest."""
-NAMED = 250
-"""So many names stand in a schema: with more of them any text is taken there, and judged when it comes."""
+SEE = ": see list_agents"
 MANY = 32
 """Delegations in one call of `delegate_many`."""
 
@@ -66,7 +64,8 @@ def _delegate(catalogue: Catalogue) -> Tool:
             "Hand a piece of work to another agent and get its checked return: status (completed, partial, failed, blocked), summary, "
             "data, artifacts (files), errors with advice. It always answers, at the latest by its timeout, with whatever was done. If it "
             "takes longer than about 45 s, you get a handle (state running) instead: ask for the return with delegation_result, do not "
-            "delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n" + _agents(catalogue)
+            "delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n"
+            + schema.description(catalogue, rest=SEE)
         ),
         input_schema={
             "type": "object",
@@ -79,13 +78,8 @@ def _delegate(catalogue: Catalogue) -> Tool:
 
 
 def _delegation_properties(catalogue: Catalogue) -> dict[str, Any]:
-    targets, operations = sorted(catalogue.targets()), catalogue.operations()
     return {
-        "target": _name("Who is to do it.", targets),
-        "operation": _name("Which of the target's operations; left out where it has none.", operations),
-        "parameters": {"type": "object", "description": "What that agent takes, by name, as listed in this tool's description."},
-        "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Milliseconds until it is stopped and hands back what it has."},
-        "priority": {"type": "string", "enum": ["low", "normal", "high", "critical"]},
+        **schema.properties(catalogue, rest=SEE),
         "key": {"type": "string", "description": "Idempotency: work with the same key is never done twice; its return is given again."},
         "accept": {
             "type": "array",
@@ -104,30 +98,6 @@ def _delegation_properties(catalogue: Catalogue) -> dict[str, Any]:
             },
         },
     }
-
-
-def _name(description: str, names: list[str]) -> dict[str, Any]:
-    """One of these, where they are few enough to be named."""
-    if len(names) > NAMED:
-        return {"type": "string", "description": f"{description} See list_agents."}
-    return {"type": "string", "description": description} | ({"enum": names} if names else {})
-
-
-def _agents(catalogue: Catalogue) -> str:
-    """The agents, one to a line, as many as have room."""
-    lines: list[str] = []
-    room = LISTED_CHARACTERS
-    for spec in catalogue.specs:
-        does = " ".join(spec.description.split())[:160]
-        line = f"- {signature(spec)[:400]}" + (f" — {does}" if does else "")
-        room -= len(line) + 1
-        if room < 0:
-            lines.append(f"- and {len(catalogue.specs) - len(lines)} more: see list_agents")
-            break
-        lines.append(line)
-    if not lines:
-        return "This project has no agents yet."
-    return "Agents, as target.operation(parameters) or target(parameters):\n" + "\n".join(lines)
 
 
 def _delegate_many(catalogue: Catalogue) -> Tool:
@@ -242,7 +212,10 @@ def _list_agents(catalogue: Catalogue) -> Tool:
         description="The agents that delegate can hand work to: what each does, the JSON schema of its parameters, and its time limits.",
         input_schema={
             "type": "object",
-            "properties": {"target": _name("Only the agents of this target.", sorted(catalogue.targets())), "offset": offset},
+            "properties": {
+                "target": schema.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE),
+                "offset": offset,
+            },
         },
         output_schema={
             "type": "object",

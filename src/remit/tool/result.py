@@ -1,0 +1,207 @@
+"""`DelegateResult`: what the delegate tool answers (S5.4), made from a delegation's return or from its record. In camelCase as JSON.
+
+`success` is true for what is completed, and for nothing else. A partial one is no success, since something that was asked for was not done;
+but what was done is there all the same: `data`, `output`, `artifacts`. `taskState` is COMPLETED exactly where `success` is true; the finer
+status (partial, blocked, …) stands in the metadata. Metadata are always there.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from remit.core.errors import ErrorInfo, RemitError, Unavailable
+from remit.core.record import Record
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.states import State
+from remit.flow.reply import state_of
+from remit.tool.catalogue import parts_of
+from remit.tool.speaking import json_text
+
+_UNAVAILABLE = frozenset({"AGENT_UNAVAILABLE", "TOOL_UNAVAILABLE", "QUEUE_FULL", "STORE_UNAVAILABLE"})
+"""Codes of what could not be reached: trying again later, or installing something, may help."""
+
+
+class TaskState(StrEnum):
+    """S5.5. The last four are terminal."""
+
+    PENDING = "PENDING"
+    """Asked for, and not yet on record."""
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    """It waits for a person's approval."""
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    TIMEOUT = "TIMEOUT"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in (TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED, TaskState.TIMEOUT)
+
+
+_STATES = {
+    State.QUEUED: TaskState.QUEUED,
+    State.RUNNING: TaskState.RUNNING,
+    State.COMPLETED: TaskState.COMPLETED,
+    State.PARTIAL: TaskState.FAILED,
+    State.FAILED: TaskState.FAILED,
+    State.BLOCKED: TaskState.FAILED,
+    State.REFUSED: TaskState.FAILED,
+    State.TIMEOUT: TaskState.TIMEOUT,
+    State.CANCELLED: TaskState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    code: str
+    """TASK_TIMEOUT, TASK_FAILED or AGENT_UNAVAILABLE; the delegation's own code stands in the details."""
+    message: str
+    recommendation: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        fields: dict[str, Any] = {"code": self.code, "message": self.message, "recommendation": self.recommendation}
+        return {**fields, "details": dict(self.details)} if self.details else fields
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskMetadata:
+    target: str
+    operation: str | None
+    created_at: float
+    """Wall clock, seconds; ISO 8601 in UTC as JSON."""
+    completed_at: float | None = None
+    duration_ms: float | None = None
+    agent_id: str = ""
+    """The agent that did it, by its name in the directory."""
+    status: str | None = None
+    """Of the return: completed, partial, failed or blocked."""
+    stop_reason: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "target": self.target,
+            "operation": self.operation,
+            "createdAt": _moment(self.created_at),
+            "completedAt": None if self.completed_at is None else _moment(self.completed_at),
+            "duration": self.duration_ms,
+            "agentId": self.agent_id,
+            "status": self.status,
+            "stopReason": self.stop_reason,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegateResult:
+    success: bool
+    task_id: str | None
+    """The session id of the delegation; None where it could not even be begun."""
+    task_state: TaskState
+    data: Any = None
+    """The structured result: any JSON."""
+    output: str = ""
+    """The summary, in words."""
+    artifacts: tuple[Artifact, ...] = ()
+    error: TaskError | None = None
+    metadata: TaskMetadata
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "success": self.success,
+            "taskId": self.task_id,
+            "taskState": str(self.task_state),
+            "data": self.data,
+            "output": self.output,
+            "artifacts": [artifact.to_dict() for artifact in self.artifacts],
+            "error": None if self.error is None else self.error.to_dict(),
+            "metadata": self.metadata.to_dict(),
+        }
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        return json_text(self.to_dict(), indent=indent)
+
+
+def result_of(returned: Return, created_at: float) -> DelegateResult:
+    """Of a delegation that has ended; `created_at`: when it was asked for."""
+    name, seconds = returned.metadata.agent_type, returned.metadata.duration_seconds
+    target, operation = parts_of(name)
+    return DelegateResult(
+        success=returned.ok,
+        task_id=returned.session_id,
+        task_state=_STATES[state_of(returned)],
+        data=returned.data,
+        output=returned.summary,
+        artifacts=returned.artifacts,
+        error=None if returned.ok else _error_of(returned),
+        metadata=TaskMetadata(
+            target=target,
+            operation=operation,
+            created_at=created_at,
+            completed_at=created_at + seconds,
+            duration_ms=round(1000 * seconds, 3),
+            agent_id=name,
+            status=str(returned.status),
+            stop_reason=str(returned.stop_reason),
+        ),
+    )
+
+
+def result_of_record(record: Record, *, is_paused: bool = False) -> DelegateResult:
+    """Of a delegation as it is known now, ended or not; `is_paused`: it runs, and waits for a person."""
+    if record.result is not None:
+        return result_of(record.result, record.created_at)
+    target, operation = parts_of(record.agent)
+    state = TaskState.PAUSED if is_paused and record.state is State.RUNNING else _STATES[record.state]
+    return DelegateResult(
+        success=False,
+        task_id=record.session_id,
+        task_state=state,
+        metadata=TaskMetadata(target=target, operation=operation, created_at=record.created_at, agent_id=record.agent),
+    )
+
+
+def result_of_error(error: RemitError, agent: str, created_at: float, now: float, task_id: str | None = None) -> DelegateResult:
+    """Where no return could be had: it could not be begun, or not be waited for."""
+    target, operation = parts_of(agent)
+    code = "AGENT_UNAVAILABLE" if isinstance(error, Unavailable) else "TASK_FAILED"
+    return DelegateResult(
+        success=False,
+        task_id=task_id,
+        task_state=TaskState.FAILED,
+        output=error.message,
+        error=TaskError(code=code, message=error.message, recommendation=error.advice, details={"code": error.code}),
+        metadata=TaskMetadata(
+            target=target,
+            operation=operation,
+            created_at=created_at,
+            completed_at=now,
+            duration_ms=round(1000 * max(0.0, now - created_at), 3),
+            agent_id=agent,
+        ),
+    )
+
+
+def _error_of(returned: Return) -> TaskError:
+    first = returned.errors[0] if returned.errors else None
+    details: dict[str, Any] = {"code": first.code if first else "UNKNOWN_ERROR", "errors": [error.to_dict() for error in returned.errors]}
+    return TaskError(
+        code=_code_of(returned, first),
+        message=first.message if first else returned.summary,
+        recommendation=first.recommendation if first else returned.next_steps,
+        details=details,
+    )
+
+
+def _code_of(returned: Return, first: ErrorInfo | None) -> str:
+    if returned.stop_reason in (StopReason.DEADLINE, StopReason.IDLE):
+        return "TASK_TIMEOUT"
+    is_unreachable = first is not None and first.code in _UNAVAILABLE and returned.status in (Status.BLOCKED, Status.FAILED)
+    return "AGENT_UNAVAILABLE" if is_unreachable or returned.stop_reason is StopReason.UNAVAILABLE else "TASK_FAILED"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,118 @@
+"""`DelegateTool`: the one tool by which work is handed out (S5), over whatever transport. A door translates its requests to it.
+
+    tool = DelegateTool(remit)
+    result = await tool.call({"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}})
+
+A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from remit.core.errors import Misused, RemitError
+from remit.core.events import EventKind
+from remit.core.result import Return, StopReason
+from remit.engine.handle import SettledHandle
+from remit.flow.context import Handle
+from remit.tool.catalogue import Catalogue
+from remit.tool.chunks import Chunk, begun, chunk_of, ended
+from remit.tool.faults import DelegateError
+from remit.tool.request import DelegateRequest, Reader
+from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
+from remit.tool.schema import description, plain_schema, tool_schema
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+_FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
+
+
+class DelegateTool:
+    name = "delegate"
+
+    def __init__(self, remit: "Remit") -> None:
+        """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere."""
+        self._remit = remit
+        self.catalogue = Catalogue(remit.directory.specs)
+        self._reader = Reader(self.catalogue, remit.directory.find, remit.settings.limits_for)
+
+    def schema(self) -> dict[str, Any]:
+        """Name, description and `inputSchema`, as the directory is now."""
+        return tool_schema(self.catalogue, self._remit.settings.limits_for)
+
+    def plain_schema(self) -> dict[str, Any]:
+        """The same without conditions, for models' vendors that take none."""
+        return {"name": self.name, "description": description(self.catalogue), "inputSchema": plain_schema(self.catalogue)}
+
+    def read(self, arguments: object, *also: str) -> DelegateRequest:
+        """The request, judged; nothing runs. `also`: arguments that a door takes beside the tool's own. Raises `DelegateError`."""
+        return self._reader.read(arguments, *also)
+
+    async def call(self, arguments: object) -> DelegateResult:
+        """Have it done and give the result: by its deadline, whatever the agent does. Cancelling the call cancels the delegation."""
+        request = self.read(arguments)
+        asked_at = self._now()
+        try:
+            returned = await self._remit.delegate(request.agent, **request.asked())
+        except Misused:
+            raise
+        except RemitError as error:
+            return result_of_error(error, request.agent, asked_at, self._now())
+        return self._result(request, returned, asked_at)
+
+    async def stream(self, arguments: object) -> AsyncIterator[Chunk]:
+        """What it says while it runs, as it says it; the last chunk has the object that `call` gives.
+
+        Whoever stops listening does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
+        """
+        request = self.read(arguments)
+        asked_at = self._now()
+        try:
+            handle = await self._remit.start(request.agent, **request.asked())
+        except Misused:
+            raise
+        except RemitError as error:
+            yield ended(result_of_error(error, request.agent, asked_at, self._now()))
+            return
+        if isinstance(handle, SettledHandle):
+            yield ended(self._result(request, await handle.result(), asked_at))
+            return
+        yield begun(handle.session_id, request.agent)
+        async for chunk in self._told(handle):
+            yield chunk
+        try:
+            returned = await handle.result()
+        except Misused:
+            raise
+        except RemitError as error:
+            yield ended(result_of_error(error, request.agent, asked_at, self._now(), handle.session_id))
+            return
+        yield ended(self._result(request, returned, asked_at))
+
+    async def look(self, task_id: str) -> DelegateResult:
+        """How a delegation stands now, whoever began it: for doors that are asked again and again."""
+        return result_of_record(await self._remit.describe(task_id))
+
+    async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
+        """Until it ends; where its events cannot be followed (any more), its end is waited for all the same."""
+        events = handle.stream()
+        while True:
+            try:
+                event = await anext(events)
+            except (StopAsyncIteration, RemitError):
+                return
+            if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
+                return
+            if (chunk := chunk_of(event)) is not None:
+                yield chunk
+
+    def _result(self, request: DelegateRequest, returned: Return, asked_at: float) -> DelegateResult:
+        """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
+        first = returned.errors[0] if returned.errors else None
+        if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
+            details: Mapping[str, Any] = {"agent": request.agent, "taskId": returned.session_id}
+            raise DelegateError(first.message, code=first.code, advice=first.recommendation, details=details)
+        return result_of(returned, asked_at)
+
+    def _now(self) -> float:
+        return self._remit.clock.wall()
