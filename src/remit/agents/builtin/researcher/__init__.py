@@ -1,5 +1,10 @@
-"""The researcher: answers from sources, each sentence quoted and traceable (S5.2). `AGENTS` lists its operations."""
+"""The researcher: answers from sources, each sentence quoted and traceable (S5.2). `AGENTS` lists its operations.
 
+Extractive: it says nothing itself. `research` is the story of one question, `synthesis` of given sources; both look at the world only
+through worker children (`gathering`).
+"""
+
+from remit.agents.builtin.researcher.operations import deep_research
 from remit.agents.function import FunctionAgent
 
-AGENTS: list[FunctionAgent] = []
+AGENTS: list[FunctionAgent] = [deep_research]

@@ -1,0 +1,148 @@
+"""Code cut into passages: docstrings and comments as prose, definitions and lines as they stand, each below what it belongs to.
+
+By shape, for any language, without a parser: this looks for what people wrote about the code. The coder analyses code.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from remit.agents.builtin.researcher.passages import Kind, Passage
+from remit.agents.builtin.researcher.prose import prose_passages
+from remit.agents.builtin.researcher.sentences import units_of, whole
+
+_DEFINITION = re.compile(
+    r"^(?P<indent>\s*)(?:(?:export|default|public|private|protected|static|final|abstract|async|pub(?:\([^)]*\))?|unsafe|inline|const|virtual|@\w+)\s+)*"
+    r"(?:def|class|func|fn|function|struct|interface|enum|trait|impl|type|module|namespace|message|service|table|theorem|lemma)\s+"
+    r"(?:\([^)]*\)\s*)?(?P<name>[A-Za-z_][\w.]*)"
+)
+_NAMED = re.compile(r"^(?P<indent>\s*)(?P<name>[A-Za-z_]\w*)\s*(?::[^=\n]+)?(?:=(?!=)|$)")
+_TABLE = re.compile(r"^\s*\[+(?P<name>[\w.\"' -]+)\]+\s*(?:#.*)?$")
+_DOCSTRING = re.compile(r"^\s*(?:[rRuUbB]{0,2})(\"\"\"|''')")
+_HASH = frozenset(
+    [".py", ".pyi", ".sh", ".bash", ".rb", ".pl", ".r", ".jl", ".ex", ".exs", ".tf", ".nim", ".ps1", ".toml", ".yaml", ".yml", ".cfg",
+     ".ini", ".conf", ".mk", ".cmake", ".nix", ".env"]
+)  # fmt: skip
+_DASH = frozenset({".sql", ".lua", ".hs", ".lean", ".el", ".clj"})
+_DRAWN = re.compile(r"^[\s=\-*#/~_+.]*$")
+
+
+@dataclass
+class _Reader:
+    lines: list[str]
+    suffix: str
+    around: list[tuple[int, str]] = field(default_factory=list)
+    """Indent and name of the definitions that are open."""
+    named: tuple[int, str] = (-1, "")
+    """Indent and name of the constant or field that was given last."""
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(name for _, name in self.around)
+
+    def enter(self, indent: int, name: str) -> None:
+        while self.around and self.around[-1][0] >= indent:
+            self.around.pop()
+        self.around.append((indent, name))
+
+    def leave(self, indent: int) -> None:
+        while self.around and self.around[-1][0] >= indent:
+            self.around.pop()
+
+
+def code_passages(text: str, suffix: str) -> Iterator[Passage]:
+    reader = _Reader([line.rstrip("\r") for line in text.split("\n")], suffix)
+    mark = "#" if suffix in _HASH else "--" if suffix in _DASH else "//"
+    at = 0
+    while at < len(reader.lines):
+        line = reader.lines[at]
+        bare = line.strip()
+        if suffix in (".py", ".pyi") and (opened := _DOCSTRING.match(line)):
+            end, passages = _docstring(reader, at, opened[1])
+            yield from passages
+        elif bare.startswith("/*") and mark == "//":
+            end, passages = _block_comment(reader, at)
+            yield from passages
+        elif bare.startswith(mark) and not bare.startswith("#!"):
+            end = at
+            while end < len(reader.lines) and reader.lines[end].strip().startswith(mark):
+                end += 1
+            yield from _comment(reader, at, end)
+        else:
+            yield from _line(reader, line, at + 1)
+            end = at + 1
+        at = max(end, at + 1)
+
+
+def _docstring(reader: _Reader, at: int, quotes: str) -> tuple[int, list[Passage]]:
+    first = reader.lines[at]
+    start = first.index(quotes) + 3
+    body = [" " * start + first[start:]]
+    end = at + 1
+    if quotes not in first[start:]:
+        while end < len(reader.lines) and quotes not in reader.lines[end]:
+            body.append(reader.lines[end])
+            end += 1
+        if end < len(reader.lines):
+            body.append(reader.lines[end].partition(quotes)[0])
+            end += 1
+    else:
+        body = [" " * start + first[start:].partition(quotes)[0]]
+    indent = len(first) - len(first.lstrip())
+    headings = tuple(name for depth, name in reader.around if depth < indent)
+    if reader.named[0] == indent:
+        headings = (*headings, reader.named[1])  # a constant's or a field's own words
+    passages = list(prose_passages("\n".join(body), ".rst", at + 1, headings))
+    return end, [replace(passage, kind=Kind.DOCSTRING) if passage.kind is Kind.PROSE else passage for passage in passages]
+
+
+def _block_comment(reader: _Reader, at: int) -> tuple[int, list[Passage]]:
+    end = at
+    while end < len(reader.lines) and "*/" not in reader.lines[end][2 if end == at else 0 :]:
+        end += 1
+    body = reader.lines[at : end + 1]
+    body[-1] = body[-1].partition("*/")[0] if len(body) > 1 else body[-1].strip().removeprefix("/*").partition("*/")[0]
+    kind = Kind.DOCSTRING if body[0].lstrip().startswith("/**") else Kind.COMMENT
+    below = next((m["name"] for line in reader.lines[end + 1 : end + 4] if (m := _DEFINITION.match(line))), "")
+    headings = (*reader.headings, below) if below else reader.headings
+    return end + 1, _paragraphs(body, at + 1, headings, kind)
+
+
+def _comment(reader: _Reader, at: int, end: int) -> list[Passage]:
+    return _paragraphs(reader.lines[at:end], at + 1, reader.headings, Kind.COMMENT)
+
+
+def _paragraphs(body: list[str], first_line: int, headings: tuple[str, ...], kind: Kind) -> list[Passage]:
+    """A comment is split where one of its lines is empty or merely drawn."""
+    passages, start = [], 0
+    for i in range(len(body) + 1):
+        if i == len(body) or _DRAWN.match(body[i]):
+            if units := units_of("\n".join(body[start:i]), first_line + start):
+                passages.append(Passage(kind=kind, headings=headings, units=tuple(units)))
+            start = i + 1
+    return passages
+
+
+def _line(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
+    bare = line.strip()
+    if not any(character.isalnum() for character in bare):
+        return
+    indent = len(line) - len(line.lstrip())
+    if indent <= reader.named[0] and bare[0] not in ")]}":
+        reader.named = (-1, "")
+    unit = whole(line, number)
+    if found := _DEFINITION.match(line):
+        reader.enter(indent, found["name"])
+        reader.named = (-1, "")
+        kind = Kind.DEFINITION
+    elif table := _TABLE.match(line):
+        reader.around = [(0, table["name"])]
+        return
+    else:
+        if reader.suffix not in (".toml", ".ini", ".cfg", ".yaml", ".yml", ".json") and bare[0] not in ")]}":
+            reader.leave(indent)
+        if reader.named[0] < 0 and (named := _NAMED.match(line)):
+            reader.named = (indent, named["name"])
+        kind = Kind.CODE
+    if unit is not None:
+        yield Passage(kind=kind, headings=reader.headings[:-1] if kind is Kind.DEFINITION else reader.headings, units=(unit,))

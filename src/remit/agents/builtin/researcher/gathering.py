@@ -1,0 +1,184 @@
+"""Gathering: everything the researcher knows of the world comes through worker children, and this is where they are sent.
+
+It opens no file and no socket itself, so the policy, the limits and the record hold for each look. Bounded: so many children in all, so
+many at a time, each ending before the soft deadline. A child that fails is written down and loses nothing else.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.agents.builtin.researcher.passages import Document, cut, worth_of
+from remit.core.errors import ErrorInfo
+from remit.core.result import Return, Status
+from remit.flow.context import Context
+from remit.flow.request import Request, call
+
+MOST_CHILDREN = 60
+AT_ONCE = 8
+PAGE_BYTES = 192 * 1024
+MOST_PAGES = 4
+"""Of one file."""
+_CHILD_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Hits:
+    """Where one thing that was looked for stands."""
+
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    """By path."""
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    truncated: bool = False
+
+
+class Gatherer:
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.children = 0
+        self.failures: list[str] = []
+        self.errors: list[ErrorInfo] = []
+        """What those failures were, for a program."""
+        self.queries: list[str] = []
+        self.web_queries: list[str] = []
+        self.documents: dict[str, Document] = {}
+        self.listed: dict[str, Mapping[str, Any]] = {}
+        """Files of the places that were looked at, by path."""
+        self.cut_short: list[str] = []
+        self._tried: set[str] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """No time or no children left: what there is must do."""
+        return self._ctx.hand_in or self.children >= MOST_CHILDREN or self._ctx.remaining < 1.0
+
+    async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]], what: str) -> list[Return | None]:
+        """In batches, so that what was answered is kept when time runs out in between."""
+        answers: list[Return | None] = []
+        for start in range(0, len(requests), AT_ONCE):
+            batch = requests[start : start + AT_ONCE][: max(0, MOST_CHILDREN - self.children)]
+            if self.is_over or not batch:
+                self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, for want of {self._want()}")
+                break
+            if len(requests) > AT_ONCE:
+                self._ctx.progress(f"{what}: {start + 1} to {start + len(batch)} of {len(requests)}")
+            self.children += len(batch)
+            answers += await self._ctx.gather(*(self._call(agent, parameters) for agent, parameters in batch), limit=AT_ONCE)
+        return answers + [None] * (len(requests) - len(answers))
+
+    def _want(self) -> str:
+        return f"children (at most {MOST_CHILDREN})" if self.children >= MOST_CHILDREN else "time"
+
+    def _call(self, agent: str, parameters: dict[str, Any]) -> Request:
+        before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else self._ctx.remaining * 0.6
+        return call(agent, parameters=parameters, timeout=max(0.5, min(_CHILD_SECONDS, before_hand_in)))
+
+    def _data(self, answer: Return | None, what: str) -> dict[str, Any] | None:
+        """What a child found; a failure is written down."""
+        if answer is None:
+            return None
+        if answer.status is not Status.COMPLETED:
+            reason = answer.errors[0].message if answer.errors else answer.summary
+            advice = answer.errors[0].recommendation if answer.errors else ""
+            self.errors += answer.errors[:1]
+            self.failures.append(f"{what}: {reason}" + (f" ({advice})" if advice and answer.status is Status.BLOCKED else ""))
+        return answer.data if isinstance(answer.data, dict) else None
+
+    async def look_over(self, path: str) -> None:
+        """Which files there are below `path`; one that is a file itself is listed alone."""
+        self._ctx.progress(f"Looking what there is in {path}")
+        (answer,) = await self._ask([("worker.list_files", {"path": path})], "Listing")
+        if answer is not None and answer.status is not Status.COMPLETED and answer.errors and _is_a_file(path):
+            self.listed[path] = {"path": path, "type": "file"}
+            return
+        data = self._data(answer, f"list {path}") or {}
+        for entry in data.get("entries", ()):
+            if entry.get("type", "file") == "file":
+                self.listed[entry["path"]] = entry
+        if data.get("truncated"):
+            self.cut_short.append(f"listing of {path}: there are more files than were listed")
+
+    async def search(self, wanted: Mapping[str, str], paths: Sequence[str]) -> dict[str, Hits]:
+        """Regular expressions, by what they are for, in the contents of files below the paths."""
+        jobs = [(name, path, pattern) for name, pattern in wanted.items() for path in paths]
+        self.queries += [name for name in wanted if name not in self.queries]
+        requests = [("worker.search_files", {"path": path, "pattern": pattern, "regex": True}) for _, path, pattern in jobs]
+        if requests:
+            self._ctx.progress(f"Searching files for {', '.join(list(wanted)[:6])}")
+        found: dict[str, Hits] = {name: Hits() for name in wanted}
+        for (name, path, _), answer in zip(jobs, await self._ask(requests, "Searching files"), strict=True):
+            data = self._data(answer, f"search {path} for {name}") or {}
+            hits = found[name]
+            hits.truncated |= bool(data.get("truncated"))
+            for match in data.get("matches", ()):
+                hits.lines.setdefault(match["path"], []).append(int(match["line"]))
+                hits.texts.setdefault(match["path"], []).append(str(match.get("text", "")))
+        return found
+
+    async def read(self, paths: Iterable[str], depth: int, last_lines: Mapping[str, int] | None = None) -> None:
+        """Files, each as far as something was found in it (`last_lines`), made into documents."""
+        wanted = [path for path in dict.fromkeys(paths) if path not in self._tried]
+        self._tried.update(wanted)
+        texts: dict[str, str] = dict.fromkeys(wanted, "")
+        offsets: dict[str, int] = dict.fromkeys(wanted, 0)
+        for _ in range(MOST_PAGES):
+            if not offsets:
+                break
+            requests = [("worker.read_file", {"path": path, "offset": offset, "limit": PAGE_BYTES}) for path, offset in offsets.items()]
+            answers = await self._ask(requests, "Reading files")
+            following: dict[str, int] = {}
+            for (path, offset), answer in zip(list(offsets.items()), answers, strict=True):
+                data = self._data(answer, f"read {path}")
+                if data is None or not isinstance(data.get("content"), str) or data.get("encoding") in ("base64", "binary"):
+                    continue
+                texts[path] += data["content"]
+                more = data.get("nextOffset") if data.get("truncated") else None
+                if more and more > offset and texts[path].count("\n") < (last_lines or {}).get(path, 0):
+                    following[path] = more
+            offsets = following
+        for path, text in texts.items():
+            if text.strip():
+                self._keep_file(path, text, depth)
+
+    def _keep_file(self, path: str, text: str, depth: int) -> None:
+        date = str(self.listed.get(path, {}).get("modifiedAt") or "")
+        self.documents[path] = Document(
+            kind="file", name=path, title="", text=text, date=date, worth=worth_of(path) or 0.3, depth=depth, passages=cut(text, path)
+        )
+
+    async def fetch(self, urls: Iterable[str], depth: int) -> None:
+        wanted = [url for url in dict.fromkeys(urls) if url not in self._tried]
+        self._tried.update(wanted)
+        if wanted:
+            self._ctx.progress(f"Fetching {wanted[0]}" + (f" and {len(wanted) - 1} more" if len(wanted) > 1 else ""))
+        for url, answer in zip(wanted, await self._ask([("worker.web_fetch", {"url": url}) for url in wanted], "Fetching"), strict=True):
+            data = self._data(answer, f"fetch {url}")
+            if data is not None and str(data.get("text") or "").strip():
+                self._keep_page(url, data, depth)
+
+    def _keep_page(self, url: str, data: Mapping[str, Any], depth: int) -> None:
+        text, address = str(data["text"]), str(data.get("finalUrl") or url)
+        links = tuple((str(link["url"]), str(link.get("text") or "")) for link in data.get("links") or () if link.get("url"))
+        self._tried.add(address)
+        self.documents[address] = Document(
+            kind="page", name=address, title=str(data.get("title") or ""), text=text, date=str(data.get("date") or ""),
+            fetched=str(data.get("fetchedAt") or ""), depth=depth, links=links, passages=cut(text, "x.page"),
+        )  # fmt: skip
+
+    async def search_web(self, queries: Sequence[str]) -> list[str]:
+        """Addresses that answer the queries, best first, one of each query in turn."""
+        self.web_queries += queries
+        self._ctx.progress(f"Searching the web for {queries[0]}")
+        lists = []
+        for query, answer in zip(
+            queries, await self._ask([("worker.web_search", {"query": q}) for q in queries], "Searching the web"), strict=True
+        ):
+            data = self._data(answer, f"search the web for {query!r}") or {}
+            lists.append([str(result["url"]) for result in data.get("results", ()) if result.get("url")])
+        turns = max((len(urls) for urls in lists), default=0)
+        return list(dict.fromkeys(urls[turn] for turn in range(turns) for urls in lists if turn < len(urls)))
+
+
+def _is_a_file(path: str) -> bool:
+    return re.search(r"\.\w{1,8}$", path) is not None

@@ -1,0 +1,36 @@
+"""The researcher's operations as agents: names, parameters, effects. What they do is loaded in the process that does it."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.function import agent
+from remit.core.errors import Misused
+from remit.flow.context import Context
+
+
+@agent("researcher.deep_research", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read", "network"))
+async def deep_research(
+    ctx: Context,
+    query: Annotated[str, Field(min_length=1, max_length=4000)],
+    max_depth: Annotated[int, Field(ge=1, le=5)] = 2,
+    sources: list[str] | str | None = None,
+) -> dict[str, Any]:
+    """Answer a question from files, documents and the web, every sentence quoted with its source; writes a report."""
+    from remit.agents.builtin.researcher.question import taken_apart
+    from remit.agents.builtin.researcher.research import Research
+    from remit.agents.builtin.researcher.sources import places
+
+    question = taken_apart(query)
+    if not question.terms and not question.urls:
+        raise Misused(
+            "query holds no word to look for.",
+            code="INVALID_PARAMETERS",
+            advice="Name the things the question is about, or put them in quotes.",
+        )
+    return await Research(ctx, question, max_depth, places(_listed(sources), question)).run()
+
+
+def _listed(sources: list[str] | str | None) -> list[str] | None:
+    """One source may be given as text, several with commas between."""
+    return [part for part in sources.split(",") if part.strip()] if isinstance(sources, str) else sources

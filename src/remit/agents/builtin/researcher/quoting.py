@@ -1,0 +1,44 @@
+"""What a quotation is: the words of a source as they stand there, white space apart. One definition, for all who split, cite and check.
+
+White space here is whatever separates words without being one: blanks and line breaks, and the marks that begin a line of a
+comment, a quotation or a list. So a sentence that runs over three lines of a comment is quoted as one sentence.
+"""
+
+import re
+import unicodedata
+
+_LINE_MARK = re.compile(r"^[ \t]*(?:(?://[/!]?|#[!:]?|\*(?!\*)|>|--|;+|%+|<!--|/\*+!?|\.\.)(?=\s|$)[ \t]*)+", re.MULTILINE)
+_HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
+_HARMLESS = frozenset("\t\n\r\x0b\x0c\u200b\u200c\u200d\ufeff\u00ad")
+_CODE_SPAN = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
+_TAG = re.compile(r"<(?=[A-Za-z/!?])")
+
+
+def squeezed(text: str) -> str:
+    """A text as it is compared and shown: line marks and runs of white space are one blank."""
+    return " ".join(_LINE_MARK.sub(" ", text).split())
+
+
+def contains(source: str, quote: str) -> bool:
+    """Whether `source` really says this."""
+    return bool(quote) and squeezed(quote) in squeezed(source)
+
+
+def is_clean(text: str) -> bool:
+    """No control character and nothing invisible: such a sentence could show something else than it says."""
+    return not any(unicodedata.category(c) in _HIDDEN and c not in _HARMLESS for c in text) if not text.isascii() else text.isprintable()
+
+
+def shown(quote: str) -> str:
+    """A quotation as markdown that shows the words and does nothing: no tag, no picture that is fetched, no code span left open."""
+    if quote.count("`") % 2 or "``" in quote:
+        quote = quote.replace("`", "\\`")
+    parts, end = [], 0
+    for span in _CODE_SPAN.finditer(quote):
+        parts += [_harmless(quote[end : span.start()]), span.group()]
+        end = span.end()
+    return "".join([*parts, _harmless(quote[end:])])
+
+
+def _harmless(text: str) -> str:
+    return _TAG.sub(r"\\<", text).replace("![", "!\\[").replace("](", "]\\(")

@@ -1,0 +1,184 @@
+"""The report of a research as markdown: answer first, then findings, what was not found, what was searched, and the sources.
+
+Pure. Every sentence that is not ours stands in quotation marks and carries the number of its source.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.agents.builtin.researcher.citing import Citation
+from remit.agents.builtin.researcher.findings import Finding, Quoted, Result
+from remit.agents.builtin.researcher.quoting import is_clean, shown, squeezed
+
+_LISTED = 30
+
+
+@dataclass(slots=True, kw_only=True)
+class Searched:
+    """What was done to find out."""
+
+    places: list[str] = field(default_factory=list)
+    depth: int = 0
+    max_depth: int = 0
+    queries: list[str] = field(default_factory=list)
+    web_queries: list[str] = field(default_factory=list)
+    leads: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    pages: list[str] = field(default_factory=list)
+    files_listed: int = 0
+    sentences: int = 0
+    children: int = 0
+    seconds: float = 0.0
+    failures: list[str] = field(default_factory=list)
+    cut_short: list[str] = field(default_factory=list)
+
+    @property
+    def read(self) -> str:
+        """How much was read, in words."""
+        pages = count(len(self.pages), "page")
+        return pages if self.pages and not self.files else count(len(self.files), "file") + (f" and {pages}" if self.pages else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "places": self.places, "depth": self.depth, "maxDepth": self.max_depth, "queries": self.queries, "webQueries": self.web_queries,
+            "leads": self.leads, "files": self.files, "pages": self.pages, "filesListed": self.files_listed, "sentences": self.sentences,
+            "children": self.children, "seconds": round(self.seconds, 2), "failures": self.failures, "cutShort": self.cut_short,
+        }  # fmt: skip
+
+
+def report(result: Result, searched: Searched, *, is_final: bool = True) -> str:
+    sections = [
+        f"# {line(result.question.text)}",
+        "" if is_final else "*In progress: this is what was found so far.*",
+        _answer(result, searched),
+        _findings(result.findings),
+        _not_found(result, searched),
+        _searched(searched),
+        sources(result.citations),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _answer(result: Result, searched: Searched) -> str:
+    what = searched.read
+    if not result.answer:
+        nearest = " The nearest passages are listed below; they may be about something else." if result.citations else ""
+        return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
+    quotes = "\n".join(f"- {quote.citation.quoted}" for quote in result.answer)
+    return f"## Answer\n\nQuoted from {what}; each sentence stands word for word where its number says.\n\n{quotes}"
+
+
+def _findings(findings: Iterable[Finding]) -> str:
+    parts = []
+    for finding in findings:
+        if finding.quotes:
+            note = "" if finding.is_supported else "\n\nThe nearest that was found, which may not answer it:"
+            parts.append(f"### {line(finding.question)}{note}\n\n{grouped(finding.quotes)}")
+    return "## Findings\n\n" + "\n\n".join(parts) if parts else ""
+
+
+def grouped(quotes: Iterable[Quoted]) -> str:
+    """By the place they come from, in the order of the best."""
+    groups: dict[tuple[str, tuple[str, ...]], list[Quoted]] = {}
+    for quote in quotes:
+        groups.setdefault((quote.citation.document.name, quote.headings), []).append(quote)
+    blocks = []
+    for (_, headings), members in groups.items():
+        where = " › ".join([_name(members[0].citation), *(line(heading) for heading in headings[-2:])])
+        ordered = sorted(members, key=lambda quote: quote.citation.unit.line)
+        blocks.append("\n".join([f"{where}", "", *(f"- {quote.citation.quoted}" for quote in ordered)]))
+    return "\n\n".join(blocks)
+
+
+def _name(citation: Citation) -> str:
+    document = citation.document
+    return f"**{line(document.title or document.name)}**" if document.kind != "file" else f"**`{document.name.replace('`', '')}`**"
+
+
+def _not_found(result: Result, searched: Searched) -> str:
+    told = []
+    for finding in result.findings:
+        if not finding.is_supported:
+            told.append(
+                f"- {line(finding.question)} No passage holds enough of its words to count as an answer.{_missing(finding.missing)}"
+            )
+        elif finding.missing:
+            told.append(f"- {line(finding.question)} Answered in part:{_missing(finding.missing)}")
+    if not told:
+        told = ["- Each part of the question has passages that hold its words. Whether they answer it is for the reader to judge."]
+    return "## What was not found\n\n" + "\n".join(told)
+
+
+def _missing(words: tuple[str, ...]) -> str:
+    if not words:
+        return ""
+    named = ", ".join(f"“{line(word)}”" for word in words)
+    return (
+        f" The words {named} stand nowhere in what was read." if len(words) > 1 else f" The word {named} stands nowhere in what was read."
+    )
+
+
+def _searched(searched: Searched) -> str:
+    rows = [
+        f"- Places: {', '.join(map(line, searched.places)) or 'none'}",
+        f"- Depth {searched.depth} of {searched.max_depth}; {count(searched.children, 'worker')} sent; {searched.seconds:.1f} s",
+    ]
+    for name, items in (
+        ("Looked for in files", searched.queries),
+        ("Asked the web", searched.web_queries),
+        ("Leads followed", searched.leads),
+        ("Files read", searched.files),
+        ("Pages read", searched.pages),
+    ):
+        if items:
+            rest = f" and {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+            rows.append(f"- {name} ({len(items)}): {', '.join(map(line, items[:_LISTED]))}{rest}")
+    told = "## What was searched\n\n" + "\n".join(rows)
+    for name, items in (("What could not be searched", searched.failures), ("Cut short", searched.cut_short)):
+        if items:
+            rows = [line(item) for item in items[:_LISTED]] + [f"and {len(items) - _LISTED} more"] * (len(items) > _LISTED)
+            told += f"\n\n### {name}\n\n" + "\n".join(f"- {row}" for row in rows)
+    return told
+
+
+def sources(citations: Iterable[Citation]) -> str:
+    rows = []
+    for citation in citations:
+        place = (
+            f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else f"`{citation.place.replace('`', '')}`"
+        )
+        when = f" ({citation.when})" if citation.when else ""
+        rows.append(f"{citation.number}. {place}{when}")
+    return "## Sources\n\n" + "\n".join(rows) if rows else ""
+
+
+def line(text: str) -> str:
+    """Somebody else's words on one line of ours, shown and not obeyed."""
+    flat = squeezed(text)
+    return shown(flat if is_clean(flat) else "".join(character if is_clean(character) else "�" for character in flat))[:300]
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def as_data(result: Result, searched: Searched) -> Mapping[str, Any]:
+    def quoted(quote: Quoted) -> dict[str, Any]:
+        return {"text": quote.citation.unit.text, "citation": quote.citation.number}
+
+    return {
+        "question": result.question.text,
+        "answer": [quoted(quote) for quote in result.answer],
+        "findings": [
+            {
+                "question": finding.question,
+                "supported": finding.is_supported,
+                "sentences": [{**quoted(q), "headings": q.headings, "score": q.score, "coverage": q.coverage} for q in finding.quotes],
+            }
+            for finding in result.findings
+        ],
+        "citations": [citation.to_dict() for citation in result.citations],
+        "notFound": [{"question": f.question, "missingWords": f.missing} for f in result.findings if f.missing or not f.is_supported],
+        "searched": searched.to_dict(),
+    }

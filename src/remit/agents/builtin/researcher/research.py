@@ -1,0 +1,174 @@
+"""`researcher.deep_research`: from a question to a report, in rounds. Search, read, rank, follow leads, write."""
+
+import math
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from remit.agents.builtin.researcher.findings import Result, weigh_up
+from remit.agents.builtin.researcher.gathering import Gatherer, Hits
+from remit.agents.builtin.researcher.leads import Leads, definition_pattern, leads
+from remit.agents.builtin.researcher.passages import CODE, worth_of
+from remit.agents.builtin.researcher.question import Question, Term
+from remit.agents.builtin.researcher.report import Searched, as_data, report
+from remit.agents.builtin.researcher.returning import answered
+from remit.agents.builtin.researcher.sources import DOCUMENTS, Places
+from remit.agents.builtin.researcher.words import forms, stems
+from remit.flow.context import Context
+
+MOST_FILES = 28
+"""Read in the first round."""
+MOST_SEARCHES = 18
+MOST_PAGES = 8
+_BEST = 12
+
+
+class Research:
+    def __init__(self, ctx: Context, question: Question, max_depth: int, where: Places) -> None:
+        self._ctx = ctx
+        self._question = question
+        self._max_depth = max_depth
+        self._places = where
+        self._gatherer = Gatherer(ctx)
+        self._gatherer.failures += where.unknown
+        self._began = time.monotonic()
+        self._searched = Searched(max_depth=max_depth, places=[*where.paths, *where.urls, *(["the web"] if where.web else [])])
+        self._expansion: tuple[Term, ...] = ()
+        self._report = ctx.scratch / "report.md"
+
+    async def run(self) -> dict[str, Any]:
+        self._write(Result(question=self._question), is_final=False)
+        self._ctx.artifact(self._report, "report", "The answer, with every sentence quoted and its source named.")
+        await self._first_round()
+        result = self._weigh(1)
+        for depth in range(2, self._max_depth + 1):
+            if self._gatherer.is_over or not await self._follow(result, depth):
+                break
+            result = self._weigh(depth)
+        self._write(result, is_final=True)
+        return answered(self._ctx, result, self._searched, as_data(result, self._searched), self._gatherer)
+
+    async def _first_round(self) -> None:
+        where, gatherer = self._places, self._gatherer
+        if where.paths:
+            await self._look_through_files()
+        if where.urls:
+            await gatherer.fetch(where.urls, 0)
+        if where.web and not gatherer.is_over:
+            found = await gatherer.search_web([part.text for part in self._question.parts[:3]])
+            await gatherer.fetch(found[:MOST_PAGES], 0)
+
+    async def _look_through_files(self) -> None:
+        gatherer = self._gatherer
+        for path in self._places.paths[:6]:
+            await gatherer.look_over(path)
+        self._searched.files_listed = len(gatherer.listed)
+        alone = [path for path in self._places.paths if path in gatherer.listed]
+        folders = [path for path in self._places.paths if path not in gatherer.listed]
+        await gatherer.read(alone, 0)
+        if not folders:
+            return
+        wanted = patterns(self._question, MOST_SEARCHES // len(folders))
+        found = await gatherer.search(wanted, folders)
+        lost = {term.word: among(term.alike) for term in self._question.terms if term.alike and not found.get(term.word, Hits()).lines}
+        if lost and not gatherer.is_over:
+            found |= {f"{name} (words like it)": hits for name, hits in (await gatherer.search(lost, folders)).items()}
+        best = self._best_files(found)
+        last = {path: max(hits.lines[path]) for hits in found.values() for path in hits.lines}
+        await gatherer.read(best[:MOST_FILES], 0, last)
+
+    def _best_files(self, found: dict[str, Hits]) -> list[str]:
+        """Files that hold most of the rarest words, close together if they can; documents before code, and code before the rest."""
+        total = max(len(self._gatherer.listed), 20)
+        scores: dict[str, float] = {}
+        for name, hits in found.items():
+            rarity = math.log(1 + total / (1 + len(hits.lines))) * (1.5 if name.startswith("together") else 1.0)
+            for path, lines in hits.lines.items():
+                scores[path] = scores.get(path, 0.0) + rarity * (1 + 0.25 * math.log(len(lines)))
+        named = {term.stem for term in self._question.terms}
+        for path in self._gatherer.listed:
+            if (hit := len(named & set(stems(path.rpartition("/")[2])))) and (path in scores or not found):
+                scores[path] = scores.get(path, 0.0) + 1.5 * hit
+        if self._places.only_documents:
+            scores = {path: score for path, score in scores.items() if _is_document(path, self._places.paths)}
+        worth = {path: worth_of(path) for path in scores}
+        return sorted((path for path in scores if worth[path]), key=lambda path: (-scores[path] * worth[path], path))
+
+    def _weigh(self, depth: int) -> Result:
+        gatherer, searched = self._gatherer, self._searched
+        documents = list(gatherer.documents.values())
+        self._ctx.progress(f"Ranking what stands in {len(documents)} sources")
+        result, self._index = weigh_up(self._question, documents, self._expansion)
+        searched.depth, searched.sentences = depth, len(self._index.sentences)
+        self._write(result, is_final=False)
+        return result
+
+    async def _follow(self, result: Result, depth: int) -> bool:
+        """One round of leads; False when there is nothing to follow."""
+        gatherer = self._gatherer
+        found: Leads = leads(self._question, result.best[:_BEST], self._index, gatherer.listed, gatherer.documents)
+        self._expansion = found.words
+        before = len(gatherer.documents)
+        self._searched.leads += [lead for lead in (*found.files, *found.names, *found.urls) if lead not in self._searched.leads]
+        if found:
+            self._ctx.progress(f"Following leads: {', '.join((*found.names, *found.files, *found.urls)[:5])}")
+        await gatherer.fetch(found.urls, depth - 1)
+        files = list(found.files)
+        folders = [path for path in self._places.paths if path not in gatherer.listed]
+        if found.names and folders and not gatherer.is_over:
+            hits = await gatherer.search({f"where {', '.join(found.names)} are defined": definition_pattern(found.names)}, folders)
+            spread = [(len(lines), path) for one in hits.values() for path, lines in one.lines.items() if worth_of(path) >= 0.5]
+            files += [path for _, path in sorted(spread, key=lambda pair: (-pair[0] * worth_of(pair[1]), pair[1]))[:6]]
+        if self._places.only_documents:
+            files = [path for path in files if _is_document(path, self._places.paths)]
+        await gatherer.read(files, depth - 1)
+        return len(gatherer.documents) > before
+
+    def _write(self, result: Result, *, is_final: bool) -> None:
+        gatherer, searched = self._gatherer, self._searched
+        searched.queries, searched.web_queries = gatherer.queries, gatherer.web_queries
+        searched.files = [d.name for d in gatherer.documents.values() if d.kind == "file"]
+        searched.pages = [d.name for d in gatherer.documents.values() if d.kind == "page"]
+        searched.failures, searched.cut_short, searched.children = gatherer.failures, gatherer.cut_short, gatherer.children
+        searched.seconds = time.monotonic() - self._began
+        self._report.write_text(report(result, searched, is_final=is_final), encoding="utf-8")
+
+
+def patterns(question: Question, most: int) -> dict[str, str]:
+    """What to look for, by its name for people: each word in its forms, what is quoted as it stands, and pairs of words on one line."""
+    terms = question.terms
+    wanted = {term.word: _pattern(forms(term.stem)) for term in terms}
+    for part in question.parts:
+        for phrase in part.phrases:
+            wanted.setdefault(f"“{phrase}”", "(?i)" + r"\s+".join(re.escape(word) for word in phrase.split()))
+    pairs = [(one, other) for part in question.parts for one, other in zip(part.terms, part.terms[1:], strict=False)][:6]
+    if pairs:
+        either = [f"{_one(a)}.{{0,60}}{_one(b)}|{_one(b)}.{{0,60}}{_one(a)}" for a, b in pairs]
+        wanted = {f"together: {', '.join(f'{a.word} {b.word}' for a, b in pairs)}": "(?i)" + "|".join(either), **wanted}
+    return dict(list(wanted.items())[: max(1, most)])
+
+
+def among(stemmed: frozenset[str]) -> str:
+    return _pattern([form for word in sorted(stemmed) for form in forms(word)])
+
+
+def _one(term: Term) -> str:
+    return f"(?:{'|'.join(re.escape(form) for form in forms(term.stem))})"
+
+
+def _pattern(beginnings: Sequence[str]) -> str:
+    """A word's beginning anywhere, also inside of identifiers; short ones only where a word begins and ends."""
+    long = [re.escape(one) for one in beginnings if len(one) > 3]
+    short = [re.escape(one) for one in beginnings if len(one) <= 3]
+    alternatives = [*long, *(rf"(?:\b|_){one}(?:s|es)?(?:\b|_)" for one in short)]
+    return f"(?i)(?:{'|'.join(alternatives)})"
+
+
+def _is_document(path: str, named: Sequence[str]) -> bool:
+    """What `docs` means: files of documentation folders and documents at the top, and all below folders that were named."""
+    if any(path == folder or path.startswith(f"{folder}/") for folder in named if folder != "."):
+        return True
+    suffix = f".{path.rpartition('.')[2].lower()}" if "." in path else ""
+    in_folder = any(part.lower() in DOCUMENTS for part in path.split("/")[:-1])
+    return in_folder or ("/" not in path and suffix not in CODE and suffix in (".md", ".rst", ".txt", ".adoc", ""))

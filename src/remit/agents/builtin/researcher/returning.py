@@ -1,0 +1,66 @@
+"""How a research ends: its return, in words for a person and with errors a program can act on.
+
+Completed: there is an answer. Partial: time ran out, or nothing answers (`NOT_FOUND`, with what to try). Where nothing at all could be
+looked at, it is what the first worker reported: blocked when a tool or a permission is missing, else failed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.agents.builtin.researcher.findings import Result
+from remit.agents.builtin.researcher.gathering import Gatherer
+from remit.agents.builtin.researcher.report import Searched, count
+from remit.core.errors import ErrorInfo
+from remit.flow.context import Context
+
+_MISSING = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
+
+
+def answered(ctx: Context, result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer) -> dict[str, Any]:
+    read = searched.read
+    if not gatherer.documents and gatherer.errors:
+        first = gatherer.errors[0]
+        status = "blocked" if first.code in _MISSING else "failed"
+        return ended(status, f"Nothing could be searched. {_short(first.message)}", data, [first])
+    if not result.answer:
+        words = f"Nothing in {read} answers the question. The report says what was searched and names the nearest passages."
+        return ended("partial", words, data, [_not_found(result, read)])
+    unanswered = len(result.not_found)
+    words = f"Found {count(len(result.answer), 'sentence')} that answer{'s' if len(result.answer) == 1 else ''} the question, in {read}."
+    words += f" Best source: {_short(result.answer[0].citation.place, 120)}."
+    if unanswered:
+        words += f" {count(unanswered, 'part')} of the question {'was' if unanswered == 1 else 'were'} not found."
+    if ctx.hand_in or any(cut.endswith("want of time") for cut in gatherer.cut_short):
+        return ended("partial", f"{words} Time ran out before all was searched.", data, [_out_of_time()])
+    return ended("completed", f"{words} The report quotes each with its place.", data, [])
+
+
+def ended(status: str, summary: str, data: Mapping[str, Any], errors: list[ErrorInfo]) -> dict[str, Any]:
+    return {"status": status, "summary": summary, "data": data, "errors": [error.to_dict() for error in errors], "artifacts": []}
+
+
+def _not_found(result: Result, read: str) -> ErrorInfo:
+    missing = sorted({word for finding in result.findings for word in finding.missing})
+    lacks = f" These words stand nowhere in it: {', '.join(missing[:8])}." if missing else ""
+    return ErrorInfo(
+        type="not_found",
+        message=f"No passage of {read} holds enough of the question's words to count as an answer.{lacks}",
+        code="NOT_FOUND",
+        recoverable=True,
+        recommendation="Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address.",
+    )
+
+
+def _out_of_time() -> ErrorInfo:
+    return ErrorInfo(
+        type="timeout",
+        message="The soft deadline came before everything was searched.",
+        code="TIMEOUT",
+        recoverable=True,
+        recommendation="Delegate it again with a longer timeout, or name fewer sources.",
+    )
+
+
+def _short(text: str, most: int = 200) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"
