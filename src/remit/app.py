@@ -19,6 +19,7 @@ from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
+from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
@@ -43,7 +44,7 @@ from remit.switchboard.here import not_yours, token_here
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import noting, options_of, rules_of
+from remit.wiring import noting, options_of, policy_of, rules_of
 
 __all__ = ["Remit", "run"]
 
@@ -61,6 +62,8 @@ class Remit:
         self._given = tuple(agents)
         self.directory: Directory
         self._store_given = store
+        self._policy_given: str | Path | Policy | None = None
+        self._approver: Approver | None = None
         self._bell: Doorbell | None = None
         self._board: Switchboard | None = None
         self._recovers = True
@@ -81,9 +84,12 @@ class Remit:
         clock: Clock = SYSTEM_CLOCK,
         store: Store | None = None,
         recover: bool = True,
+        policy: str | Path | Policy | None = None,
+        approver: Approver | None = None,
     ) -> "Remit":
         """The runtime of the project at `root`; opened by `async with`. Agents also come from `.remit/agents/*.py` and entry points.
 
+        `policy`: rules other than those of the project, as text or as a path; `approver`: who asks a person where a rule says so.
         Without `recover` it leaves what dead processes were running to the next who opens the project. Opened by an agent, in whatever
         process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
@@ -100,6 +106,7 @@ class Remit:
             settings = load_settings(folder, arguments)
         remit = cls(folder, agents, settings, clock, store)
         remit._recovers = recover
+        remit._policy_given, remit._approver = policy, approver
         return remit
 
     async def __aenter__(self) -> "Remit":
@@ -116,7 +123,14 @@ class Remit:
         self._load_directory(self.root)
         self.store = self._store_given if self._store_given is not None else await off_loop(self._open_store)
         self._house = House(
-            root=self.root, agents=self.directory, rules=rules_of(self.settings), clock=self.clock, note_errors=noting(self._ledger_writer)
+            root=self.root,
+            agents=self.directory,
+            rules=rules_of(self.settings),
+            clock=self.clock,
+            note_errors=noting(self._ledger_writer),
+            policy=await off_loop(policy_of, self._policy_given, self.folder, self.settings, self.owner, self.clock),
+            approver=self._approver,
+            approval_seconds=self.settings.approval_seconds,
         )
         self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, options_of(self.settings, self._project))
         for spec in self.directory.specs():
@@ -181,6 +195,7 @@ class Remit:
             if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
                 await off_loop(self.store.dismiss, self.owner.owner_id)
         await off_loop(self._ledger_writer.close)
+        self._house.policy.close()
         if self._store_given is None:
             await off_loop(self.store.close)
         note_closed(self.owner.owner_id)

@@ -1,12 +1,17 @@
 """From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
+from remit.core.clock import Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
+from remit.core.policy import Policy
+from remit.core.record import Owner
 from remit.engine.embedded import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
+from remit.policy import open_policy
 from remit.settings import Settings
 
 
@@ -31,6 +36,13 @@ def options_of(settings: Settings, project: str) -> EngineOptions:
         project=project,
         commit_in_loop=settings.durability != "power",
     )
+
+
+def policy_of(given: str | Path | Policy | None, folder: Path, settings: Settings, owner: Owner, clock: Clock) -> Policy:
+    """The rules that hold: those given, else the project's, else the default."""
+    if given is not None and not isinstance(given, str | Path):
+        return given
+    return open_policy(folder, settings.policy_mode, owner=owner.owner_id, clock=clock, given=given)
 
 
 def noting(writer: LedgerWriter) -> Callable[[Delegation, Iterable[ErrorInfo], str], None]:

@@ -105,7 +105,7 @@ class Policy(Protocol):
         ...
 
     def write_out(self) -> None:
-        """Whatever was decided is in the audit log when this returns. Called before a delegation is put on record, and so before it runs."""
+        """Whatever was decided is in the audit log when this returns. Called before a delegation is put on record, so before it runs."""
         ...
 
     def renamed(self, session_id: str, now: str) -> None:
@@ -115,6 +115,8 @@ class Policy(Protocol):
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
         """How an `ask` ended: what the person (`by`) said, or that nobody did. Goes into the audit log."""
         ...
+
+    def close(self) -> None: ...
 
 
 class Approver(Protocol):
@@ -141,6 +143,9 @@ class _Everything:
         return None
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+        return None
+
+    def close(self) -> None:
         return None
 
 

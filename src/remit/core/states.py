@@ -25,7 +25,8 @@ _ENDS = frozenset({State.COMPLETED, State.PARTIAL, State.FAILED, State.BLOCKED, 
 
 MOVES: dict[State, frozenset[State]] = {
     State.QUEUED: _ENDS - {State.COMPLETED} | {State.RUNNING, State.REFUSED},
-    State.RUNNING: _ENDS | {State.QUEUED},  # back to the queue only when a crashed caller's delegation is resumed
+    # Back to the queue only when a crashed caller's delegation is resumed; refused when the person who was asked said no.
+    State.RUNNING: _ENDS | {State.QUEUED, State.REFUSED},
     **{state: frozenset() for state in (*_ENDS, State.REFUSED)},
 }
 

@@ -65,7 +65,7 @@ class EmbeddedEngine:
         self.loop = asyncio.get_running_loop()
         self._neutral = contextvars.copy_context()
         self._neutral.run(CURRENT.set, None)
-        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop)
+        self.journal = Journal(store, self.loop, self._neutral, in_loop=options.commit_in_loop, before=house.policy.write_out)
         self.deadlines = Deadlines(self.loop, self._neutral)
         self.slots = Slots(options.slots_total, queue_limit=options.queue_limit, ageing_seconds=options.ageing_seconds)
         self.watchdog = Watchdog(self.loop, self.deadlines, options.block_limit_seconds, CURRENT, lambda: list(self.running.values()))
@@ -216,7 +216,7 @@ class EmbeddedEngine:
     def _redraw(self, running: Running) -> None:
         """Its id was taken (S1.1): nothing has run under it, so it simply gets another."""
         taken = running.delegation.session_id
-        redrawn(running.order)
+        redrawn(running.order, self.house.policy)
         running.delegation = running.order.delegation
         drawn = running.delegation.session_id
         self.running[drawn] = self.running.pop(taken)

@@ -49,11 +49,15 @@ Then = Callable[[Problem], None]
 
 
 class Journal:
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop, context: Context, *, in_loop: bool) -> None:
+    def __init__(
+        self, store: Store, loop: asyncio.AbstractEventLoop, context: Context, *, in_loop: bool, before: Callable[[], None] = lambda: None
+    ) -> None:
         self.store = store
         self._loop = loop
         self._context = context
         self._in_loop = in_loop
+        self._before = before
+        """Done before each group is written: what must be on disk before a delegation is on record, and so before it runs."""
         self._writes: list[Write] = []
         self._thens: list[Then | None] = []
         self._armed = False
@@ -133,6 +137,7 @@ class Journal:
         self._writes, self._thens = [], []
         if self._in_loop:
             try:
+                self._before()
                 applied = self.store.try_apply(writes)
             except Exception as error:  # noqa: BLE001 - the boundary to the store: whatever it raises, those who wait are told
                 self._refused(writes, thens, _as_unavailable(error))
@@ -140,6 +145,12 @@ class Journal:
             if applied is not None:
                 self._tell(writes, thens, applied)
                 self._go_on()
+                return
+        else:
+            try:
+                self._before()
+            except Unavailable as error:
+                self._refused(writes, thens, error)
                 return
         self._hand_to_thread(writes, thens)
 

@@ -57,7 +57,7 @@ async def _recorded(engine: "EmbeddedEngine", order: Order, refusal: Return) -> 
     engine.journal.write(Recorded(record), lambda problem: None if written.done() else written.set_result(problem))
     problem = await written
     if isinstance(problem, Clash):
-        redrawn(order)
+        redrawn(order, engine.house.policy)
         metadata = refusal.metadata._replace(session_id=order.delegation.session_id)
         return await _recorded(engine, order, replace(refusal, metadata=metadata))
     if isinstance(problem, Unavailable):

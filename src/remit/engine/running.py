@@ -14,12 +14,13 @@ from remit.core.caller import CALLER
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.record import Said
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 from remit.flow.context import Context, Repair
-from remit.flow.house import Order
+from remit.flow.house import House, Order
 from remit.flow.perform import Work
 from remit.flow.reply import Stop
 from remit.flow.workspace import Stay
@@ -103,6 +104,8 @@ class Running:
     """Its own folder, when it works in one."""
     room: Room | None = None
     """The folder it works in when that is not the project: its own, or the one its caller works in."""
+    pending: Pending | None = None
+    """What a person must say yes to before its agent runs."""
     saved: Any = None
     replay: "Replay | None" = None
 
@@ -128,9 +131,15 @@ class Running:
         self.started_wall = order.delegation.created_at
         if parent is not None and parent.room is not None:
             self.room = parent.room
+        if order.pending is not None:
+            self.pending = order.pending
         if order.earlier is not None:
             self.saved = order.earlier.saved
             self.replay = order.earlier.replay
+
+    @property
+    def house(self) -> House:
+        return self.engine.house
 
     # ---- as the caller of its children (flow.house.Caller)
 

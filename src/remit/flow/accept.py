@@ -15,10 +15,11 @@ from remit.core.budget import Budget, Limits
 from remit.core.caller import struck_out_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
-from remit.core.errors import Failed, Misused, RemitError
+from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.lineage import Lineage
+from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.core.states import Priority, priority_of
@@ -26,6 +27,7 @@ from remit.flow import reply
 from remit.flow.context_files import level_of
 from remit.flow.guard import Case, first_refusal
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
+from remit.flow.permit import asked_for, judged, refusal
 from remit.flow.plain import clean, weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
@@ -153,6 +155,8 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         tree = caller.tree
         budget = caller.budget if terms.limits is None else caller.budget.narrowed(terms.limits, now)
         hard_at = caller.delegation.deadline.hard_at
+    lineage = _lineage(above, caller is None, terms, created_at)
+    pending: list[Pending] = []
     case = Case(
         target=terms.target,
         now=now,
@@ -167,10 +171,11 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         known=terms.agent is not None,
         directory=house.agents.names,
         fault=terms.fault,
+        permitted=lambda: _permitted(terms, caller, house, lineage, budget, now, pending),
     )
     error = first_refusal(case)
     delegation = Delegation(
-        _lineage(above, caller is None, terms, created_at),
+        lineage,
         terms.target,
         terms.parameters,
         above.path[-1] if terms.command is None else terms.command,
@@ -186,9 +191,28 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         request.resume if is_session_id(request.resume) else None,
     )
     order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
+    if pending:
+        order.pending = pending[0]
     if error is not None:
         order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
     return order
+
+
+def _permitted(
+    terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, budget: Budget, now: float, pending: list[Pending]
+) -> Refused | None:
+    """Whether the policy lets it in; what a person must still say yes to goes into `pending`."""
+    assert terms.agent is not None
+    spec, asks = terms.agent.spec, ROOT_CALLER if caller is None else caller.delegation.agent
+    known = None if spec.acts_on else house.policy.glance(asks, terms.target, lineage.depth, lineage.session_id)
+    if known is not None and known.verdict is Verdict.ALLOW:
+        return None
+    workspace = house.root if caller is None else caller.workspace
+    asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, budget.left(now))
+    decision = judged(house.policy, asked, workspace) if known is None else known
+    if decision.verdict is Verdict.ASK:
+        pending.append(Pending(asked=asked, decision=decision))
+    return refusal(asked, decision) if decision.verdict is Verdict.DENY else None
 
 
 def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:
@@ -198,13 +222,14 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
     return Lineage.root(session_id, terms.target, above.path if terms.command is None else (*above.path, terms.command))
 
 
-def redrawn(order: Order) -> None:
-    """A clash with an id that is taken: the order gets another one (S1.1). Nothing has run under the old."""
+def redrawn(order: Order, policy: Policy = EVERYTHING) -> None:
+    """A clash with an id that is taken: the order gets another one (S1.1). Nothing has run under the old; the audit log is told."""
     delegation = order.delegation
     old = delegation.lineage
     session_id = new_session_id(delegation.created_at)
     lineage = old._replace(session_id=session_id, root_id=session_id if old.parent_id is None else old.root_id)
     order.delegation = delegation._replace(lineage=lineage)
+    policy.renamed(old.session_id, session_id)
 
 
 def _deadline(terms: _Terms, now: float, caller_hard_at: float | None, budget: Budget) -> Deadline:

@@ -1,6 +1,7 @@
 """The guards: a pure ladder that a delegation must climb before anything runs. The first rejection wins (S1.3-S1.5, S8).
 
-expired, too deep, cycle, budget, unknown agent, bad parameters: each rung is a function of a `Case` and gives the error or None.
+expired, too deep, cycle, budget, unknown agent, bad parameters, not permitted: each rung is a function of a `Case` and gives the error
+or None.
 """
 
 import difflib
@@ -8,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remit.core.budget import Budget
-from remit.core.errors import ErrorInfo, RemitError
+from remit.core.errors import ErrorInfo, Refused, RemitError
 
 
 @dataclass(slots=True, kw_only=True)
@@ -36,6 +37,8 @@ class Case:
     """The names that exist: only asked for when the target is unknown."""
     fault: RemitError | None = None
     """What was wrong with the parameters or options."""
+    permitted: Callable[[], Refused | None] = lambda: None
+    """Asks the policy; only when nothing else is in the way."""
 
 
 def first_refusal(case: Case) -> ErrorInfo | None:
@@ -127,4 +130,17 @@ def bad_parameters(case: Case) -> ErrorInfo | None:
     return _final("invalid_parameters", fault.message, fault.code, fault.advice or f"`remit agents {case.target}` shows what it takes.")
 
 
-LADDER: tuple[Callable[[Case], ErrorInfo | None], ...] = (expired, too_deep, cycle, budget, unknown_agent, bad_parameters)
+def not_permitted(case: Case) -> ErrorInfo | None:
+    no = case.permitted()
+    return None if no is None else _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
+
+
+LADDER: tuple[Callable[[Case], ErrorInfo | None], ...] = (
+    expired,
+    too_deep,
+    cycle,
+    budget,
+    unknown_agent,
+    bad_parameters,
+    not_permitted,
+)

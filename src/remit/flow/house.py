@@ -11,7 +11,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.policy import EVERYTHING, Approver, Policy
+from remit.core.policy import EVERYTHING, Approver, Pending, Policy
 from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.flow.context import Handle
@@ -48,6 +48,8 @@ class House:
     """What every action passes (S5.10)."""
     approver: Approver | None = None
     """Who asks a person; None: nobody can be asked here, so the answer is no."""
+    approval_seconds: float = 120.0
+    """How long a person is waited for."""
 
 
 class Tree:
@@ -71,6 +73,11 @@ class Caller(Protocol):
     def budget(self) -> Budget: ...
     @property
     def closing(self) -> str | None: ...
+    @property
+    def workspace(self) -> Path:
+        """The folder it works in."""
+        ...
+
     def ancestors(self) -> list[Delegation]:
         """Itself and its callers, nearest first."""
         ...
@@ -93,6 +100,8 @@ class Order:
     earlier: Any = None
     """What an earlier run left to go on from (`engine.replay.Earlier`), when the request names one."""
     warnings: tuple[str, ...] = ()
+    pending: Pending | None = None
+    """What a person must say yes to before its agent runs."""
 
 
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))

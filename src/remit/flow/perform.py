@@ -14,11 +14,14 @@ from typing import Any, Protocol
 from remit.core.agents import Answers, Workspace
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, OutOfTime, Stopped
+from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
+from remit.flow.approve import admitted
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.context import Context, Repair
+from remit.flow.house import House
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
@@ -47,7 +50,11 @@ class Work(Protocol):
     """Its last checkpoint."""
     held: Return | None
     """Its answer, while that is still being checked."""
+    pending: Pending | None
+    """What a person must say yes to before its agent runs."""
 
+    @property
+    def house(self) -> House: ...
     def elapsed(self) -> float:
         """Seconds since the start, by our own clock."""
         ...
@@ -100,6 +107,8 @@ _AMID_PROSE = ("fence", "prose")
 async def perform(work: Work) -> Return:
     """Run, receive, validate, process: the return of a delegation that was not interrupted."""
     spec = work.agent.spec
+    if work.pending is not None and (refusal := await admitted(work, work.pending)) is not None:
+        return refusal
     try:
         if spec.workspace is not _SHARED and spec.workspace in OWN_FOLDER:  # the frequent case is told apart without hashing
             await enter(work)

@@ -1,31 +1,62 @@
 """Asking the policy: what an action is made of, and what its answer means (S5.10). For delegations, and for `ctx.permit`.
 
-The rules themselves are evaluated by `House.policy`; a person is asked by `House.approver`, never longer than the delegation has left.
+The rules themselves are evaluated by `House.policy`; a person is asked by `approve`, never longer than the delegation has left.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from remit.core.agents import AgentSpec
+from remit.core.budget import Limits
 from remit.core.errors import Refused
-from remit.core.policy import Asked, Decision, Verdict
+from remit.core.lineage import Lineage
+from remit.core.policy import Asked, Decision, Policy, Verdict
+from remit.flow.approve import approved
+from remit.flow.facts import facts_of, facts_said, real_path_facts
 from remit.flow.house import House
 from remit.flow.perform import Work
+
+_STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
+_NOT_LESS = "Ask for something else, or have the rule changed: `remit policy explain` says which one decided."
+
+
+def asked_for(
+    spec: AgentSpec, parameters: Mapping[str, Any], lineage: Lineage, caller: str, workspace: Path, timeout_seconds: float, left: Limits
+) -> Asked:
+    """What a caller asks for by delegating."""
+    return Asked(
+        caller=caller,
+        action=spec.name,
+        depth=lineage.depth,
+        path=lineage.path[:-1],
+        effects=effects_of(spec),
+        facts=facts_of(spec, parameters, workspace),
+        timeout_seconds=timeout_seconds,
+        tokens_left=left.tokens,
+        cost_left=left.cost,
+        session_id=lineage.session_id,
+        root_id=lineage.root_id,
+    )
 
 
 def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> Asked:
     """What an agent that runs asks for: in its own name, at its own depth."""
     lineage, spec = work.delegation.lineage, work.agent.spec
+    said = dict(facts)
+    effects = said.pop("effects", None)  # what the action does, where that is not what the agent does in general
     return Asked(
         caller=work.delegation.agent,
         action=action or spec.name,
         depth=lineage.depth,
         path=lineage.path,
-        effects=effects_of(spec),
-        facts=facts,
+        effects=effects_of(spec) if effects is None else tuple(map(str, effects)),
+        facts=facts_said(said, work.root if work.room is None else work.room.folder),
         timeout_seconds=work.remaining(),
         session_id=lineage.session_id,
         root_id=lineage.root_id,
+        is_delegation=False,
     )
 
 
@@ -33,13 +64,28 @@ def effects_of(spec: AgentSpec) -> tuple[str, ...]:
     return tuple(map(str, spec.effects))
 
 
+def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
+    """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
+    decision = policy.decide(asked)
+    led = real_path_facts(dict(asked.facts), workspace) if "path" in asked.facts else None
+    if led is None or decision.verdict is Verdict.DENY:
+        return decision
+    other = policy.decide(replace(asked, facts=led))
+    return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
+
+
 async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     asked = asked_by(work, action, facts)
-    decision = house.policy.decide(asked)
-    if decision.verdict is not Verdict.ALLOW:
+    decision = judged(house.policy, asked, work.root if work.room is None else work.room.folder)
+    if decision.verdict is Verdict.ASK:
+        no = await approved(work, house, asked, decision)
+        if no is not None:
+            raise no
+    elif decision.verdict is Verdict.DENY:
         raise refusal(asked, decision)
 
 
 def refusal(asked: Asked, decision: Decision) -> Refused:
-    return Refused(decision.because or f"The policy does not allow {asked.action}.", code="POLICY_DENIED", advice=decision.advice)
+    because = decision.because or f"The policy does not allow {asked.action}."
+    return Refused(because, code="POLICY_DENIED", advice=decision.advice or _NOT_LESS)

@@ -1,0 +1,179 @@
+"""Facts about an action, as rules of the policy know them (S5.10): a parameter that is a path, an address or a command, taken apart.
+
+Pure but for one look at the disk: where a path leads when links are followed, so that a link is no way around a rule. Used by `permit`.
+"""
+
+import contextlib
+import ipaddress
+import os
+import shlex
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, urlsplit
+
+from remit.core.agents import AgentSpec
+from remit.core.policy import Fact
+
+LONGEST_TEXT = 2000
+_LARGEST = 2**63 - 1
+_PORTS = {"http": 80, "https": 443, "ftp": 21}
+_METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
+"""Where clouds tell a machine its own credentials."""
+COMPUTED = frozenset(
+    {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left"}
+    | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
+)
+"""Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
+
+Facts = dict[str, Any]
+
+
+def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> Facts:
+    """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words."""
+    facts: Facts = {}
+    for name, value in parameters.items():
+        if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
+            facts[name] = value
+    for name, kind in spec.acts_on.items():
+        if parameters.get(name) is not None:
+            facts |= _TAKEN_APART[kind](parameters[name], workspace)
+        elif kind is Fact.PATH:
+            facts |= path_facts(".", workspace)  # an operation on files that names none is one on all of them
+    return facts
+
+
+def facts_said(said: Mapping[str, Any], workspace: Path) -> Facts:
+    """What an agent says of an action on its way, taken apart likewise; what it says itself, it knows better (an address it looked up)."""
+    facts: Facts = {}
+    for kind, take_apart in _TAKEN_APART.items():
+        if said.get(kind) is not None:
+            facts |= take_apart(said[kind], workspace)
+    facts |= {name: _simple(value) for name, value in said.items() if name not in _TAKEN_APART and value is not None}
+    return facts
+
+
+def path_facts(value: Any, workspace: Path) -> Facts:
+    text = str(value)
+    root = str(workspace)
+    if os.path.isabs(text):
+        text = os.path.normpath(text)
+        # Two slashes at the front are kept by POSIX; the kernel sees one.
+        text = "/" + text.lstrip("/")
+        text = os.path.relpath(text, root) if text == root or text.startswith(root.rstrip("/") + "/") else text
+    path = os.path.normpath(text) if text else "."
+    inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path)
+    parts = [part for part in path.split("/") if part]
+    return {"path": path[:LONGEST_TEXT], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+
+
+def real_path_facts(facts: Facts, workspace: Path) -> Facts | None:
+    """The facts of where the path really leads, when a link leads elsewhere; None when it is what it says."""
+    if not facts.get("inside"):
+        return None
+    try:
+        root = os.path.realpath(workspace)
+        real = os.path.realpath(os.path.join(root, facts["path"]))
+    except (OSError, ValueError):
+        return None  # whoever opens it will be told
+    led = path_facts(real, Path(root))
+    return None if led["path"] == facts["path"] else {**facts, **led}
+
+
+def url_facts(value: Any, _workspace: Path) -> Facts:
+    """Without user, password, query and fragment: they hold secrets and decide nothing."""
+    try:
+        parts = urlsplit(str(value).strip())
+        scheme, host, port = parts.scheme.lower(), parts.hostname or "", _port(parts)
+    except ValueError:
+        return {"url": "", "scheme": "", "host": "", "address": "unknown"}
+    host = plain_host(host)
+    facts: Facts = {"scheme": scheme, "host": host}
+    if port is not None:
+        facts["port"] = port
+    shown = f"[{host}]" if ":" in host else host
+    place = shown if port in (None, _PORTS.get(scheme)) else f"{shown}:{port}"
+    facts["url"] = f"{scheme}://{place}{parts.path or '/'}"[:LONGEST_TEXT]
+    kind = address_kind(host)
+    if kind is not None:
+        facts["address"] = kind
+    return facts
+
+
+def plain_host(host: str) -> str:
+    """One spelling for one host: lower case, without the last dot, in ASCII; an address as its usual numbers."""
+    host = host.rstrip(".").lower()
+    with contextlib.suppress(UnicodeError):
+        host = host.encode("idna").decode() if not host.isascii() else host
+    if host and host[0].isdigit():
+        try:
+            return socket.inet_ntoa(socket.inet_aton(host))  # also 127.1, 0x7f000001 and 2130706433, as the resolver reads them
+        except (OSError, UnicodeError):
+            return host
+    return host
+
+
+def address_kind(host: str) -> str | None:
+    """Of an address in numbers, where in the world it is; None for a name."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return "loopback" if host == "localhost" or host.endswith(".localhost") else None
+    if isinstance(address, ipaddress.IPv6Address):
+        address = address.ipv4_mapped or address.sixtofour or address
+    if str(address) in _METADATA:
+        return "metadata"
+    for kind in ("unspecified", "loopback", "link_local", "multicast"):
+        if getattr(address, f"is_{kind}"):
+            return kind
+    return "public" if address.is_global else "private"
+
+
+def command_facts(value: Any, _workspace: Path) -> Facts:
+    text = shlex.join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    return {"command": text[:LONGEST_TEXT], "program": os.path.basename(words[0]) if words else ""}
+
+
+def _language_facts(value: Any, _workspace: Path) -> Facts:
+    return {"language": str(value).lower()[:100]}
+
+
+_TAKEN_APART: dict[str, Callable[[Any, Path], Facts]] = {
+    Fact.PATH: path_facts,
+    Fact.URL: url_facts,
+    Fact.COMMAND: command_facts,
+    Fact.LANGUAGE: _language_facts,
+}
+
+
+def _port(parts: SplitResult) -> int | None:
+    return parts.port or _PORTS.get(parts.scheme.lower())
+
+
+def _is_telling(name: str, value: Any, spec: AgentSpec) -> bool:
+    """Numbers, yes or no, and words of a fixed list; free text is the work itself, no fact about it."""
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, int):
+        return -_LARGEST <= value <= _LARGEST
+    if not isinstance(value, str) or len(value) > 100:
+        return False
+    return name == "method" or is_listed(spec.parameters_schema.get("properties", {}).get(name, {}))
+
+
+def is_listed(schema: Mapping[str, Any]) -> bool:
+    """Whether a parameter takes one of a fixed list of words."""
+    return "enum" in schema or "const" in schema or any(is_listed(one) for one in schema.get("anyOf", ()) if isinstance(one, Mapping))
+
+
+def _simple(value: Any) -> Any:
+    if isinstance(value, bool) or (isinstance(value, int) and -_LARGEST <= value <= _LARGEST):
+        return value
+    if isinstance(value, list | tuple | set | frozenset):
+        return [str(one)[:LONGEST_TEXT] for one in value][:1000]
+    return str(value)[:LONGEST_TEXT]

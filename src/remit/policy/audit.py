@@ -1,0 +1,202 @@
+"""The audit log: every decision of the policy, a line of JSON each, chained by hashes so that a change shows (S5.10).
+
+Written before the action begins, by several processes at once under a lock of the file's own; the chain goes on in a new file when one
+is full. What a crash tore is kept and noted. Reading and checking it is `audit_reading`.
+"""
+
+import fcntl
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from remit.core.errors import Unavailable
+from remit.core.secrets import redacted_bytes
+
+FILE = "audit.jsonl"
+FULL_BYTES = 64 * 1024 * 1024
+FIRST = "0" * 64
+"""What the first line follows."""
+LOCK_SECONDS = 2.0
+TAIL_BYTES = 64 * 1024
+LARGEST_ENTRY_SESSIONS = 10_000
+
+
+class AuditLog:
+    """One process's hand on the file. Opened when first written to."""
+
+    def __init__(self, folder: Path, *, clock: Callable[[], float] = time.time, full_bytes: int = FULL_BYTES) -> None:
+        self._folder = folder
+        self._clock = clock
+        self._full_bytes = full_bytes
+        self._descriptor: int | None = None
+        self._end = -1
+        """Where the file ended when we last looked: as long as it ends there, the chain's end is ours."""
+        self._number = 0
+        self._head = FIRST
+
+    def write(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        """On disk, as far as a crash of this process goes, when this returns. Raises `Unavailable`."""
+        try:
+            if self._descriptor is None:
+                self._open()
+            self._lock()
+            try:
+                self._catch_up()
+                self._append(entries)
+            finally:
+                if self._descriptor is not None:
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        except OSError as error:
+            raise Unavailable(
+                f"{self._folder.name}/{FILE} cannot be written: {error.strerror or error}.",
+                code="STORE_UNAVAILABLE",
+                advice="Every decision must be on record before it is acted on: make room or mend the permissions.",
+            ) from error
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _open(self) -> None:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self._descriptor = os.open(self._folder / FILE, flags, 0o600)
+        self._end = -1
+
+    def _lock(self) -> None:
+        """Held by others for microseconds; waited for a little, because whoever holds it may have been stopped just then."""
+        assert self._descriptor is not None
+        give_up_at = 0.0
+        while True:
+            try:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                give_up_at = give_up_at or time.monotonic() + LOCK_SECONDS
+                if time.monotonic() > give_up_at:
+                    raise
+                time.sleep(0.0002)
+
+    def _catch_up(self) -> None:
+        """To where the chain ends, whoever wrote it."""
+        for _ in range(100):
+            assert self._descriptor is not None
+            seen = os.fstat(self._descriptor)
+            if seen.st_size == self._end and seen.st_nlink:
+                if seen.st_size >= self._full_bytes:
+                    self._roll()
+                return
+            if not seen.st_nlink or self._read_tail(seen.st_size):
+                self._move_on()
+
+    def _read_tail(self, size: int) -> bool:
+        """Learn number and hash of the last line; True when the chain goes on in another file."""
+        assert self._descriptor is not None
+        if size == 0:
+            self._number, self._head = _end_of_earlier(self._folder) if not self._number else (self._number, self._head)
+            self._end = 0
+            return False
+        data, torn = b"", b""
+        reach = TAIL_BYTES
+        while True:
+            data = os.pread(self._descriptor, min(reach, size), max(0, size - reach))
+            whole, newline, torn = data.rpartition(b"\n")
+            last = whole.rpartition(b"\n")[2]
+            if (newline and (b"\n" in whole or reach >= size)) or reach >= size:
+                break
+            reach *= 8
+        self._end = size
+        entry = read_line(last) if newline else None
+        if entry is not None:
+            self._number, self._head = entry["number"], entry["hash"]
+        if torn or entry is None:
+            self._mend(torn, is_readable=entry is not None)
+        return entry is not None and entry.get("event") == "rolled"
+
+    def _mend(self, torn: bytes, *, is_readable: bool) -> None:
+        """A crash in the middle of a line: it stays as it is, and the next line says so."""
+        assert self._descriptor is not None
+        if torn:
+            os.write(self._descriptor, b"\n")
+            self._end += 1
+        if not is_readable:
+            self._number, self._head = _last_readable(self._folder / FILE)
+        self._append([{"event": "recovered", "torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()}])
+
+    def _append(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        assert self._descriptor is not None
+        at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        number, head, lines = self._number, self._head, []
+        for entry in entries:
+            number += 1
+            body = redacted_bytes(_body(number, at, head, entry))
+            head = hashlib.sha256(head.encode() + body).hexdigest()
+            lines.append(body[:-1] + b',"hash":"' + head.encode() + b'"}\n')
+        data = b"".join(lines)
+        written = os.write(self._descriptor, data)
+        if written != len(data):
+            os.ftruncate(self._descriptor, self._end)
+            raise OSError(28, "no space left on the device")
+        self._end += written
+        self._number, self._head = number, head
+
+    def _roll(self) -> None:
+        """The file is full: it gets a number, and the chain goes on in a new one."""
+        self._append([{"event": "rolled"}])
+        os.rename(self._folder / FILE, self._folder / f"audit-{len(earlier_files(self._folder)) + 1:05d}.jsonl")
+        self._move_on()
+
+    def _move_on(self) -> None:
+        """To the file that has the name now."""
+        assert self._descriptor is not None
+        fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+        self._descriptor = None
+        number, head = self._number, self._head
+        self._open()
+        self._lock()
+        self._number, self._head = number, head
+
+
+def _body(number: int, at: str, previous: str, entry: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json({"number": number, "at": at, **entry, "prev": previous})
+    except (ValueError, UnicodeError):
+        plain = {name: repr(value) if name in ("facts", "because") else value for name, value in entry.items()}
+        return to_json({"number": number, "at": at, **plain, "prev": previous}, fallback=repr)
+
+
+def read_line(line: bytes) -> dict[str, Any] | None:
+    """A line as what it says; None when it says nothing that can be understood."""
+    try:
+        entry = from_json(line)
+    except ValueError:
+        return None
+    is_entry = isinstance(entry, dict) and isinstance(entry.get("number"), int) and isinstance(entry.get("hash"), str)
+    return entry if is_entry else None
+
+
+def earlier_files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("audit-*.jsonl") if path.stem.removeprefix("audit-").isdigit())
+
+
+def _end_of_earlier(folder: Path) -> tuple[int, str]:
+    files = earlier_files(folder)
+    return _last_readable(files[-1]) if files else (0, FIRST)
+
+
+def _last_readable(path: Path) -> tuple[int, str]:
+    """The number and hash of the last line that can be read; slow, and hardly ever needed."""
+    found = (0, FIRST)
+    with path.open("rb") as lines:
+        for line in lines:
+            entry = read_line(line)
+            if entry is not None:
+                found = (entry["number"], entry["hash"])
+    return found

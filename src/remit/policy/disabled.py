@@ -1,0 +1,36 @@
+"""The policy that is switched off: a mode for trials, never quiet about itself. Does without Cedar."""
+
+from typing import Any
+
+from remit.core.policy import Asked, Decision, Verdict
+from remit.policy.audit import AuditLog
+
+_ALLOWED = Decision(verdict=Verdict.ALLOW)
+
+
+class Disabled:
+    """Nothing is asked, and nothing is logged but one line that says so."""
+
+    def __init__(self, audit: AuditLog, owner: str) -> None:
+        self._audit = audit
+        self._entry: dict[str, Any] | None = {"event": "disabled", "mode": "disabled", "owner": owner}
+
+    def decide(self, asked: Asked) -> Decision:
+        return _ALLOWED
+
+    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+        return _ALLOWED
+
+    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+        return None
+
+    def renamed(self, session_id: str, now: str) -> None:
+        return None
+
+    def write_out(self) -> None:
+        if self._entry is not None:
+            self._audit.write([self._entry])
+            self._entry = None
+
+    def close(self) -> None:
+        self._audit.close()

@@ -1,0 +1,170 @@
+"""The judge: rules evaluated by Cedar for one action (S5.10). Quick, because only rules that can have a say are looked at.
+
+For each kind of action its rules are picked once (a slice), with the facts they speak of; a request carries no others, and an outcome
+that was found before is not looked for again. Pure: neither files nor modes nor the audit log (see `house_rules`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cedarpy
+from pydantic_core import to_json
+
+from remit.core.policy import Asked, Effect, Verdict
+from remit.policy.reading import Mentions, Rule, read_rules
+
+EFFECTS = frozenset(map(str, Effect))
+DELEGATE = "delegate"
+"""The group of all actions that are delegations."""
+VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
+"""Facts that nearly every request has its own value of."""
+OUTCOMES_KEPT = 4096
+_LARGEST = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the rules say, in strict."""
+
+    verdict: Verdict
+    rules: tuple[Rule, ...] = ()
+    """Those that decided; none: nothing permits it."""
+    fault: str = ""
+    """A rule that forbids could not be evaluated: then it counts as if it did."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Slice:
+    """The rules that can have a say about one kind of action."""
+
+    rules: dict[str, Rule]
+    mentions: Mentions
+    policies: Any
+    entities: Any
+    action: dict[str, str]
+    outcomes: dict[Any, Outcome] = field(default_factory=dict)
+
+
+class Judge:
+    """The rules of one text. Raises `Faulty` when they cannot be read."""
+
+    def __init__(self, text: str) -> None:
+        self.rules = read_rules(text)
+        self._slices: dict[tuple[str, tuple[str, ...], bool], Slice] = {}
+
+    def judge(self, asked: Asked) -> Outcome:
+        piece = self.slice_of(asked.action, asked.effects, asked.is_delegation)
+        if not piece.rules:
+            return Outcome(verdict=Verdict.DENY)
+        mentions = piece.mentions
+        context = context_of(asked, None if mentions.everything else mentions.facts)
+        resource = resource_of(asked)
+        key = (
+            asked.caller if mentions.principal else None,
+            (resource["type"], resource["id"]) if mentions.resource else None,
+            to_json(context, inf_nan_mode="null"),
+        )
+        known = piece.outcomes.get(key)
+        if known is None:
+            if len(piece.outcomes) >= OUTCOMES_KEPT:
+                piece.outcomes.clear()
+            known = piece.outcomes[key] = _evaluated(piece, asked.caller, resource, key[2].decode())
+        return known
+
+    def slice_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
+        key = (action, effects, is_delegation)
+        known = self._slices.get(key)
+        if known is None:
+            if len(self._slices) >= OUTCOMES_KEPT:
+                self._slices.clear()
+            known = self._slices[key] = self._sliced(*key)
+        return known
+
+    def _sliced(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
+        name, groups = action_id(action), groups_of(action, effects, is_delegation)
+        names = frozenset((name, *groups))
+        rules = {rule.number: rule for rule in self.rules if rule.covers(names)}
+        document = {"templates": {}, "staticPolicies": {number: rule.body for number, rule in rules.items()}, "templateLinks": []}
+        mentions = Mentions()
+        for rule in rules.values():
+            mentions |= rule.mentions
+        uid = {"type": "Action", "id": name}
+        entity = {"uid": uid, "attrs": {}, "parents": [{"type": "Action", "id": group} for group in groups if group != name]}
+        return Slice(
+            rules=rules,
+            mentions=mentions,
+            policies=cedarpy.PolicySet.from_json_str(to_json(document).decode()),
+            entities=cedarpy.Entities.from_json_str(to_json([entity]).decode()),
+            action=uid,
+        )
+
+
+def action_id(name: str) -> str:
+    """An agent that is called like an effect is not that effect."""
+    return f"agent.{name}" if name in EFFECTS or name == DELEGATE else name
+
+
+def groups_of(action: str, effects: tuple[str, ...], is_delegation: bool) -> tuple[str, ...]:
+    """What a rule can call it by, besides its own name: its target, its effects, and that it is a delegation."""
+    target = action.partition(".")[0]
+    groups = (target, *effects, *((DELEGATE,) if is_delegation else ()))
+    return tuple(dict.fromkeys(group for group in groups if group != target or "." in action))
+
+
+def resource_of(asked: Asked) -> dict[str, str]:
+    for fact, kind in (("path", "Path"), ("host", "Host"), ("command", "Command")):
+        if fact in asked.facts:
+            return {"type": kind, "id": str(asked.facts[fact])}
+    return {"type": "Agent", "id": asked.action}
+
+
+def context_of(asked: Asked, wanted: frozenset[str] | None = None) -> dict[str, Any]:
+    """Everything that rules may speak of, or as much of it as they do, in a steady order."""
+    target, _, operation = asked.action.partition(".")
+    ours: dict[str, Any] = {
+        "caller": asked.caller,
+        "depth": asked.depth,
+        "target": target,
+        "operation": operation,
+        "delegation": asked.is_delegation,
+    }
+    if wanted is None or not wanted.isdisjoint(VOLATILE):
+        ours["timeout_seconds"] = int(min(max(asked.timeout_seconds, 0.0), 1e15))
+        ours["ancestors"] = sorted(set(asked.path))
+        if asked.tokens_left is not None:
+            ours["tokens_left"] = max(-_LARGEST, min(_LARGEST, asked.tokens_left))
+        if asked.cost_left is not None:
+            ours["cents_left"] = int(max(-1e15, min(1e15, asked.cost_left * 100)))
+    facts: Mapping[str, Any] = {**asked.facts, **ours}
+    return {name: _clean(facts[name]) for name in sorted(facts if wanted is None else wanted & facts.keys())}
+
+
+def _clean(value: Any) -> Any:
+    """Half of a surrogate pair, as file names may hold, is no text to Cedar."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) and not value.isascii() else value
+
+
+def _evaluated(piece: Slice, caller: str, resource: dict[str, str], context: str) -> Outcome:
+    request = {
+        "principal": {"type": "Agent", "id": _clean(caller)},
+        "action": piece.action,
+        "resource": {"type": resource["type"], "id": _clean(resource["id"])},
+        "context": context,
+    }
+    answer = cedarpy.is_authorized(request, piece.policies, piece.entities)
+    diagnostics = answer.diagnostics
+    decided = tuple(piece.rules[number] for number in sorted(diagnostics.reasons, key=lambda n: piece.rules[n].line))
+    faults = [error for error in diagnostics.errors if not _is_about_permits(error, piece)]
+    if faults:
+        return Outcome(verdict=Verdict.DENY, rules=decided if not answer.allowed else (), fault=faults[0])
+    if not answer.allowed:
+        return Outcome(verdict=Verdict.DENY, rules=decided)
+    asking = tuple(rule for rule in decided if rule.asks)
+    return Outcome(verdict=Verdict.ASK, rules=asking) if asking else Outcome(verdict=Verdict.ALLOW, rules=decided)
+
+
+def _is_about_permits(error: str, piece: Slice) -> bool:
+    """A permit that cannot be evaluated permits nothing, which is safe. Whatever else went wrong counts as a no."""
+    named = [rule for number, rule in piece.rules.items() if f"`{number}`" in error]
+    return bool(named) and all(rule.is_permit and not rule.asks for rule in named)

@@ -1,0 +1,189 @@
+"""The policy of a project: its rules, its mode and its audit log, put together as the `Policy` that the flow asks (S5.10).
+
+The rules are those of `.remit/policy.cedar`, or the default where there is none. A file that changes holds from the next look, at most
+half a second later; one that cannot be read refuses everything until it is mended. Made by `opening`.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from remit.core.errors import RemitError
+from remit.core.policy import Asked, Decision, Mode, Verdict
+from remit.flow.facts import COMPUTED
+from remit.policy.audit import AuditLog
+from remit.policy.judging import VOLATILE, Judge, Outcome
+from remit.policy.reading import Faulty
+from remit.policy.source import Rules, Source
+from remit.policy.words import because_of, facts_kept, question_of
+
+log = logging.getLogger("remit.policy")
+
+LOOK_SECONDS = 0.5
+PLAIN_FACTS = (COMPUTED - VOLATILE) | {"caller", "depth", "target", "operation", "delegation"}
+"""What a rule may speak of and still know all about a delegation whose parameters stand for nothing: who, what and how deep."""
+
+
+class _Plain:
+    """One decision on plain delegations, and the delegations of this turn that it was made for."""
+
+    __slots__ = ("asked", "decision", "sessions")
+
+    def __init__(self, asked: Asked, decision: Decision) -> None:
+        self.asked = asked
+        self.decision = decision
+        self.sessions: list[str] = []
+
+
+class ProjectPolicy:
+    """Used from the event loop alone."""
+
+    def __init__(self, source: Source, mode: Mode, audit: AuditLog, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._source = source
+        self.mode = mode
+        self._audit = audit
+        self._clock = clock
+        self._look_at = 0.0
+        self._rules: Rules
+        self._judge: Judge | None = None
+        self._fault: Faulty | None = None
+        self._plain: dict[tuple[str, str, int], _Plain] = {}
+        self._waiting: list[_Plain | dict[str, Any]] = []
+        """What was decided and is not written yet, in its order."""
+        self._take(source.read())
+
+    # ---- the port
+
+    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+        if not self._waiting:  # once in a turn is often enough
+            self._look()
+        known = self._plain.get((caller, target, depth))
+        if known is None:
+            return None
+        if not known.sessions:
+            self._waiting.append(known)
+        known.sessions.append(session_id)
+        return known.decision
+
+    def decide(self, asked: Asked) -> Decision:
+        self._look()
+        outcome, fault = self._outcome(asked)
+        decision = self._in_mode(asked, outcome, fault)
+        if asked.is_delegation:
+            if self._is_plain(asked):
+                known = self._plain[asked.caller, asked.action, asked.depth] = _Plain(asked, decision)
+                self._waiting.append(known)
+                known.sessions.append(asked.session_id)
+            else:
+                self._waiting.append(self._entry(asked, decision, [asked.session_id]))
+            return decision
+        self._waiting.append(self._entry(asked, decision, [asked.session_id]))
+        try:
+            self.write_out()
+        except RemitError as error:
+            return Decision(verdict=Verdict.DENY, because=f"The audit log cannot be written: {error.message}", advice=error.advice)
+        return decision
+
+    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+        entry = self._entry(asked, decision, [asked.session_id])
+        self._waiting.append({**entry, "event": "asked", "verdict": str(verdict), "by": by})
+        try:
+            self.write_out()
+        except RemitError as error:
+            log.error("The audit log cannot be written: %s", error)
+
+    def renamed(self, session_id: str, now: str) -> None:
+        self._waiting.append({"event": "renamed", "session": session_id, "sessions": [now]})
+
+    def write_out(self) -> None:
+        waiting = self._waiting
+        if not waiting:
+            return
+        self._audit.write([self._entry(one.asked, one.decision, one.sessions) if isinstance(one, _Plain) else one for one in waiting])
+        self._waiting = []
+        for one in waiting:
+            if isinstance(one, _Plain):
+                one.sessions = []
+
+    def close(self) -> None:
+        try:
+            self.write_out()
+        except RemitError as error:
+            log.error("The audit log cannot be written: %s", error)
+        self._audit.close()
+
+    # ---- the rules
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            if self._source.has_changed():
+                self._take(self._source.read())
+
+    def _take(self, rules: Rules) -> None:
+        self._rules = rules
+        self._plain = {}
+        self._judge, self._fault = None, None
+        try:
+            self._judge = Judge(rules.text) if rules.fault is None else None
+            self._fault = rules.fault
+        except Faulty as fault:
+            self._fault = fault
+        if self._fault is not None:
+            log.error("%s: %s", rules.name, self._fault)
+        note = {"event": "rules", "mode": str(self.mode), "source": rules.name, "sha256": rules.sha256}
+        self._waiting.append(note if self._fault is None else {**note, "fault": self._fault.message})
+
+    def _outcome(self, asked: Asked) -> tuple[Outcome, str]:
+        if self._judge is None:
+            assert self._fault is not None
+            return Outcome(verdict=Verdict.DENY), self._fault.message
+        try:
+            outcome = self._judge.judge(asked)
+        except Exception as error:  # the boundary to Cedar: whatever it trips over is refused, never let through
+            log.exception("The policy could not decide on %s", asked.action)
+            return Outcome(verdict=Verdict.DENY), f"the rules could not be evaluated ({type(error).__name__}: {error})"
+        return outcome, outcome.fault
+
+    def _is_plain(self, asked: Asked) -> bool:
+        """Whether any other delegation of this caller to this agent at this depth would be decided alike."""
+        if self._judge is None:
+            return False  # a file that cannot be read is looked at again each time
+        if not asked.facts.keys().isdisjoint(COMPUTED):
+            return False
+        mentions = self._judge.slice_of(asked.action, asked.effects, is_delegation=True).mentions
+        return not mentions.everything and mentions.facts <= PLAIN_FACTS
+
+    def _in_mode(self, asked: Asked, outcome: Outcome, fault: str) -> Decision:
+        names = tuple(rule.name for rule in outcome.rules)
+        if outcome.verdict is Verdict.ALLOW:
+            return Decision(verdict=Verdict.ALLOW, rules=names)
+        because, advice = because_of(asked, outcome, fault, self._rules.name)
+        if self.mode is Mode.PERMISSIVE:
+            return Decision(verdict=Verdict.ALLOW, rules=names, because=because, advice=advice, strict_verdict=outcome.verdict)
+        question = question_of(asked, outcome) if outcome.verdict is Verdict.ASK else ""
+        return Decision(verdict=outcome.verdict, rules=names, because=because, advice=advice, question=question)
+
+    def _entry(self, asked: Asked, decision: Decision, sessions: list[str]) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "event": "decided",
+            "verdict": str(decision.verdict),
+            "caller": asked.caller,
+            "action": asked.action,
+            "depth": asked.depth,
+            "sessions": sessions,
+            "rules": decision.rules,
+        }
+        if decision.strict_verdict is not None:
+            entry["strict"] = str(decision.strict_verdict)
+        if asked.effects:
+            entry["effects"] = asked.effects
+        if asked.facts:
+            entry["facts"] = facts_kept(asked.facts)
+        if not asked.is_delegation:
+            entry["on_the_way"] = True
+        if decision.because:
+            entry["because"] = decision.because
+        return entry

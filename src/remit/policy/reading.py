@@ -1,0 +1,191 @@
+"""Rules as they stand in a file: read, named, and told apart. Knows Cedar's text and JSON; decides nothing (see `judging`).
+
+A file that cannot be read is `Faulty`, with the line and what to do: it is never half of a policy.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cedarpy
+
+from remit.core.errors import Misused
+
+_WORDS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|;|[^\s";/]+|/')
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+
+
+class Faulty(Misused):
+    """These rules cannot be used."""
+
+    default_code = "POLICY_DENIED"
+
+    def __init__(self, message: str, *, line: int, advice: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mentions:
+    """What the outcome of a rule can depend on, besides the action."""
+
+    facts: frozenset[str] = frozenset()
+    everything: bool = False
+    """The context as a whole is spoken of."""
+    principal: bool = False
+    resource: bool = False
+
+    def __or__(self, other: "Mentions") -> "Mentions":
+        return Mentions(
+            facts=self.facts | other.facts,
+            everything=self.everything or other.everything,
+            principal=self.principal or other.principal,
+            resource=self.resource or other.resource,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    number: str
+    """As Cedar counts them: policy0, policy1, …"""
+    name: str
+    line: int
+    is_permit: bool
+    annotations: Mapping[str, str]
+    actions: frozenset[str] | None
+    """The actions and groups it speaks of; None: all."""
+    mentions: Mentions
+    body: Mapping[str, Any]
+
+    @property
+    def asks(self) -> bool:
+        return self.is_permit and "ask" in self.annotations
+
+    def covers(self, names: frozenset[str]) -> bool:
+        """Whether it can have a say about an action that goes by these names, its own and those of its groups."""
+        return self.actions is None or not self.actions.isdisjoint(names)
+
+
+def read_rules(text: str) -> list[Rule]:
+    """In the order they stand. Raises `Faulty`."""
+    starts = list(statement_lines(text))
+    try:
+        document = json.loads(cedarpy.policies_to_json_str(text))
+    except ValueError as error:
+        raise _faulty(text, str(error)) from None
+    if document.get("templates"):
+        raise Faulty("Rules with ?principal or ?resource are templates, which are not used here.", line=1, advice="Name an agent instead.")
+    bodies: Mapping[str, Mapping[str, Any]] = document.get("staticPolicies", {})
+    numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
+    rules = [_rule(number, bodies[number], starts[at] if at < len(starts) else 1) for at, number in enumerate(numbered)]
+    names: dict[str, int] = {}
+    for rule in rules:
+        if rule.name in names:
+            raise Faulty(
+                f"Two rules are named {rule.name!r}, at lines {names[rule.name]} and {rule.line}.", line=rule.line, advice="Name each once."
+            )
+        names[rule.name] = rule.line
+    return rules
+
+
+def statement_lines(text: str) -> Iterator[int]:
+    """The line at which each rule begins."""
+    for start, _ in _statements(text):
+        yield text.count("\n", 0, start) + 1
+
+
+def _statements(text: str) -> Iterator[tuple[int, int]]:
+    """Where each rule begins and ends; comments and quoted text are no part of the structure."""
+    start: int | None = None
+    for word in _WORDS.finditer(text):
+        if word[0].startswith("//"):
+            continue
+        if start is None:
+            start = word.start()
+        if word[0] == ";":
+            yield start, word.end()
+            start = None
+    if start is not None:
+        yield start, len(text)
+
+
+def _faulty(text: str, message: str) -> Faulty:
+    """Where it is: Cedar names no line, so each rule is read by itself."""
+    for start, end in _statements(text):
+        try:
+            cedarpy.policies_to_json_str(text[start:end])
+        except ValueError as error:
+            line = text.count("\n", 0, start) + 1
+            return Faulty(
+                f"The rule that begins at line {line} cannot be read: {error}.",
+                line=line,
+                advice="Correct it; `remit policy check` tells when it is right.",
+            )
+    return Faulty(f"The rules cannot be read: {message}.", line=1, advice="`remit policy check` tells when they are right.")
+
+
+def _rule(number: str, body: Mapping[str, Any], line: int) -> Rule:
+    annotations = {name: value or "" for name, value in body.get("annotations", {}).items()}
+    is_permit = body["effect"] == "permit"
+    if "ask" in annotations and not is_permit:
+        raise Faulty(
+            f"The rule at line {line} forbids and asks: @ask belongs to a permit.", line=line, advice="Write permit, or drop @ask."
+        )
+    mentions = Mentions(
+        principal=body["principal"].get("op") != "All",
+        resource=body["resource"].get("op") != "All",
+    )
+    for condition in body.get("conditions", ()):
+        mentions |= _mentioned(condition.get("body"))
+    return Rule(
+        number=number,
+        name=annotations.get("id") or f"line {line}",
+        line=line,
+        is_permit=is_permit,
+        annotations=annotations,
+        actions=_actions(body["action"]),
+        mentions=mentions,
+        body=body,
+    )
+
+
+def _actions(scope: Mapping[str, Any]) -> frozenset[str] | None:
+    if scope.get("op") == "All":
+        return None
+    listed = scope.get("entities") or [scope["entity"]]
+    return frozenset(str(entity.get("__entity", entity)["id"]) for entity in listed)
+
+
+def _mentioned(node: Any) -> Mentions:
+    """Walks a condition in Cedar's JSON: `context.x` and `context has x` are single facts, a bare `context` is all of them."""
+    if isinstance(node, list):
+        found = Mentions()
+        for one in node:
+            found |= _mentioned(one)
+        return found
+    if not isinstance(node, dict):
+        return Mentions()
+    if "Var" in node:
+        name = node["Var"]
+        return Mentions(everything=name in ("context", "action"), principal=name == "principal", resource=name == "resource")
+    if "Value" in node:
+        return Mentions()
+    found = Mentions()
+    for operator, inside in node.items():
+        if operator in (".", "has") and inside.get("left") == {"Var": "context"}:
+            found |= Mentions(facts=frozenset({str(inside["attr"])}))
+        else:
+            found |= _mentioned(list(inside.values()) if isinstance(inside, dict) else inside)
+    return found
+
+
+def in_words(template: str, facts: Mapping[str, Any]) -> str:
+    """The words of an annotation, with facts filled in."""
+
+    def filled(match: re.Match[str]) -> str:
+        value = facts.get(match[1])
+        return match[0] if value is None else str(value)
+
+    return _PLACEHOLDER.sub(filled, template)
