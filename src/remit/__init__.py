@@ -18,12 +18,18 @@ if TYPE_CHECKING:
     from remit.flow.context import Context
     from remit.flow.request import call
     from remit.flow.validate import check_return
+    from remit.tool.faults import DelegateError
+    from remit.tool.result import DelegateResult
+    from remit.tool.tool import DelegateTool
 
 __all__ = [
     "AgentCrashed",
     "Artifact",
     "BlockingContext",
     "Context",
+    "DelegateError",
+    "DelegateResult",
+    "DelegateTool",
     "ErrorInfo",
     "Event",
     "Evidence",
@@ -61,6 +67,9 @@ _HOMES = {
     "remit.flow.context": ("Context",),
     "remit.flow.request": ("call",),
     "remit.flow.validate": ("check_return",),
+    "remit.tool.faults": ("DelegateError",),
+    "remit.tool.result": ("DelegateResult",),
+    "remit.tool.tool": ("DelegateTool",),
 }  # fmt: skip
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,6 +1,7 @@
 """The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
-A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke.
+A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
+with remit are loaded when first asked for, and give way to any other of their name.
 """
 
 import importlib.metadata
@@ -23,6 +24,12 @@ from remit.core.ports import AgentPort
 from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
+BUILT_IN = "remit.agents.builtin."
+
+
+def is_built_in(spec: AgentSpec) -> bool:
+    """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
+    return spec.source.startswith(BUILT_IN)
 
 
 class Directory:
@@ -39,7 +46,7 @@ class Directory:
             raise Misused(f"{agent!r} is not an agent.", advice="Decorate it with @agent(…).")
         name = agent.spec.name
         known = self._agents.get(name)
-        if known is not None and known.spec.source != agent.spec.source:
+        if known is not None and known.spec.source != agent.spec.source and not is_built_in(known.spec):
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
         self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
 
@@ -61,9 +68,8 @@ class Directory:
     def _take(self, *targets: str) -> None:
         for target in targets:
             load = self._offered.pop(target, None)
-            for agent in load() if load is not None else ():
-                if agent.spec.name not in self._agents:
-                    self.register(agent)
+            if load is not None:
+                self._load(f"target {target}", lambda load=load: [one for one in load() if one.spec.name not in self._agents])  # type: ignore[misc]
 
     def names(self) -> Sequence[str]:
         self._take(*self._offered)

@@ -1,4 +1,7 @@
-"""`remit agents`: which agents the project has, where they come from and what they accept. Starts none of them."""
+"""`remit agents`: which agents the project has, where they come from and what they accept. Starts none of them.
+
+Those that come with remit stand apart, by target: see `targets`.
+"""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +20,7 @@ if TYPE_CHECKING:
     from remit.settings import Settings
 
 HOW_TO_START = """\
-There are no agents here yet. A Python function is one, in .remit/agents/hello.py:
+This project has no agents of its own yet. A Python function is one, in .remit/agents/hello.py:
 
     from remit import agent
 
@@ -41,15 +44,20 @@ INSTRUCTION_LINES = 6
 
 
 def agents(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="One of them, with its parameters.", show_default=False)] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[NAME]", help="One of them with its parameters, or a target with its operations.", show_default=False),
+    ] = None,
     root: Root = None,
     as_json: Json = False,
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
 ) -> Exit:
     """List the agents of the project, or show what one of them accepts."""
+    from remit.agents.directory import is_built_in
     from remit.cli.documents import agent_document, definition_document
-    from remit.cli.output import say, say_aside, say_json
+    from remit.cli.output import say_aside, say_json
     from remit.cli.project import find_root, open_directory
+    from remit.cli.targets import print_target
     from remit.cli.words import printable
     from remit.settings import load_settings
 
@@ -61,25 +69,45 @@ def agents(
         return Exit.OK
     settings = load_settings(folder)
     directory = open_directory(folder)
-    specs = directory.specs() if name is None else [_named(name, directory, folder)]
+    specs = sorted(directory.specs(), key=is_built_in) if name is None else _named(name, directory, folder)
     if as_json:
         documents = [
             agent_document(spec, *_timeouts(spec, settings)) | definition_document(_definition(spec.name, directory)) for spec in specs
         ]
         say_json({"agents": documents, "problems": directory.problems})
         return Exit.OK
-    if name is not None:
+    if name is None:
+        _print_all(specs, settings, folder, directory)
+    elif directory.find(name) is None:
+        print_target(name, specs, lambda spec: _timeouts(spec, settings))
+    else:
         _print_one(specs[0], settings, _definition(name, directory), folder)
-    elif specs:
-        _print_table(specs, settings, folder, directory)
-    elif not directory.problems:
-        say(HOW_TO_START)
     for problem in directory.problems:
         say_aside(f"Not loaded: {printable(problem)}")
     return Exit.OK
 
 
-def _named(name: str, directory: "Directory", root: "Path") -> "AgentSpec":
+def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
+    """The project's own, then those that come with remit; without any of its own, how to make one."""
+    from remit.agents.directory import is_built_in
+    from remit.cli.output import say
+    from remit.cli.targets import print_built_in
+
+    own = [spec for spec in specs if not is_built_in(spec)]
+    if own:
+        _print_table(own, settings, folder, directory)
+    if built_in := specs[len(own) :]:
+        if own:
+            say()
+        print_built_in(built_in)
+    if not own and not directory.problems:
+        if built_in:
+            say()
+        say(HOW_TO_START)
+
+
+def _named(name: str, directory: "Directory", root: "Path") -> "list[AgentSpec]":
+    """The agent of that name, or all operations of that target."""
     from difflib import get_close_matches
 
     from remit.cli.project import why_not_loaded
@@ -87,10 +115,13 @@ def _named(name: str, directory: "Directory", root: "Path") -> "AgentSpec":
 
     known = directory.find(name)
     if known is not None:
-        return known.spec
+        return [known.spec]
+    if operations := [spec for spec in directory.specs() if spec.name.startswith(f"{name}.")]:
+        return operations
     if fault := why_not_loaded(name, directory, root):
         raise Misused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
-    close = get_close_matches(name, directory.names(), n=1)
+    targets = {known.partition(".")[0] for known in directory.names()}
+    close = get_close_matches(name, [*directory.names(), *targets], n=1)
     advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."
     raise Misused(f"There is no agent named {name!r}.", code="INVALID_TARGET", advice=advice)
 

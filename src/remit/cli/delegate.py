@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 
 
 def delegate(
-    agent: Annotated[str, typer.Argument(metavar="AGENT", help="Its name: see `remit agents`.", show_default=False)],
+    agent: Annotated[
+        str, typer.Argument(metavar="AGENT", help="Its name, or a target and its operation: see `remit agents`.", show_default=False)
+    ],
     parameters: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
+            metavar="[OPERATION] [NAME=VALUE]...",
             help="JSON where it is JSON, else text; NAME=@FILE reads a file. A text alone is the task.",
             show_default=False,
         ),
@@ -82,10 +84,32 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     if CALLER in os.environ:  # an agent's own: who there is, only the owner of its tree knows
         return
     directory = open_directory(folder)
+    agent, given = meant(agent, given, directory)
     known = directory.find(agent)
     if known is None:
         _refuse_unloaded(agent, directory, folder)
     pairs(given, known.spec.parameters_schema if known else None)
+
+
+def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
+    """`worker read_file path=…` is `worker.read_file path=…`: the first bare word after a target that is no agent itself."""
+    from remit.cli.values import is_bare
+    from remit.core.errors import Refused
+    from remit.tool.catalogue import Catalogue, parts_of
+    from remit.tool.faults import DelegateError
+
+    if directory.find(agent) is not None:
+        return agent, given
+    catalogue = Catalogue(directory.specs)
+    target, operation = parts_of(agent)
+    if target not in catalogue.targets():
+        return agent, given  # nobody has this name: that is told, and recorded, like every refusal
+    takes_word = operation is None and bool(given) and is_bare(given[0])
+    try:
+        spec = catalogue.find(target, given[0] if takes_word else operation)
+    except DelegateError as error:
+        raise Refused(error.message, code=error.code, advice=f"{error.advice} See `remit agents {target}`.") from None
+    return spec.name, given[1:] if takes_word else given
 
 
 def _key(key: str | None) -> str | None:
@@ -121,6 +145,7 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
 
     async with Remit.open(folder, recover=False) as remit:
         resumed = await mind_the_dead(remit, options["key"])
+        agent, given = meant(agent, given, remit.directory)
         known = remit.directory.find(agent)
         if known is None:
             _refuse_unloaded(agent, remit.directory, remit.root)

@@ -66,6 +66,8 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
 
 
 def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
+    from remit.agents.directory import is_built_in
+
     return {
         "name": spec.name,
         "description": spec.description,
@@ -82,5 +84,6 @@ def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: flo
         "retries": spec.retries,
         "slots": spec.slots,
         "source": spec.source,
+        "built_in": is_built_in(spec),
         "parameters": spec.parameters_schema,
     }

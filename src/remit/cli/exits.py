@@ -54,7 +54,11 @@ _OF_STOP = {
 
 
 def exit_of_return(result: Return) -> Exit:
-    return _OF_STOP.get(result.stop_reason, _OF_STATUS[result.status])
+    return exit_of_ending(result.status, result.stop_reason)
+
+
+def exit_of_ending(status: Status, reason: StopReason) -> Exit:
+    return _OF_STOP.get(reason, _OF_STATUS[status])
 
 
 def exit_of_state(state: State) -> Exit:

@@ -128,7 +128,7 @@ async def _watched(remit: Remit, sessions: Callable[[], Sequence[str]], result: 
     interrupted = asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
-    with _on_interrupt(interrupted.set), show:
+    with on_interrupt(interrupted.set), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
@@ -157,7 +157,7 @@ async def _refresh(remit: Remit, sessions: Sequence[str], watch: Watch, show: Sh
 
 
 @contextlib.contextmanager
-def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
     """The first Ctrl-C (or SIGTERM) calls `act`; from then on they have their usual force again."""
     loop = asyncio.get_running_loop()
     signals = (signal.SIGINT, signal.SIGTERM)

@@ -9,7 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli import agents, cancel, config, delegate, follow, history, install, ledger, mcp, recover, show, status, validate, workspaces
+from remit.cli import (
+    agents,
+    cancel,
+    config,
+    delegate,
+    follow,
+    history,
+    install,
+    ledger,
+    mcp,
+    recover,
+    show,
+    status,
+    tool,
+    validate,
+    workspaces,
+)
 from remit.cli.demo.command import demo
 from remit.cli.exits import legend
 from remit.cli.output import answering, report_usage
@@ -28,6 +44,7 @@ for name, command in (
     ("demo", demo),
     ("delegate", delegate.delegate),
     ("agents", agents.agents),
+    ("tool", tool.tool),
     ("status", status.status),
     ("show", show.show),
     ("follow", follow.follow),

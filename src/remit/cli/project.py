@@ -97,13 +97,17 @@ def open_record(root: Path) -> Iterator["Store | None"]:
 
 def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
+    from remit.agents.builtin import loader
     from remit.agents.directory import Directory
     from remit.settings import load_settings
 
+    settings = load_settings(root, {})
     directory = Directory(lambda agent: agent)
     directory.load_folder(project_folder(root) / "agents")
-    directory.load_definitions(root, load_settings(root, {}))
+    directory.load_definitions(root, settings)
     directory.load_entry_points()
+    for target in settings.builtin_agents:
+        directory.offer(target, loader(target))
     return directory
 
 

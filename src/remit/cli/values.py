@@ -10,6 +10,7 @@ from typing import Any
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused
+from remit.core.spelling import own_name
 
 OPTIONS = ("accept", "budget", "idle", "key", "priority", "resume", "timeout")
 """Of `remit delegate`; in a program they stand beside the parameters, so that people write them as such."""
@@ -19,7 +20,8 @@ _AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhdw])$")
 
 
 def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text.
+    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text. Names may be
+    in camelCase or in snake_case.
 
     A bare text is the `task` of an agent that takes one. Without a schema nothing is known of the agent.
     """
@@ -27,6 +29,7 @@ def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict
     properties = (schema or {}).get("properties", {})
     for pair in given:
         name, _, value = pair.partition("=")
+        name = own_name(name, properties)
         if is_bare(pair) and name not in properties:
             name, value = "task", pair
             if "task" not in properties:

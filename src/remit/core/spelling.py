@@ -30,6 +30,12 @@ def camel_names(names: Iterable[str]) -> dict[str, str]:
     return {name: camel(name) if camel(name) not in known and leads_to.get(snake(camel(name))) == name else name for name in known}
 
 
+def own_name(name: str, names: Iterable[str]) -> str:
+    """The one of `names` that is meant by `name`, in either spelling; else `name` itself."""
+    known = tuple(names)
+    return name if name in known else _by_spelling(known).get(snake(name), name)
+
+
 def own_spelling(given: Mapping[str, Any], names: Iterable[str], whose: str) -> dict[str, Any]:
     """`given` under the names that are known; whatever is unknown keeps its own. Raises `Misused` where one is given twice."""
     known = tuple(names)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from remit.agents.directory import Directory
+from remit.agents.directory import Directory, is_built_in
 from remit.agents.process.errors import error_to_wire
 from remit.agents.process.remote import RemoteHandle
 from remit.core.agents import AgentSpec
@@ -102,6 +102,8 @@ class Attachment:
         for name in own.names():
             agent = own.find(name)
             assert agent is not None
+            if is_built_in(agent.spec):
+                continue  # those of the owner stand for everybody's: what it leaves out is not brought in by the back door
             if name not in theirs or (name in brought and _function_of(agent.spec) != _function_of(theirs[name])):
                 self.lend(both, agent)
         for name, spec in theirs.items():

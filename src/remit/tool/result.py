@@ -187,7 +187,9 @@ def result_of_error(error: RemitError, agent: str, created_at: float, now: float
 
 def _error_of(returned: Return) -> TaskError:
     first = returned.errors[0] if returned.errors else None
-    details: dict[str, Any] = {"code": first.code if first else "UNKNOWN_ERROR", "errors": [error.to_dict() for error in returned.errors]}
+    details: dict[str, Any] = {"code": first.code, "type": first.type, "recoverable": first.recoverable} if first else {}
+    if len(returned.errors) > 1:
+        details["errors"] = [error.to_dict() for error in returned.errors]
     return TaskError(
         code=_code_of(returned, first),
         message=first.message if first else returned.summary,

@@ -12,7 +12,7 @@ from remit.core.agents import AgentSpec
 from remit.core.deadline import TimeLimits
 from remit.core.spelling import camel_names
 from remit.core.states import Priority
-from remit.tool.catalogue import Catalogue, Operations, signature
+from remit.tool.catalogue import Catalogue, Operations, parts_of, signature
 
 NAMED = 250
 """So many names stand in a schema: with more of them any text is taken there, and judged when it comes."""
@@ -28,9 +28,10 @@ _LITERAL = frozenset({"default", "const", "enum", "examples"})
 """Where values stand, not schemas."""
 
 
-def tool_schema(catalogue: Catalogue, limits_for: Limits) -> Schema:
-    """The tool as it is announced: name, words, and the strict schema."""
-    return {"name": "delegate", "description": description(catalogue), "inputSchema": strict_schema(catalogue, limits_for)}
+def announced(catalogue: Catalogue, limits_for: Limits | None = None) -> Schema:
+    """The tool as it is made known: name, words and schema; the strict one where the limits of the agents are given."""
+    schema = plain_schema(catalogue) if limits_for is None else strict_schema(catalogue, limits_for)
+    return {"name": "delegate", "description": description(catalogue), "inputSchema": schema}
 
 
 def plain_schema(catalogue: Catalogue) -> Schema:
@@ -45,8 +46,8 @@ def strict_schema(catalogue: Catalogue, limits_for: Limits) -> Schema:
         return schema
     shared: Schema = {}
     schema["allOf"] = [
-        *(_condition({"target": target}, _of_target(target, operations, limits_for)) for target, operations in targets.items()),
-        *(_of_operation(target, operation, spec, shared) for target, those in targets.items() for operation, spec in those.items()),
+        *(_condition({"target": target}, _of_target(operations)) for target, operations in targets.items()),
+        *(_of_agent(spec, limits_for(spec.name), shared) for operations in targets.values() for spec in operations.values()),
     ]
     return {**schema, "$defs": shared} if shared else schema
 
@@ -116,25 +117,20 @@ def _condition(names: Mapping[str, str], then: Schema) -> Schema:
     return {"if": {"properties": given, "required": list(names)}, "then": then}
 
 
-def _of_target(target: str, operations: Operations, limits_for: Limits) -> Schema:
-    """Its operations, and the longest of their times: each has its own below."""
+def _of_target(operations: Operations) -> Schema:
     names = [operation for operation in operations if operation is not None]
-    longest = max(limits_for(spec.name).maximum_seconds for spec in operations.values())
-    then: Schema = {"properties": {"timeout": {"maximum": 1000 * longest}}}
     if not names:
-        then["properties"]["operation"] = False
-    else:
-        then["properties"]["operation"] = {"enum": names}
-        if None not in operations:
-            then["required"] = ["operation"]
-    default = limits_for(target)
-    then["$comment"] = f"{target}: {1000 * default.default_seconds:.0f} ms unless asked for otherwise, at most {1000 * longest:.0f} ms."
-    return then
+        return {"properties": {"operation": False}}
+    then: Schema = {"properties": {"operation": {"enum": names}}}
+    return then if None in operations else {**then, "required": ["operation"]}
 
 
-def _of_operation(target: str, operation: str | None, spec: AgentSpec, shared: Schema) -> Schema:
-    schema = _hoisted(parameters_schema(spec), spec.name, shared)
-    then = {"properties": {"parameters": schema}}
+def _of_agent(spec: AgentSpec, limits: TimeLimits, shared: Schema) -> Schema:
+    """What it takes, and how long it may last."""
+    target, operation = parts_of(spec.name)
+    default = min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
+    timeout = {"maximum": 1000 * limits.maximum_seconds, "default": 1000 * default}
+    then = {"properties": {"parameters": _hoisted(parameters_schema(spec), spec.name, shared), "timeout": timeout}}
     if operation is not None:
         return _condition({"target": target, "operation": operation}, then)
     alone = _condition({"target": target}, then)

@@ -19,7 +19,7 @@ from remit.tool.chunks import Chunk, begun, chunk_of, ended
 from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest, Reader
 from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
-from remit.tool.schema import description, plain_schema, tool_schema
+from remit.tool.schema import announced
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -38,11 +38,11 @@ class DelegateTool:
 
     def schema(self) -> dict[str, Any]:
         """Name, description and `inputSchema`, as the directory is now."""
-        return tool_schema(self.catalogue, self._remit.settings.limits_for)
+        return announced(self.catalogue, self._remit.settings.limits_for)
 
     def plain_schema(self) -> dict[str, Any]:
         """The same without conditions, for models' vendors that take none."""
-        return {"name": self.name, "description": description(self.catalogue), "inputSchema": plain_schema(self.catalogue)}
+        return announced(self.catalogue)
 
     def read(self, arguments: object, *also: str) -> DelegateRequest:
         """The request, judged; nothing runs. `also`: arguments that a door takes beside the tool's own. Raises `DelegateError`."""
@@ -50,7 +50,10 @@ class DelegateTool:
 
     async def call(self, arguments: object) -> DelegateResult:
         """Have it done and give the result: by its deadline, whatever the agent does. Cancelling the call cancels the delegation."""
-        request = self.read(arguments)
+        return await self.perform(self.read(arguments))
+
+    async def perform(self, request: DelegateRequest) -> DelegateResult:
+        """`call`, for a request that has been read."""
         asked_at = self._now()
         try:
             returned = await self._remit.delegate(request.agent, **request.asked())
@@ -65,7 +68,11 @@ class DelegateTool:
 
         Whoever stops listening does not stop the delegation: each chunk names it, and `Remit.cancel` ends it.
         """
-        request = self.read(arguments)
+        async for chunk in self.streamed(self.read(arguments)):
+            yield chunk
+
+    async def streamed(self, request: DelegateRequest) -> AsyncIterator[Chunk]:
+        """`stream`, for a request that has been read."""
         asked_at = self._now()
         try:
             handle = await self._remit.start(request.agent, **request.asked())

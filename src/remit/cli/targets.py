@@ -1,0 +1,69 @@
+"""Targets with operations, as `remit agents` shows them: those that come with remit, and one target with everything it can do."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from remit.core.agents import AgentSpec
+
+
+def print_built_in(specs: "Sequence[AgentSpec]") -> None:
+    """One line for each operation, below its target."""
+    from remit.cli.output import console, say
+
+    say("Built in:")
+    say()
+    console().print(_table(specs))
+    _print_next(specs[0], _target(specs[0]))
+
+
+def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[[AgentSpec], tuple[float, float]]") -> None:
+    """What one target can do, and how long it is given."""
+    from remit.agents.directory import is_built_in
+    from remit.cli.output import console, say
+    from remit.cli.words import count, duration
+
+    timeout, maximum = timeouts(specs[0])
+    origin = ", built in" if all(map(is_built_in, specs)) else ""
+    say(f"{target}: {count(len(specs), 'operation')}{origin}; {duration(timeout)} each by default, at most {duration(maximum)}")
+    say()
+    console().print(_table(specs))
+    _print_next(specs[0], specs[0].name)
+
+
+def _print_next(spec: "AgentSpec", closer: str) -> None:
+    from remit.cli.output import say
+
+    say()
+    say(f"Call one     remit delegate {_example(spec)}")
+    say(f"Look closer  remit agents {closer}")
+
+
+def _table(specs: "Sequence[AgentSpec]") -> object:
+    from remit.cli.tables import cut, table
+    from remit.cli.words import one_line
+
+    shown = table("target", "operation", "takes", "does", shrinking=("takes", "does"))
+    before = ""
+    for spec in specs:
+        target, _, operation = spec.name.partition(".")
+        shown.add_row("" if target == before else target, operation, cut(_takes(spec)), cut(one_line(spec.description, 160)))
+        before = target
+    return shown
+
+
+def _takes(spec: "AgentSpec") -> str:
+    """`path, offset?, limit?`"""
+    required = spec.parameters_schema.get("required", ())
+    return ", ".join(name if name in required else f"{name}?" for name in spec.parameters_schema.get("properties", {}))
+
+
+def _target(spec: "AgentSpec") -> str:
+    return spec.name.partition(".")[0]
+
+
+def _example(spec: "AgentSpec") -> str:
+    target, _, operation = spec.name.partition(".")
+    required = spec.parameters_schema.get("required", ())
+    return " ".join([target, operation, *(f"{name}=…" for name in required)])

@@ -1,0 +1,149 @@
+"""`remit tool`: the delegate tool itself, as programs use it: its JSON schema, and calls in JSON that answer in JSON (S5)."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Root
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from remit.app import Remit
+    from remit.tool.chunks import Chunk
+    from remit.tool.result import DelegateResult
+
+LARGEST_BYTES = 64 * 1024 * 1024
+
+
+def tool(
+    what: Annotated[str, typer.Argument(metavar="schema|call", help="Print the tool's schema, or call it.", show_default=False)],
+    arguments: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[JSON|@FILE|-]",
+            help="Of call: target, operation, parameters, timeout (ms), priority; from a file, or from stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    stream: Annotated[bool, typer.Option("--stream", help="Of call: a line of JSON for each chunk, as it comes.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Of schema: without conditions, as vendors of models want it.")] = False,
+    root: Root = None,
+) -> Exit:
+    """The delegate tool for programs: its JSON schema, and calls in JSON."""
+    from remit.cli.project import find_root
+    from remit.core.errors import Misused
+
+    if what not in ("schema", "call"):
+        raise Misused(f"There is no `remit tool {what[:40]}`.", advice="Use `remit tool schema` or `remit tool call JSON`.")
+    if what == "schema":
+        return _schema(find_root(root), plain=plain)
+    if arguments is None:
+        advice = 'Write e.g. remit tool call \'{"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}}\''
+        raise Misused("`remit tool call` needs its arguments.", advice=advice)
+    import asyncio
+
+    return asyncio.run(_call(find_root(root), _document(arguments), streams=stream))
+
+
+def _schema(folder: "Path", *, plain: bool) -> Exit:
+    from remit.cli.output import say_aside, say_json
+    from remit.cli.project import open_directory
+    from remit.cli.words import printable
+    from remit.settings import load_settings
+    from remit.tool.catalogue import Catalogue
+    from remit.tool.schema import announced
+
+    directory = open_directory(folder)
+    say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
+    for problem in directory.problems:
+        say_aside(f"Not loaded: {printable(problem)}")
+    return Exit.OK
+
+
+async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
+    import asyncio
+
+    from remit.app import Remit
+    from remit.cli.living import mind_the_dead
+    from remit.cli.output import claim_stdout, json_text, say_json, say_json_line
+    from remit.tool.faults import DelegateError
+    from remit.tool.tool import DelegateTool
+
+    claim_stdout()
+    async with Remit.open(folder, recover=False) as remit:
+        await mind_the_dead(remit)
+        interrupted = asyncio.Event()
+        last: DelegateResult | None = None
+        try:
+            async for chunk in _cancelling(remit, DelegateTool(remit).stream(arguments), interrupted):
+                last = chunk.result
+                if streams:
+                    say_json_line(json_text(chunk.to_dict()))
+        except DelegateError as error:
+            say_json_line(json_text({"error": error.to_dict()}, indent=None if streams else 2))
+            return Exit.USAGE
+        assert last is not None  # a stream ends with the result
+        if not streams:
+            say_json(last.to_dict())
+        return Exit.INTERRUPTED if interrupted.is_set() else _exit(last)
+
+
+async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
+    """The chunks; the first Ctrl-C cancels the delegation, whose last chunk then comes soon."""
+    import asyncio
+
+    from remit.cli.live import on_interrupt
+
+    task_id: str | None = None
+    cancelling: list[asyncio.Future[Any]] = []
+
+    def cancel() -> None:
+        interrupted.set()
+        if task_id is not None:
+            cancelling.append(asyncio.ensure_future(remit.cancel(task_id, "interrupted at the terminal")))
+
+    with on_interrupt(cancel):
+        async for chunk in chunks:
+            task_id = chunk.task_id
+            if interrupted.is_set() and not cancelling and chunk.result is None:
+                cancel()
+            yield chunk
+        if cancelling:
+            await asyncio.wait(cancelling, timeout=5)
+
+
+def _exit(result: "DelegateResult") -> Exit:
+    """As `remit delegate` ends."""
+    from remit.cli.exits import exit_of_ending
+    from remit.core.result import Status, StopReason
+
+    status, reason = result.metadata.status, result.metadata.stop_reason
+    if status is None or reason is None:  # there is no return
+        return Exit.UNAVAILABLE if result.error is not None and result.error.code == "AGENT_UNAVAILABLE" else Exit.FAILED
+    return exit_of_ending(Status(status), StopReason(reason))
+
+
+def _document(text: str) -> Any:
+    """JSON, as it was written on the command line, in a file, or on stdin."""
+    import json
+    from pathlib import Path
+
+    from remit.core.errors import Misused
+
+    try:
+        if text == "-":
+            text = sys.stdin.buffer.read(LARGEST_BYTES).decode()
+        elif text.startswith("@"):
+            text = Path(text[1:]).read_text(encoding="utf-8")
+        return json.loads(text)
+    except OSError as error:
+        raise Misused(f"{text[1:]} cannot be read: {error.strerror or error}.", advice="Name a file after the @.") from None
+    except UnicodeDecodeError:
+        raise Misused("The arguments are not UTF-8 text.", advice="Write them as JSON in UTF-8.") from None
+    except (ValueError, RecursionError) as error:
+        raise Misused(f"The arguments are not JSON: {error}.", advice="Put the whole object between single quotes, or use @FILE.") from None
