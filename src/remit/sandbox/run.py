@@ -1,0 +1,202 @@
+"""Running one piece of code in the sandbox, from start to end: nothing of it is left when this returns, however it returns.
+
+Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the launcher; or the launcher alone, where bubblewrap does not work.
+Knows no delegation. Used by `coder.execute_code`.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Misused, Unavailable
+from remit.sandbox import landlock, recipe, seccomp
+from remit.sandbox.boxes import Box, Job, alone, in_bubblewrap
+from remit.sandbox.launcher import STOP_OUTPUT
+from remit.sandbox.limits import FLOOD
+from remit.sandbox.probe import Offer
+from remit.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
+
+LATE_SECONDS = 10.0
+"""The keeper ends the code in time; should it not, this much later all of it is killed from outside."""
+BRING_SECONDS = 60.0
+END_SECONDS = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    ended: Ended
+    is_cut: bool
+    """Whether it wrote more than is kept."""
+
+
+Hear = Callable[[str, bytes], None]
+"""Told what the code writes: `stdout` or `stderr`, and the bytes."""
+
+
+async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) -> Ran:
+    """The files that `choose` picks among those it left are in `out` afterwards. Raises `Unavailable` when no sandbox could be built."""
+    made = recipe.recipe_for(job.language, job.code, job.limits)
+    script = _script_name(made.script, job.files)
+    files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
+    if not all(is_plain(name) for name, _ in files) or sum(len(content) for _, content in files) > job.limits.disk_bytes:
+        raise Misused("The files to take in have unusable names or are larger than the disk.", advice="Name files below the work folder.")
+    async with contextlib.AsyncExitStack() as stack:
+        box = in_bubblewrap(job, offer) if offer.has_bubblewrap else await stack.enter_async_context(alone(job, offer))
+        orders = box.orders | {
+            "files": files,
+            "script": script,
+            "argv": made.argv(f"{box.orders['workspace']}/{script}"),
+            "stdin": job.stdin,
+            "limits": asdict(job.limits),
+            "network": job.grants.network,
+            "environment": dict(box.environment),
+            "handled": landlock.handled(offer.landlock),
+            "of_files": landlock.OF_FILES,
+            "abi": offer.landlock,
+            "own_pid": seccomp.OWN_PID.to_bytes(4, "little"),
+            "uid": box.uid,
+        }
+        return await _started(job, box, orders, hear, choose, out)
+
+
+async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> Ran:
+    async with contextlib.AsyncExitStack() as stack:
+        pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
+        stdout, stderr, reports = pipes
+        orders["report"] = reports.write_end
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *box.argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=stdout.write_end,
+                stderr=stderr.write_end,
+                pass_fds=(reports.write_end, *box.passed),
+                env=dict(box.environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise Unavailable(
+                f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
+            ) from None
+        stack.push_async_callback(_end, process)
+        assert process.stdin is not None
+        tally = _Tally(job.limits.output_bytes, hear, process.stdin)
+        readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(tally.pump("stdout", readers[0]))
+            group.create_task(tally.pump("stderr", readers[1]))
+            talk = group.create_task(_talked(job, process, message(orders), readers[2], choose, out, tally))
+        return Ran(ended=talk.result(), is_cut=tally.is_cut)
+
+
+async def _talked(
+    job: Job, process: asyncio.subprocess.Process, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path, tally: "_Tally"
+) -> Ended:
+    assert process.stdin is not None
+    began = asyncio.get_running_loop().time()
+    try:
+        async with asyncio.timeout(job.limits.seconds + LATE_SECONDS + BRING_SECONDS):
+            process.stdin.write(orders)
+            with contextlib.suppress(ConnectionError):
+                await process.stdin.drain()
+            return await converse(reports, process.stdin, choose, out)
+    except (TimeoutError, KeeperLost) as error:
+        took = asyncio.get_running_loop().time() - began
+        killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else "memory"
+        return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
+    except Unavailable as error:
+        await _end(process)
+        raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    """When this returns nothing of it lives. End of file makes the keeper end all of it; bubblewrap's death takes its namespace along."""
+    if process.stdin is not None and not process.stdin.is_closing():
+        process.stdin.close()
+    for _ in range(2):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
+                return
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+
+
+class _Tally:
+    """What was written: passed on up to the limit, then only counted, and stopped when it does not end."""
+
+    def __init__(self, limit: int, hear: Hear, control: asyncio.StreamWriter) -> None:
+        self._limit = limit
+        self._hear = hear
+        self._control = control
+        self._written = 0
+        self._is_told = False
+        self._last = b""
+
+    @property
+    def is_cut(self) -> bool:
+        return self._written > self._limit
+
+    def last_words(self) -> str:
+        return " ".join(self._last.decode("utf-8", "replace").split())[-300:]
+
+    async def pump(self, stream: str, reader: asyncio.StreamReader) -> None:
+        while part := await reader.read(LINE_BYTES):
+            room = self._limit - self._written
+            self._written += len(part)
+            if room > 0:
+                self._hear(stream, part[:room])
+            if stream == "stderr":
+                self._last = (self._last + part)[-2000:]
+            if self._written > self._limit * FLOOD and not self._is_told:
+                self._is_told = True
+                if not self._control.is_closing():
+                    self._control.write(STOP_OUTPUT)
+
+
+class _Pipe:
+    """A pipe to read from; its other end is closed here once the process has it."""
+
+    def __init__(self, uid: int) -> None:
+        self.read_end, self.write_end = os.pipe()
+        if uid:
+            os.fchown(self.write_end, uid, uid)  # /dev/stdout can be opened by name, too
+        self._open = {self.read_end, self.write_end}
+
+    def __enter__(self) -> "_Pipe":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number in list(self._open):
+            self._close(number)
+
+    def _close(self, number: int) -> None:
+        if number in self._open:
+            self._open.discard(number)
+            os.close(number)
+
+    @contextlib.asynccontextmanager
+    async def reading(self) -> AsyncIterator[asyncio.StreamReader]:
+        self._close(self.write_end)
+        reader = asyncio.StreamReader(limit=LINE_BYTES)
+        self._open.discard(self.read_end)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(self.read_end, "rb", buffering=0)
+        )
+        try:
+            yield reader
+        finally:
+            transport.close()
+
+
+def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
+    stem, dot, ending = wanted.partition(".")
+    names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
+    return next(name for name in names if name not in taken)

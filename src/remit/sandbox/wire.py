@@ -1,0 +1,194 @@
+"""What goes in to the keeper and what it tells: one message in, lines and files out. Nothing that comes out is believed unchecked.
+
+S                                  the code is about to run
+X WORDS                            it is not: a layer of the sandbox could not be set up
+E CODE SIGNAL MS KILLED HITS PEAK  it has ended
+L SIZE NAME                        a file it left (the name in hexadecimal); `. CUT` after the last
+D SIZE, then the bytes             a file that was asked for, by a line of numbers on the keeper's standard input; -1: unreadable
+Z                                  the end
+"""
+
+import asyncio
+import marshal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from remit.core.errors import Unavailable
+from remit.sandbox.launcher import MOST_LISTED
+from remit.sandbox.limits import LIMIT_NAMES
+from remit.system.threads import off_loop
+
+LINE_BYTES = 64 << 10
+_PART_BYTES = 1 << 18
+_LONGEST_NAME = 1000
+BOOT = """\
+import marshal, os, sys
+def take(count):
+    parts = []
+    while count:
+        part = os.read(0, min(count, 1 << 20))
+        if not part:
+            os._exit(70)
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+confine, launcher, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+names = {"__name__": "launcher"}
+sys.modules["remit.sandbox.confine"] = module = type(sys)("confine")
+exec(confine, module.__dict__)
+exec(launcher, names)
+del sys.modules["remit.sandbox.confine"]
+names["main"](job)
+"""
+"""What the interpreter is started with: the rest comes over its standard input, compiled."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A file that the code left in its work folder."""
+
+    name: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    exit_code: int | None
+    """None when a signal ended it."""
+    signal: int | None
+    milliseconds: int
+    killed_by: str
+    """The limit that it was killed for; empty when it ended by itself."""
+    hits: tuple[str, ...]
+    """Limits that it ran into, and lived."""
+    peak_bytes: int
+    """Memory in use at once, as far as it was seen."""
+    files: tuple[Left, ...] = ()
+    """Those that were brought out."""
+    left_there: int = 0
+    """How many files were not brought out: not asked for, unreadable, or with a name that cannot be used."""
+
+
+Choose = Callable[[Sequence[Left]], Sequence[int]]
+
+
+@cache
+def _compiled(name: str) -> Any:
+    spec = find_spec(f"remit.sandbox.{name}")
+    assert spec is not None
+    assert spec.origin is not None
+    return compile(Path(spec.origin).read_bytes(), f"<{name}>", "exec", dont_inherit=True, optimize=2)
+
+
+def message(job: dict[str, Any]) -> bytes:
+    body = marshal.dumps((_compiled("confine"), _compiled("launcher"), job))
+    return len(body).to_bytes(8, "little") + body
+
+
+async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> Ended:
+    """From the start of the code to its last file."""
+    line = await _line(reports)
+    if line != "S":
+        raise Unavailable("The sandbox could not be started.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
+    line = await _line(reports)
+    if line.startswith("X "):
+        raise Unavailable(
+            f"The sandbox could not be closed, so the code was not run: {line[2:]}.",
+            code="TOOL_UNAVAILABLE",
+            advice="Ask `remit doctor` what is missing.",
+        )
+    ended = _ended(line)
+    listed: list[Left | None] = []
+    while (line := await _line(reports)).startswith("L ") and len(listed) <= MOST_LISTED:
+        listed.append(_left(line))
+    usable = [(place, left) for place, left in enumerate(listed) if left is not None]
+    chosen = [usable[index] for index in choose([left for _, left in usable])]
+    control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
+    brought = [left for _, left in chosen if await _bring(reports, left, out)]
+    return Ended(
+        exit_code=ended.exit_code,
+        signal=ended.signal,
+        milliseconds=ended.milliseconds,
+        killed_by=ended.killed_by,
+        hits=ended.hits,
+        peak_bytes=ended.peak_bytes,
+        files=tuple(brought),
+        left_there=len(listed) - len(brought) + (line == ". 1"),
+    )
+
+
+async def _line(reports: asyncio.StreamReader) -> str:
+    try:
+        return (await reports.readuntil(b"\n")).decode("ascii", "replace").rstrip("\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        return ""
+
+
+def _ended(line: str) -> Ended:
+    try:
+        mark, code, signal, took, killed, hits, peak = line.split(" ")
+        if mark != "E":
+            raise ValueError(mark)
+        return Ended(
+            exit_code=int(code) if int(code) >= 0 else None,
+            signal=int(signal) or None,
+            milliseconds=int(took),
+            killed_by=killed if killed in LIMIT_NAMES else "",
+            hits=tuple(hit for hit in hits.split(",") if hit in LIMIT_NAMES),
+            peak_bytes=int(peak),
+        )
+    except ValueError:
+        raise KeeperLost from None
+
+
+class KeeperLost(Exception):
+    """The keeper ended before the code did, or speaks nonsense: whoever waits decides what that means."""
+
+
+def _left(line: str) -> Left | None:
+    """A file by a name that can be used outside; None if it has none."""
+    try:
+        _, size, encoded = line.split(" ")
+        name = bytes.fromhex(encoded).decode("utf-8")
+        return Left(name=name, size=int(size)) if is_plain(name) and int(size) >= 0 else None
+    except ValueError:
+        return None
+
+
+def is_plain(name: str) -> bool:
+    """Whether it names a file below a folder, and nothing else, wherever it is written."""
+    path = PurePosixPath(name)
+    return (
+        0 < len(name.encode("utf-8", "surrogatepass")) <= _LONGEST_NAME
+        and not path.is_absolute()
+        and path.as_posix() == name
+        and all(part not in ("", ".", "..") and len(part.encode("utf-8", "surrogatepass")) <= 255 for part in name.split("/"))
+        and name.isprintable()
+        and "\\" not in name
+    )
+
+
+async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
+    line = await _line(reports)
+    if line == "D -1":
+        return False
+    if line != f"D {left.size}":
+        raise KeeperLost
+    target = out / left.name
+    await off_loop(lambda: target.parent.mkdir(parents=True, exist_ok=True))
+    file = await off_loop(target.open, "xb")
+    try:
+        remaining = left.size
+        while remaining:
+            part = await reports.read(min(remaining, _PART_BYTES))
+            if not part:
+                raise KeeperLost
+            remaining -= len(part)
+            await off_loop(file.write, part)
+    finally:
+        await off_loop(file.close)
+    return True
