@@ -19,13 +19,13 @@ from remit.core.errors import Failed, Misused, Refused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
+from remit.core.policy import EVERYTHING, Decision, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.context_files import level_of
-from remit.flow.guard import Case, first_refusal
+from remit.flow.guard import Case, first_refusal, not_permitted
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
 from remit.flow.permit import asked_for, judged, refusal
 from remit.flow.plain import clean, weigh
@@ -35,6 +35,7 @@ from remit.flow.route import check_route, language_of, route
 log = logging.getLogger("remit.flow")
 
 _BLANK_STEPS: list[float | None] = [NOT_REACHED] * len(STEPS)
+_ALLOW = Verdict.ALLOW
 _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
 """Refusals that are looked at anew each time: `alive at once` may have room again."""
 
@@ -156,7 +157,6 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         budget = caller.budget if terms.limits is None else caller.budget.narrowed(terms.limits, now)
         hard_at = caller.delegation.deadline.hard_at
     lineage = _lineage(above, caller is None, terms, created_at)
-    pending: list[Pending] = []
     case = Case(
         target=terms.target,
         now=now,
@@ -171,9 +171,17 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         known=terms.agent is not None,
         directory=house.agents.names,
         fault=terms.fault,
-        permitted=lambda: _permitted(terms, caller, house, lineage, budget, now, pending),
     )
-    error = first_refusal(case)
+    error, pending = first_refusal(case), None
+    if error is None:
+        assert terms.agent is not None
+        if not terms.agent.spec.acts_on:
+            known = house.policy.glance(above.path[-1], terms.target, lineage.depth, lineage.session_id)
+        else:
+            known = None
+        if known is None or known.verdict is not _ALLOW:
+            no, pending = _judged(terms, known, caller, house, lineage, budget.left(now))
+            error = None if no is None else not_permitted(case, no)
     delegation = Delegation(
         lineage,
         terms.target,
@@ -191,28 +199,25 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         request.resume if is_session_id(request.resume) else None,
     )
     order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
-    if pending:
-        order.pending = pending[0]
+    if pending is not None:
+        order.pending = pending
     if error is not None:
         order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
     return order
 
 
-def _permitted(
-    terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, budget: Budget, now: float, pending: list[Pending]
-) -> Refused | None:
-    """Whether the policy lets it in; what a person must still say yes to goes into `pending`."""
+def _judged(
+    terms: _Terms, known: Decision | None, caller: Caller | None, house: House, lineage: Lineage, left: Limits
+) -> tuple[Refused | None, Pending | None]:
+    """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
-    spec, asks = terms.agent.spec, ROOT_CALLER if caller is None else caller.delegation.agent
-    known = None if spec.acts_on else house.policy.glance(asks, terms.target, lineage.depth, lineage.session_id)
-    if known is not None and known.verdict is Verdict.ALLOW:
-        return None
+    asks = ROOT_CALLER if caller is None else caller.delegation.agent
     workspace = house.root if caller is None else caller.workspace
-    asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, budget.left(now))
+    asked = asked_for(terms.agent.spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, left)
     decision = judged(house.policy, asked, workspace) if known is None else known
     if decision.verdict is Verdict.ASK:
-        pending.append(Pending(asked=asked, decision=decision))
-    return refusal(asked, decision) if decision.verdict is Verdict.DENY else None
+        return None, Pending(asked=asked, decision=decision)
+    return (refusal(asked, decision) if decision.verdict is Verdict.DENY else None), None
 
 
 def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:

@@ -1,7 +1,7 @@
 """The guards: a pure ladder that a delegation must climb before anything runs. The first rejection wins (S1.3-S1.5, S8).
 
-expired, too deep, cycle, budget, unknown agent, bad parameters, not permitted: each rung is a function of a `Case` and gives the error
-or None.
+expired, too deep, cycle, budget, unknown agent, bad parameters: each rung is a function of a `Case` and gives the error or None. Then
+comes the policy, which is asked by `accept`.
 """
 
 import difflib
@@ -37,8 +37,6 @@ class Case:
     """The names that exist: only asked for when the target is unknown."""
     fault: RemitError | None = None
     """What was wrong with the parameters or options."""
-    permitted: Callable[[], Refused | None] = lambda: None
-    """Asks the policy; only when nothing else is in the way."""
 
 
 def first_refusal(case: Case) -> ErrorInfo | None:
@@ -130,17 +128,9 @@ def bad_parameters(case: Case) -> ErrorInfo | None:
     return _final("invalid_parameters", fault.message, fault.code, fault.advice or f"`remit agents {case.target}` shows what it takes.")
 
 
-def not_permitted(case: Case) -> ErrorInfo | None:
-    no = case.permitted()
-    return None if no is None else _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
+def not_permitted(case: Case, no: Refused) -> ErrorInfo:
+    """The last rung: `accept` asks the policy when nothing else is in the way, so that its log holds what it was asked in earnest."""
+    return _final("permission", f"{no.message} ({_walk(case)})", "POLICY_DENIED", no.advice)
 
 
-LADDER: tuple[Callable[[Case], ErrorInfo | None], ...] = (
-    expired,
-    too_deep,
-    cycle,
-    budget,
-    unknown_agent,
-    bad_parameters,
-    not_permitted,
-)
+LADDER: tuple[Callable[[Case], ErrorInfo | None], ...] = (expired, too_deep, cycle, budget, unknown_agent, bad_parameters)

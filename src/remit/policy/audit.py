@@ -20,11 +20,12 @@ from remit.core.secrets import redacted_bytes
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
-FIRST = "0" * 64
+FIRST = b"0" * 64
 """What the first line follows."""
 LOCK_SECONDS = 2.0
+LOOK_SECONDS = 0.2
 TAIL_BYTES = 64 * 1024
-LARGEST_ENTRY_SESSIONS = 10_000
+_FREE = frozenset({"facts", "because", "by"})
 
 
 class AuditLog:
@@ -39,9 +40,13 @@ class AuditLog:
         """Where the file ended when we last looked: as long as it ends there, the chain's end is ours."""
         self._number = 0
         self._head = FIRST
+        self._look_at = 0.0
+        self._has_name = True
+        self._second = -1.0
+        self._second_text = b""
 
-    def write(self, entries: Sequence[Mapping[str, Any]]) -> None:
-        """On disk, as far as a crash of this process goes, when this returns. Raises `Unavailable`."""
+    def write(self, entries: Sequence[bytes]) -> None:
+        """Entries as `entry_text` makes them: on disk, as far as a crash of this process goes, when this returns. Raises `Unavailable`."""
         try:
             if self._descriptor is None:
                 self._open()
@@ -67,7 +72,7 @@ class AuditLog:
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         self._descriptor = os.open(self._folder / FILE, flags, 0o600)
-        self._end = -1
+        self._end, self._look_at = -1, 0.0
 
     def _lock(self) -> None:
         """Held by others for microseconds; waited for a little, because whoever holds it may have been stopped just then."""
@@ -87,13 +92,22 @@ class AuditLog:
         """To where the chain ends, whoever wrote it."""
         for _ in range(100):
             assert self._descriptor is not None
-            seen = os.fstat(self._descriptor)
-            if seen.st_size == self._end and seen.st_nlink:
-                if seen.st_size >= self._full_bytes:
+            size = os.lseek(self._descriptor, 0, os.SEEK_END)
+            if size == self._end and self._is_there():
+                if size >= self._full_bytes:
                     self._roll()
                 return
-            if not seen.st_nlink or self._read_tail(seen.st_size):
+            if not self._is_there() or self._read_tail(size):
                 self._move_on()
+
+    def _is_there(self) -> bool:
+        """Whether the file still has a name; looked at once in a while, because it costs as much as all the rest."""
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + LOOK_SECONDS
+            assert self._descriptor is not None
+            self._has_name = os.fstat(self._descriptor).st_nlink > 0
+        return self._has_name
 
     def _read_tail(self, size: int) -> bool:
         """Learn number and hash of the last line; True when the chain goes on in another file."""
@@ -114,7 +128,7 @@ class AuditLog:
         self._end = size
         entry = read_line(last) if newline else None
         if entry is not None:
-            self._number, self._head = entry["number"], entry["hash"]
+            self._number, self._head = entry["number"], entry["hash"].encode()
         if torn or entry is None:
             self._mend(torn, is_readable=entry is not None)
         return entry is not None and entry.get("event") == "rolled"
@@ -127,18 +141,17 @@ class AuditLog:
             self._end += 1
         if not is_readable:
             self._number, self._head = _last_readable(self._folder / FILE)
-        self._append([{"event": "recovered", "torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()}])
+        self._append([entry_text({"event": "recovered", "torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()})])
 
-    def _append(self, entries: Sequence[Mapping[str, Any]]) -> None:
+    def _append(self, entries: Sequence[bytes]) -> None:
         assert self._descriptor is not None
-        at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        number, head, lines = self._number, self._head, []
+        at = self._now()
+        number, head, data = self._number, self._head, b""
         for entry in entries:
             number += 1
-            body = redacted_bytes(_body(number, at, head, entry))
-            head = hashlib.sha256(head.encode() + body).hexdigest()
-            lines.append(body[:-1] + b',"hash":"' + head.encode() + b'"}\n')
-        data = b"".join(lines)
+            body = b'{"number":%d,"at":"%b",%b,"prev":"%b"' % (number, at, entry, head)
+            head = hash_of(body)
+            data += b'%b,"hash":"%b"}\n' % (body, head)
         written = os.write(self._descriptor, data)
         if written != len(data):
             os.ftruncate(self._descriptor, self._end)
@@ -146,9 +159,16 @@ class AuditLog:
         self._end += written
         self._number, self._head = number, head
 
+    def _now(self) -> bytes:
+        """In UTC, to the microsecond; all but the last digits are those of the line before, mostly."""
+        seconds, rest = divmod(self._clock(), 1.0)
+        if seconds != self._second:
+            self._second, self._second_text = seconds, datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
+        return b"%b.%06dZ" % (self._second_text, rest * 1_000_000)
+
     def _roll(self) -> None:
         """The file is full: it gets a number, and the chain goes on in a new one."""
-        self._append([{"event": "rolled"}])
+        self._append([entry_text({"event": "rolled"})])
         os.rename(self._folder / FILE, self._folder / f"audit-{len(earlier_files(self._folder)) + 1:05d}.jsonl")
         self._move_on()
 
@@ -164,12 +184,18 @@ class AuditLog:
         self._number, self._head = number, head
 
 
-def _body(number: int, at: str, previous: str, entry: Mapping[str, Any]) -> bytes:
+def entry_text(entry: Mapping[str, Any]) -> bytes:
+    """What a line says, in JSON without its braces, and without secrets."""
     try:
-        return to_json({"number": number, "at": at, **entry, "prev": previous})
-    except (ValueError, UnicodeError):
-        plain = {name: repr(value) if name in ("facts", "because") else value for name, value in entry.items()}
-        return to_json({"number": number, "at": at, **plain, "prev": previous}, fallback=repr)
+        text = to_json(entry)
+    except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
+        text = to_json({name: repr(value) if name in _FREE else value for name, value in entry.items()}, fallback=repr)
+    return redacted_bytes(text)[1:-1]
+
+
+def hash_of(body: bytes) -> bytes:
+    """Of all that stands in a line before its own hash, that of the line before included."""
+    return hashlib.sha256(body).hexdigest().encode()
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
@@ -186,17 +212,17 @@ def earlier_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("audit-*.jsonl") if path.stem.removeprefix("audit-").isdigit())
 
 
-def _end_of_earlier(folder: Path) -> tuple[int, str]:
+def _end_of_earlier(folder: Path) -> tuple[int, bytes]:
     files = earlier_files(folder)
     return _last_readable(files[-1]) if files else (0, FIRST)
 
 
-def _last_readable(path: Path) -> tuple[int, str]:
+def _last_readable(path: Path) -> tuple[int, bytes]:
     """The number and hash of the last line that can be read; slow, and hardly ever needed."""
     found = (0, FIRST)
     with path.open("rb") as lines:
         for line in lines:
             entry = read_line(line)
             if entry is not None:
-                found = (entry["number"], entry["hash"])
+                found = (entry["number"], entry["hash"].encode())
     return found

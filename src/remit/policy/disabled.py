@@ -1,9 +1,7 @@
 """The policy that is switched off: a mode for trials, never quiet about itself. Does without Cedar."""
 
-from typing import Any
-
 from remit.core.policy import Asked, Decision, Verdict
-from remit.policy.audit import AuditLog
+from remit.policy.audit import AuditLog, entry_text
 
 _ALLOWED = Decision(verdict=Verdict.ALLOW)
 
@@ -13,7 +11,7 @@ class Disabled:
 
     def __init__(self, audit: AuditLog, owner: str) -> None:
         self._audit = audit
-        self._entry: dict[str, Any] | None = {"event": "disabled", "mode": "disabled", "owner": owner}
+        self._entry: bytes | None = entry_text({"event": "disabled", "mode": "disabled", "owner": owner})
 
     def decide(self, asked: Asked) -> Decision:
         return _ALLOWED

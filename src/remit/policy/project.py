@@ -12,7 +12,7 @@ from typing import Any
 from remit.core.errors import RemitError
 from remit.core.policy import Asked, Decision, Mode, Verdict
 from remit.flow.facts import COMPUTED
-from remit.policy.audit import AuditLog
+from remit.policy.audit import AuditLog, entry_text
 from remit.policy.judging import VOLATILE, Judge, Outcome
 from remit.policy.reading import Faulty
 from remit.policy.source import Rules, Source
@@ -28,12 +28,15 @@ PLAIN_FACTS = (COMPUTED - VOLATILE) | {"caller", "depth", "target", "operation",
 class _Plain:
     """One decision on plain delegations, and the delegations of this turn that it was made for."""
 
-    __slots__ = ("asked", "decision", "sessions")
+    __slots__ = ("decision", "entry", "sessions")
 
-    def __init__(self, asked: Asked, decision: Decision) -> None:
-        self.asked = asked
+    def __init__(self, decision: Decision, entry: bytes) -> None:
         self.decision = decision
+        self.entry = entry
         self.sessions: list[str] = []
+
+    def written(self) -> bytes:
+        return b'%b,"sessions":["%b"]' % (self.entry, '","'.join(self.sessions).encode())
 
 
 class ProjectPolicy:
@@ -49,7 +52,7 @@ class ProjectPolicy:
         self._judge: Judge | None = None
         self._fault: Faulty | None = None
         self._plain: dict[tuple[str, str, int], _Plain] = {}
-        self._waiting: list[_Plain | dict[str, Any]] = []
+        self._waiting: list[_Plain | bytes] = []
         """What was decided and is not written yet, in its order."""
         self._take(source.read())
 
@@ -72,13 +75,13 @@ class ProjectPolicy:
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
             if self._is_plain(asked):
-                known = self._plain[asked.caller, asked.action, asked.depth] = _Plain(asked, decision)
+                known = self._plain[asked.caller, asked.action, asked.depth] = _Plain(decision, entry_text(_entry(asked, decision)))
                 self._waiting.append(known)
                 known.sessions.append(asked.session_id)
             else:
-                self._waiting.append(self._entry(asked, decision, [asked.session_id]))
+                self._note(_entry(asked, decision), asked.session_id)
             return decision
-        self._waiting.append(self._entry(asked, decision, [asked.session_id]))
+        self._note(_entry(asked, decision), asked.session_id)
         try:
             self.write_out()
         except RemitError as error:
@@ -86,24 +89,23 @@ class ProjectPolicy:
         return decision
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
-        entry = self._entry(asked, decision, [asked.session_id])
-        self._waiting.append({**entry, "event": "asked", "verdict": str(verdict), "by": by})
+        self._note({**_entry(asked, decision), "event": "asked", "verdict": str(verdict), "by": by}, asked.session_id)
         try:
             self.write_out()
         except RemitError as error:
             log.error("The audit log cannot be written: %s", error)
 
     def renamed(self, session_id: str, now: str) -> None:
-        self._waiting.append({"event": "renamed", "session": session_id, "sessions": [now]})
+        self._note({"event": "renamed", "session": session_id}, now)
 
     def write_out(self) -> None:
         waiting = self._waiting
         if not waiting:
             return
-        self._audit.write([self._entry(one.asked, one.decision, one.sessions) if isinstance(one, _Plain) else one for one in waiting])
+        self._audit.write([one if isinstance(one, bytes) else one.written() for one in waiting])
         self._waiting = []
         for one in waiting:
-            if isinstance(one, _Plain):
+            if not isinstance(one, bytes):
                 one.sessions = []
 
     def close(self) -> None:
@@ -134,7 +136,10 @@ class ProjectPolicy:
         if self._fault is not None:
             log.error("%s: %s", rules.name, self._fault)
         note = {"event": "rules", "mode": str(self.mode), "source": rules.name, "sha256": rules.sha256}
-        self._waiting.append(note if self._fault is None else {**note, "fault": self._fault.message})
+        self._note(note if self._fault is None else {**note, "fault": self._fault.message})
+
+    def _note(self, entry: dict[str, Any], *sessions: str) -> None:
+        self._waiting.append(entry_text({**entry, "sessions": sessions} if sessions else entry))
 
     def _outcome(self, asked: Asked) -> tuple[Outcome, str]:
         if self._judge is None:
@@ -166,24 +171,25 @@ class ProjectPolicy:
         question = question_of(asked, outcome) if outcome.verdict is Verdict.ASK else ""
         return Decision(verdict=outcome.verdict, rules=names, because=because, advice=advice, question=question)
 
-    def _entry(self, asked: Asked, decision: Decision, sessions: list[str]) -> dict[str, Any]:
-        entry: dict[str, Any] = {
-            "event": "decided",
-            "verdict": str(decision.verdict),
-            "caller": asked.caller,
-            "action": asked.action,
-            "depth": asked.depth,
-            "sessions": sessions,
-            "rules": decision.rules,
-        }
-        if decision.strict_verdict is not None:
-            entry["strict"] = str(decision.strict_verdict)
-        if asked.effects:
-            entry["effects"] = asked.effects
-        if asked.facts:
-            entry["facts"] = facts_kept(asked.facts)
-        if not asked.is_delegation:
-            entry["on_the_way"] = True
-        if decision.because:
-            entry["because"] = decision.because
-        return entry
+
+def _entry(asked: Asked, decision: Decision) -> dict[str, Any]:
+    """A decision as the log keeps it."""
+    entry: dict[str, Any] = {
+        "event": "decided",
+        "verdict": str(decision.verdict),
+        "caller": asked.caller,
+        "action": asked.action,
+        "depth": asked.depth,
+        "rules": decision.rules,
+    }
+    if decision.strict_verdict is not None:
+        entry["strict"] = str(decision.strict_verdict)
+    if asked.effects:
+        entry["effects"] = asked.effects
+    if asked.facts:
+        entry["facts"] = facts_kept(asked.facts)
+    if not asked.is_delegation:
+        entry["on_the_way"] = True
+    if decision.because:
+        entry["because"] = decision.because
+    return entry
