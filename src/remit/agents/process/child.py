@@ -19,6 +19,8 @@ CALLS_AT_ONCE = 1024
 STDERR_TAIL_CHARACTERS = 2000
 PRINTED_CHARACTERS = 2000
 _OUTCOMES = frozenset({"answer", "raised", "broken"})
+_MEANT = frozenset({"POLICY_DENIED", "TOOL_UNAVAILABLE"})
+"""Of a refusal or unavailability that the agent itself speaks of: they mean the same in its process as in ours."""
 
 
 class Child:
@@ -93,7 +95,7 @@ class Child:
                 return outcome.get("value")
             case {"k": "raised"}:
                 error = error_from_wire(outcome.get("error"))
-                raise error if isinstance(error, Failed | Misused) else _as_failed(error)
+                raise error if isinstance(error, Failed | Misused) or error.code in _MEANT else _as_failed(error)
             case {"k": "broken"}:
                 error = error_from_wire(outcome.get("error"))
                 fields = outcome.get("error")
