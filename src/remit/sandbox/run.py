@@ -21,9 +21,8 @@ from remit.sandbox.limits import FLOOD
 from remit.sandbox.probe import Offer
 from remit.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message
 
-LATE_SECONDS = 10.0
-"""The keeper ends the code in time; should it not, this much later all of it is killed from outside."""
-BRING_SECONDS = 60.0
+LATE_SECONDS = 30.0
+"""The keeper ends the code in time and hands out its files; should it not, this much later all of it is killed from outside."""
 END_SECONDS = 3.0
 
 
@@ -87,20 +86,27 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
         assert process.stdin is not None
         tally = _Tally(job.limits.output_bytes, hear, process.stdin)
         readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
-        async with asyncio.TaskGroup() as group:
-            group.create_task(tally.pump("stdout", readers[0]))
-            group.create_task(tally.pump("stderr", readers[1]))
-            talk = group.create_task(_talked(job, process, message(orders), readers[2], choose, out, tally))
-        return Ran(ended=talk.result(), is_cut=tally.is_cut)
+        pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
+        try:
+            ended = await _talked(job, process, message(orders), readers[2], choose, out)
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            return Ran(ended=ended, is_cut=tally.is_cut)
+        except Unavailable as error:
+            await asyncio.wait(pumps, timeout=END_SECONDS)
+            raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
 
 
 async def _talked(
-    job: Job, process: asyncio.subprocess.Process, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path, tally: "_Tally"
+    job: Job, process: asyncio.subprocess.Process, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
 ) -> Ended:
     assert process.stdin is not None
     began = asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(job.limits.seconds + LATE_SECONDS + BRING_SECONDS):
+        async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
             process.stdin.write(orders)
             with contextlib.suppress(ConnectionError):
                 await process.stdin.drain()
@@ -109,9 +115,6 @@ async def _talked(
         took = asyncio.get_running_loop().time() - began
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else "memory"
         return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
-    except Unavailable as error:
-        await _end(process)
-        raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
     finally:
         await _end(process)
 

@@ -1,5 +1,7 @@
 """The coder: analyses, reviews, generates and runs code (S5.2). `AGENTS` lists its operations."""
 
+from remit.agents.builtin.coder.generate import GENERATE
+from remit.agents.builtin.coder.review import REVIEW
 from remit.agents.function import FunctionAgent
 
-AGENTS: list[FunctionAgent] = []
+AGENTS: list[FunctionAgent] = [*REVIEW, *GENERATE]

@@ -1,0 +1,105 @@
+"""The operation itself: what is asked for made into a job, the job run, its end told. The sandbox is `remit.sandbox`."""
+
+import fnmatch
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+
+from remit.agents.builtin.coder.execute.hearing import Hearing
+from remit.agents.builtin.coder.execute.inputs import taken_in
+from remit.agents.builtin.coder.execute.telling import Told
+from remit.agents.function import agent
+from remit.core.errors import Misused, OutOfTime
+from remit.flow.context import Context
+from remit.sandbox import probe, recipe
+from remit.sandbox.boxes import Job
+from remit.sandbox.limits import MEBIBYTE, MOST, Grants, Limits
+from remit.sandbox.run import run
+from remit.sandbox.wire import Left
+from remit.system.threads import off_loop
+
+MOST_CODE_CHARACTERS = 1_000_000
+MOST_OUTPUTS = 100
+DEFAULT_SECONDS = 30.0
+_LEAST_SECONDS = 0.05
+
+
+@agent("coder.execute_code", timeout=120, isolation="inline", effects=("execute",), acts_on={"language": "language"})
+async def execute_code(
+    ctx: Context,
+    code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS)],
+    language: str = "python",
+    timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run.")] = None,
+    stdin: str | None = None,
+    files: Annotated[
+        list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
+    ] = None,
+    outputs: Annotated[list[str] | None, Field(description="Patterns of files to bring out; all new ones unless given.")] = None,
+    network: bool = False,
+    memory_mb: Annotated[int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE)] = None,
+    disk_mb: Annotated[int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE)] = None,
+    processes: Annotated[int | None, Field(ge=1, le=MOST.processes)] = None,
+) -> dict[str, object]:
+    """Runs Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
+    kind = recipe.language_of(language)
+    if "\0" in code:
+        raise Misused("The code holds a NUL character.", advice="Send the text of a program.")
+    if network:
+        await ctx.permit(network=True, language=kind)
+    offer = probe.required(await off_loop(probe.probe))
+    held = await taken_in(ctx, files)
+    seconds, is_deadline = _seconds(ctx, timeout)
+    limits = Limits(
+        seconds=seconds,
+        memory_bytes=memory_mb * MEBIBYTE if memory_mb else Limits().memory_bytes,
+        disk_bytes=disk_mb * MEBIBYTE if disk_mb else Limits().disk_bytes,
+        processes=processes or Limits().processes,
+    )
+    job = Job(
+        language=kind,
+        code=code,
+        stdin=stdin.encode("utf-8", "replace") if stdin else None,
+        files=held,
+        limits=limits,
+        grants=Grants(network=network),
+        hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
+    )
+    hearing = Hearing(ctx.emit)
+    out = ctx.scratch / "files"
+    ran = await run(job, offer, hear=hearing.hear, choose=choosing(outputs, limits), out=out)
+    hearing.finish()
+    told = Told(job=job, ran=ran, offer=offer, stdout=hearing.text("stdout"), stderr=hearing.text("stderr"), is_deadline=is_deadline)
+    return told.as_return(lambda left: _declared(ctx, out / left.name, left.size))
+
+
+def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
+    """How long the code may run, and whether it is the delegation's end that says so: it must be able to tell of it before."""
+    wanted = min(timeout / 1000 if timeout else DEFAULT_SECONDS, MOST.seconds)
+    left = ctx.remaining - min(2.0, max(0.3, ctx.remaining * 0.05))
+    if left < _LEAST_SECONDS:
+        raise OutOfTime("There is no time left to run the code.", advice="Delegate it with a longer timeout.")
+    return (wanted, False) if wanted <= left else (left, True)
+
+
+def choosing(outputs: list[str] | None, limits: Limits) -> Callable[[Sequence[Left]], list[int]]:
+    """Which of the files it left are brought out: those asked for, as many as there is room for."""
+
+    def choose(left: Sequence[Left]) -> list[int]:
+        room = limits.disk_bytes
+        chosen: list[int] = []
+        for index, one in enumerate(left):
+            is_wanted = outputs is None or any(fnmatch.fnmatchcase(one.name, pattern.removeprefix("./")) for pattern in outputs)
+            if is_wanted and one.size <= room and len(chosen) < MOST_OUTPUTS:
+                room -= one.size
+                chosen.append(index)
+        return chosen
+
+    return choose
+
+
+def _declared(ctx: Context, path: Path, size: int) -> str:
+    if size:  # an empty file is no evidence of anything
+        ctx.artifact(path, "data", "Left by the code.")
+    return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)
