@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, recovery, speed, waiting
+from bench import commands, endings, growth, overrun, recovery, sandbox, speed, waiting
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -32,6 +32,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W5",): overrun.measure,
     ("commands",): commands.measure,
     ("growth",): growth.measure,
+    ("sandbox",): sandbox.measure,
     ("hostile",): endings.measure_overrun,
     ("kill",): endings.measure_kill,
     ("orphans",): endings.measure_orphans,
