@@ -1,0 +1,60 @@
+"""sandbox: what `coder.execute_code` adds around an empty Python script, beside bubblewrap and the same interpreter started by asyncio alone.
+
+The floor has the same namespaces, folders and limited file systems; it has no keeper, no Landlock, no filter, no record.
+"""
+
+import asyncio
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE
+
+from bench.figures import Figure, median, milliseconds, percentile
+from bench.sizes import Sizes
+from bench.speed import timed_sequence
+from remit import Remit
+from remit.sandbox import recipe
+from remit.sandbox.bubblewrap import command
+from remit.sandbox.limits import Grants, Limits
+from remit.sandbox.probe import probe
+
+TARGET_SECONDS = 0.015
+_WARM = 3
+
+
+async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    ours: list[float] = []
+    floors: list[float] = []
+    offer = probe()
+    if offer.bubblewrap is None or offer.fault:
+        return [Figure(section="sandbox", what="no bubblewrap works here", measured="not measured")]
+    argv = command(offer.bubblewrap, Limits(), Grants(), (), locks_namespaces=offer.locks_namespaces)
+    argv += [str(recipe.python().program), "-I", "-S", "-B", "-X", "utf8", "-c", "pass"]
+
+    async def bare() -> None:
+        process = await asyncio.create_subprocess_exec(*argv, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, start_new_session=True, env={})
+        await process.communicate()
+        assert process.returncode == 0
+
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
+        async with Remit.open(folder) as remit:
+
+            async def delegated() -> None:
+                done = await remit.delegate("coder.execute_code", parameters={"code": "pass"})
+                assert done.ok, done  # a refusal would be quick, and would look like speed
+
+            await timed_sequence(delegated, _WARM)
+            await timed_sequence(bare, _WARM)
+            for _ in range(sizes.rounds):
+                ours.append(percentile(await timed_sequence(delegated, sizes.commands), 0.5))
+                floors.append(percentile(await timed_sequence(bare, sizes.commands), 0.5))
+    added = median([one - floor for one, floor in zip(ours, floors, strict=True)])
+    return [
+        Figure(section="sandbox", what="floor: bubblewrap and python alone, an empty script, p50", measured=milliseconds(median(floors))),
+        Figure(section="sandbox", what="remit, execute_code of an empty script, p50", measured=milliseconds(median(ours))),
+        Figure(
+            section="sandbox",
+            what=f"added by remit ({offer.stack}, limits, record), p50",
+            measured=milliseconds(added),
+            target=f"≤ {TARGET_SECONDS * 1e3:g} ms",
+            is_met=added <= TARGET_SECONDS,
+        ),
+    ]
