@@ -1,0 +1,216 @@
+"""What was found, put together: the graph, tests, history and totals of one analysis, and all of it as bounded data (camelCase, S5.2)."""
+
+import heapq
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from remit.agents.builtin.coder.analysis.graph import Cycle, cycles, dependents
+from remit.agents.builtin.coder.analysis.history import Churn, History
+from remit.agents.builtin.coder.analysis.languages import BY_NAME
+from remit.agents.builtin.coder.analysis.manifests import Manifests
+from remit.agents.builtin.coder.analysis.resolving import Edges, node_of, resolve
+from remit.agents.builtin.coder.analysis.survey import Entry, Function, Member, Survey
+from remit.agents.builtin.coder.analysis.touching import Touched, touched
+from remit.agents.builtin.coder.analysis.wording import printable
+
+LISTED = 20
+CYCLES_LISTED = 20
+CYCLE_MEMBERS = 30
+_ASIDE = frozenset(
+    {
+        "docs",
+        "doc",
+        "examples",
+        "example",
+        "samples",
+        "demo",
+        "demos",
+        "scripts",
+        "tools",
+        "bench",
+        "benchmarks",
+        "test",
+        "tests",
+        "fixtures",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotSpot:
+    member: Member
+    churn: Churn
+    is_untested: bool
+
+    @property
+    def score(self) -> int:
+        return self.churn.commits * self.member.complexity
+
+
+@dataclass(slots=True, kw_only=True)
+class Findings:
+    path: str
+    survey: Survey
+    manifests: Manifests
+    edges: Edges
+    knots: list[Cycle]
+    lazy_knots: int
+    """Further groups that only imports inside of functions or for types close."""
+    imported_by: dict[str, int]
+    tests: Touched
+    history: History
+    hot_spots: list[HotSpot]
+    parsed_now: int = 0
+    from_cache: int = 0
+    left: int = 0
+    """Files that there was no time for."""
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_partial(self) -> bool:
+        return self.left > 0
+
+    @property
+    def code(self) -> int:
+        return sum(member.code for member in self.survey.members)
+
+
+def found(
+    path: str, survey: Survey, manifests: Manifests, read_history: Callable[[], History], is_package: Callable[[str], bool]
+) -> Findings:
+    edges = resolve(survey.members, manifests, is_package)
+    knots = cycles(edges.hard)
+    both = {node: {**edges.lazy.get(node, {}), **edges.hard.get(node, {})} for node in {*edges.hard, *edges.lazy}}
+    tied = {frozenset(knot.members) for knot in knots}
+    lazy_knots = sum(frozenset(knot.members) not in tied for knot in cycles(both))
+    tests = touched(survey.members, edges)
+    history = read_history()
+    return Findings(
+        path=path, survey=survey, manifests=manifests, edges=edges, knots=knots, lazy_knots=lazy_knots,
+        imported_by=dict(dependents(edges.hard, edges.lazy)), tests=tests, history=history, hot_spots=_hot_spots(survey, tests, history),
+    )  # fmt: skip
+
+
+def _hot_spots(survey: Survey, tests: Touched, history: History) -> list[HotSpot]:
+    untested = {member.path for member in tests.untouched}
+    spots = [
+        HotSpot(member=member, churn=history.files[member.path], is_untested=member.path in untested)
+        for member in survey.members
+        if not member.is_test and member.complexity > 1 and member.path in history.files
+    ]
+    return heapq.nlargest(LISTED, (spot for spot in spots if spot.churn.commits > 1), key=lambda spot: (spot.score, spot.member.path))
+
+
+def as_data(findings: Findings) -> dict[str, Any]:
+    survey = findings.survey
+    return {
+        "path": printable(findings.path or "."),
+        "name": findings.manifests.name,
+        "about": findings.manifests.about,
+        "files": survey.files,
+        "parsedFiles": len(survey.members),
+        "parsedNow": findings.parsed_now,
+        "fromCache": findings.from_cache,
+        "notReached": findings.left,
+        "languages": _languages(survey),
+        "entryPoints": [{"path": printable(e.path), "line": e.line, "what": printable(e.what)} for e in entries(findings)[:LISTED]],
+        "largestFiles": [_file(member) for member in survey.largest(LISTED)],
+        "complexFunctions": [_function(f) for f in survey.most_complex(LISTED)],
+        "longestFunctions": [_function(f) for f in survey.longest(LISTED)],
+        "deepestFunctions": [_function(f) for f in survey.most_nested(LISTED)],
+        "imports": _imports(findings),
+        "todos": {
+            "count": sum(survey.todo_tags.values()),
+            "byTag": dict(survey.todo_tags),
+            "items": [{"path": printable(t.path), "line": t.line, "tag": t.tag, "text": t.text} for t in survey.todos[:LISTED]],
+        },
+        "tests": _tests(findings.tests),
+        "hotSpots": [_hot_spot(spot) for spot in findings.hot_spots],
+        "history": {"commits": findings.history.commits, "isCut": findings.history.is_cut, "whyNot": findings.history.why_not},
+        "skipped": dict(survey.skipped),
+        "unreadable": [{"path": printable(path), "why": why} for path, why in survey.troubles[:LISTED]],
+    }
+
+
+def entries(findings: Findings) -> list[Entry]:
+    """Commands first, then programs near the top, what only shows or measures something last."""
+    declared = findings.manifests.entries
+    return declared + sorted(
+        findings.survey.entries, key=lambda e: (not _ASIDE.isdisjoint(e.path.split("/")), e.path.count("/"), e.path, e.line)
+    )
+
+
+def _languages(survey: Survey) -> list[dict[str, Any]]:
+    return [
+        {
+            "language": printable(name), "files": t.files, "lines": t.lines, "code": t.code, "comments": t.comments, "blank": t.blank,
+            "sizeBytes": t.size, "isParsed": name in BY_NAME,
+        }
+        for name, t in sorted(survey.tallies.items(), key=lambda item: (item[0] not in BY_NAME, -item[1].code, item[0]))[: 2 * LISTED]
+    ]  # fmt: skip
+
+
+def _imports(findings: Findings) -> dict[str, Any]:
+    edges = findings.edges
+    fans = {node: len({*edges.hard.get(node, ()), *edges.lazy.get(node, ())}) for node in {*edges.hard, *edges.lazy}}
+    return {
+        "edges": sum(map(len, edges.hard.values())),
+        "lazyEdges": sum(map(len, edges.lazy.values())),
+        "cycleCount": len(findings.knots),
+        "lazyCycleCount": findings.lazy_knots,
+        "cycles": [
+            {"size": len(k.members), "files": _printed(k.members[:CYCLE_MEMBERS]), "ring": _printed(k.ring[:CYCLE_MEMBERS])}
+            for k in findings.knots[:CYCLES_LISTED]
+        ],
+        "mostImported": [{"path": printable(node), "importedBy": count} for node, count in most(findings.imported_by)],
+        "mostImporting": [{"path": printable(node), "imports": count} for node, count in most(fans)],
+        "external": [{"name": printable(name), "files": count} for name, count in most(edges.outside)],
+    }
+
+
+def most(counts: "dict[str, int]", at_most: int = LISTED) -> list[tuple[str, int]]:
+    return heapq.nsmallest(at_most, counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _printed(paths: Iterable[str]) -> list[str]:
+    return [printable(path) for path in paths]
+
+
+def _tests(tests: Touched) -> dict[str, Any]:
+    return {
+        "files": tests.test_files,
+        "functions": tests.tests,
+        "codeLines": tests.test_code,
+        "ratio": round(tests.ratio, 2),
+        "touchedDirectly": tests.direct,
+        "touchedIndirectly": tests.indirect,
+        "untouched": len(tests.untouched),
+        "untouchedFiles": [_file(member) for member in tests.untouched[:LISTED]],
+    }
+
+
+def _file(member: Member) -> dict[str, Any]:
+    return {
+        "path": printable(member.path), "language": member.language, "code": member.code, "complexity": member.complexity,
+        "functions": member.functions, "sizeBytes": member.size,
+    }  # fmt: skip
+
+
+def _function(function: Function) -> dict[str, Any]:
+    return {
+        "path": printable(function.path), "name": function.name, "line": function.line, "endLine": function.end_line,
+        "complexity": function.complexity, "nesting": function.nesting,
+    }  # fmt: skip
+
+
+def _hot_spot(spot: HotSpot) -> dict[str, Any]:
+    return {
+        "path": printable(spot.member.path), "commits": spot.churn.commits, "linesChanged": spot.churn.lines,
+        "authors": len(spot.churn.authors), "complexity": spot.member.complexity, "score": spot.score, "isUntested": spot.is_untested,
+    }  # fmt: skip
+
+
+def graph_nodes(findings: Findings) -> set[str]:
+    """Files with code in them, as they stand in the graph; tests are left out, as they import everything and nothing imports them."""
+    return {node_of(member) for member in findings.survey.members if not member.is_test and member.code}

@@ -1,0 +1,221 @@
+"""Which files there are: what git knows or would take, else a walk that heeds `.gitignore`. Follows no link; opens nothing.
+
+What is left out by its name (folders of other people's code, files of no text) is counted, so that the report can say so.
+"""
+
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from remit.agents.builtin.coder.analysis.languages import BY_EXTENSION, OTHERS
+from remit.core.errors import RemitError
+from remit.workspaces.git import Git
+
+FILES_AT_MOST = 1_000_000
+PARSED_BYTES = 1_000_000
+"""Larger files are counted, not parsed: no person wrote them."""
+COUNTED_BYTES = 8_000_000
+GIT_SECONDS = 60.0
+VENDORED = frozenset(
+    {"node_modules", "bower_components", "jspm_packages", "vendor", "third_party", "third-party", "thirdparty", "site-packages",
+     "__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".git", ".hg", ".svn",
+     ".remit"}
+)  # fmt: skip
+_NEVER = frozenset({".git", ".hg", ".svn", ".remit"})
+"""Not code at all, so nobody needs to be told."""
+_BINARY = frozenset(
+    {".png", ".jpg", ".jpeg", ".gif", ".ico", ".webp", ".bmp", ".pdf", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".jar",
+     ".class", ".o", ".a", ".so", ".dll", ".dylib", ".exe", ".pyc", ".pyo", ".woff", ".woff2", ".ttf", ".otf", ".eot", ".mp3", ".mp4",
+     ".mov",
+     ".wav", ".ogg", ".webm", ".db", ".sqlite", ".sqlite3", ".parquet", ".npy", ".npz", ".pkl", ".bin", ".dat", ".wasm", ".whl"}
+)  # fmt: skip
+_GENERATED = (
+    "_pb2.py",
+    "_pb2_grpc.py",
+    ".pb.go",
+    ".pb.cc",
+    ".pb.h",
+    "_generated.go",
+    ".g.dart",
+    ".designer.cs",
+    ".min.js",
+    ".min.css",
+    "-min.js",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    path: str
+    """Below the workspace, with / between its parts."""
+    size: int
+    mtime_ns: int
+    inode: int
+    kind: str
+    """The language it is read as, what it is counted as, or `?` for one whose first line must tell."""
+    is_parsed: bool
+
+
+@dataclass(slots=True)
+class Listing:
+    files: list[Listed] = field(default_factory=list)
+    skipped: Counter[str] = field(default_factory=Counter)
+    """By reason."""
+    by_git: bool = False
+    is_cut: bool = False
+    """More files than are looked at, or no time to list them all."""
+
+
+class Lister:
+    def __init__(self, workspace: Path, below: str, patterns: Sequence[str], is_over: Callable[[], bool]) -> None:
+        self._workspace = workspace
+        self._below = below
+        self._spec = GitIgnoreSpec.from_lines(patterns) if patterns else None
+        self._is_over = is_over
+
+    def listing(self) -> Listing:
+        listing = Listing()
+        paths = self._from_git()
+        listing.by_git = paths is not None
+        for number, path in enumerate(self._walked(listing) if paths is None else paths):
+            if number >= FILES_AT_MOST or (number % 1024 == 0 and self._is_over()):
+                listing.is_cut = True
+                break
+            self._take(path, listing)
+        listing.files.sort(key=lambda one: one.path)
+        _settle_headers(listing)
+        return listing
+
+    def _take(self, path: str, listing: Listing) -> None:
+        if self._spec is not None and not self._spec.match_file(self._inner(path)):
+            return
+        if reason := _reason(path, self._inner(path)):
+            if reason != "never":
+                listing.skipped[reason] += 1
+            return
+        try:
+            status = os.lstat(self._workspace / path)
+        except OSError:
+            return  # known to git, but no longer there
+        if not stat.S_ISREG(status.st_mode):
+            what = "links" if stat.S_ISLNK(status.st_mode) else "submodules" if stat.S_ISDIR(status.st_mode) else "special files"
+            listing.skipped[what] += 1
+            return
+        kind, is_parsed = _kind(path)
+        if status.st_size > (PARSED_BYTES if is_parsed else COUNTED_BYTES):
+            listing.skipped["huge"] += 1
+            return
+        listing.files.append(Listed(path, status.st_size, status.st_mtime_ns, status.st_ino, kind, is_parsed))
+
+    def _inner(self, path: str) -> str:
+        """Below what is analysed: whoever points at a folder of other people's code wants to see that."""
+        return path if not self._below else path[len(self._below) + 1 :] if path != self._below else path.rsplit("/", 1)[-1]
+
+    def _from_git(self) -> list[str] | None:
+        """None where it is no checkout, or git has no say: an ignored folder that was named outright is still wanted."""
+        git = Git(folder=self._workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False)
+        where = f":(top,literal){self._prefix(git)}{self._below}" if self._below else "."
+        if where.endswith("\0"):
+            return None
+        try:
+            output = git.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", where)
+        except RemitError:
+            return None
+        paths = sorted({os.fsdecode(raw) for raw in output.split(b"\0") if raw})
+        return [path for path in paths if not path.startswith(("../", "/"))] or None
+
+    def _prefix(self, git: Git) -> str:
+        """Where the workspace lies in its checkout."""
+        try:
+            return git.says("rev-parse", "--show-prefix")
+        except RemitError:
+            return "\0"
+
+    def _walked(self, listing: Listing) -> Iterator[str]:
+        top = self._workspace / self._below
+        if not top.is_dir():
+            yield self._below
+            return
+        yield from _walk(top, self._below, [], listing)
+
+
+def _walk(folder: Path, below: str, specs: "list[tuple[str, GitIgnoreSpec]]", listing: Listing) -> Iterator[str]:
+    """Depth is bounded by what the kernel takes for a path; entries are read before any of them is entered."""
+    stack = [(str(folder), below, specs)]
+    while stack:
+        where, prefix, above = stack.pop()
+        try:
+            with os.scandir(where) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            listing.skipped["unreadable folders"] += 1
+            continue
+        known = _with_ignore_file(where, prefix, above)
+        for entry in found:
+            path = f"{prefix}/{entry.name}" if prefix else entry.name
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if _is_ignored(path, is_folder, known):
+                continue
+            if not is_folder:
+                yield path
+            elif entry.name in VENDORED:
+                listing.skipped["folders of other people's code"] += entry.name not in _NEVER
+            else:
+                stack.append((entry.path, path, known))
+
+
+def _with_ignore_file(where: str, prefix: str, above: "list[tuple[str, GitIgnoreSpec]]") -> "list[tuple[str, GitIgnoreSpec]]":
+    try:
+        descriptor = os.open(os.path.join(where, ".gitignore"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return above
+    with open(descriptor, "rb") as file:
+        try:
+            lines = file.read(256 * 1024).decode("utf-8", "replace").splitlines()
+            return [*above, (prefix + "/" if prefix else "", GitIgnoreSpec.from_lines(lines))]
+        except (OSError, ValueError):
+            return above  # a pattern that is none ignores nothing
+
+
+def _is_ignored(path: str, is_folder: bool, specs: "list[tuple[str, GitIgnoreSpec]]") -> bool:
+    for prefix, spec in reversed(specs):
+        verdict = spec.check_file(path[len(prefix) :] + ("/" if is_folder else "")).include
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _reason(path: str, inner: str) -> str:
+    """Why a file is left out, by its name alone."""
+    folders = inner.split("/")[:-1]
+    if not VENDORED.isdisjoint(folders):
+        return "never" if not _NEVER.isdisjoint(folders) else "other people's code"
+    lowered = inner.lower()
+    if os.path.splitext(lowered)[1] in _BINARY:
+        return "binary"
+    return "generated or minified" if lowered.endswith(_GENERATED) else ""
+
+
+def _kind(path: str) -> tuple[str, bool]:
+    name = path.rsplit("/", 1)[-1]
+    extension = os.path.splitext(name)[1].lower()
+    if extension in BY_EXTENSION:
+        return BY_EXTENSION[extension], True
+    if not extension or name.startswith("."):
+        return ("?", False) if "." not in name else ("dot files", False)
+    return OTHERS.get(extension, extension), False
+
+
+def _settle_headers(listing: Listing) -> None:
+    """`.h` is C or C++, whichever there is more of beside it."""
+    counts = Counter(one.kind for one in listing.files if not one.path.endswith(".h"))
+    if counts["C++"] > counts["C"]:
+        listing.files = [
+            Listed(one.path, one.size, one.mtime_ns, one.inode, "C++", True) if one.path.endswith(".h") else one for one in listing.files
+        ]
