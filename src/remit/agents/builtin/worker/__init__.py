@@ -1,5 +1,8 @@
 """The worker: files of the workspace, and the web (S5.2). `AGENTS` lists its operations."""
 
+from remit.agents.builtin.worker.files import FILES
+from remit.agents.builtin.worker.looking import LOOKING
+from remit.agents.builtin.worker.web import WEB
 from remit.agents.function import FunctionAgent
 
-AGENTS: list[FunctionAgent] = []
+AGENTS: list[FunctionAgent] = [*FILES, *LOOKING, *WEB]

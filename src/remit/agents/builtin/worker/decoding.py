@@ -1,0 +1,167 @@
+"""A piece of a file as text, or as base64 where it is none: by its byte order mark, as UTF-8, or by a guess that is said to be one.
+
+A character is never cut in two: a piece that would begin or end inside one is moved to where it begins. Reads only what it needs; knows
+nothing of paths. Used by `worker.read_file`; the names of encodings are those `worker.write_file` takes.
+"""
+
+import base64
+import codecs
+import os
+import re
+from dataclasses import dataclass, field
+
+HEAD_BYTES = 8192
+BASE64 = "base64"
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+ENCODINGS = (
+    "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "ascii", "latin-1",
+    *(f"cp125{number}" for number in range(9)), "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
+)  # fmt: skip
+_WIDTHS = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
+_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_LONGEST = 4
+"""Bytes of one character in UTF-8, and in UTF-16."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Piece:
+    content: str
+    encoding: str
+    offset: int
+    """Where it really begins."""
+    bytes_read: int
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes_read
+
+
+def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: str | None) -> Piece:
+    head = os.pread(descriptor, HEAD_BYTES, 0)
+    chosen = encoding or sniffed(head)
+    if chosen == BASE64:
+        raw = _read(descriptor, limit, offset)
+        return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
+    if chosen in ("utf-16", "utf-32"):
+        chosen = next((name for mark, name in _MARKS if name.startswith(chosen) and head.startswith(mark)), f"{chosen}-le")
+    if chosen in _WIDTHS:
+        return _wide(descriptor, chosen, offset, limit, head, size)
+    if chosen in (None, "utf-8", "utf-8-sig"):
+        piece = _utf8(descriptor, size, offset, limit, is_certain=chosen is not None)
+        if piece is not None:
+            if head.startswith(codecs.BOM_UTF8):
+                piece.encoding = "utf-8-sig"
+                piece.content = piece.content.removeprefix("\ufeff") if piece.offset == 0 else piece.content
+            return piece
+    raw = _read(descriptor, limit, offset)
+    if chosen is None:
+        return _guessed(raw, offset)
+    content = raw.decode(chosen, "replace")
+    notes = ["Some bytes are no characters of that encoding and are shown as \ufffd."] if "\ufffd" in content else []
+    return Piece(content=content, encoding=chosen, offset=offset, bytes_read=len(raw), notes=notes)
+
+
+def sniffed(head: bytes) -> str | None:
+    """What the beginning of a file says for certain, or nearly so; None for text that must be looked at piece by piece."""
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name
+    if b"\0" not in head:
+        return None
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    pairs = max(1, len(head) // 2)
+    # Latin text in UTF-16 without a mark: nearly every second byte is zero, and hardly any of the others.
+    if odd > 0.4 * pairs and even < 0.02 * pairs:
+        return "utf-16-le"
+    if even > 0.4 * pairs and odd < 0.02 * pairs:
+        return "utf-16-be"
+    return BASE64
+
+
+def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bool) -> Piece | None:
+    """None: it is not UTF-8."""
+    start = offset - _bytes_into(_read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1)), _read(descriptor, 1, offset))
+    raw = _read(descriptor, limit + offset - start, start)
+    cut = _unfinished(raw) if start + len(raw) < size else 0
+    if cut and cut == len(raw):
+        raw, cut = _read(descriptor, _LONGEST, start), 0
+        raw = raw[: _length(raw[0])]
+    raw = raw[: len(raw) - cut]
+    try:
+        content, notes = raw.decode(), []
+    except UnicodeDecodeError:
+        content = raw.decode("utf-8", "replace")
+        broken = content.count("\ufffd")
+        if not is_certain and sum(not c.isascii() for c in content) < 2 * broken:
+            return None
+        notes = [f"{broken:,} places are not valid UTF-8 and are shown as \ufffd."]
+    if not is_certain and raw and len(_CONTROLS.findall(raw)) > len(raw) // 10:
+        return None
+    if start != offset:
+        notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
+    return Piece(content=content, encoding="utf-8", offset=start, bytes_read=len(raw), notes=notes)
+
+
+def _wide(descriptor: int, encoding: str, offset: int, limit: int, head: bytes, size: int) -> Piece:
+    width = _WIDTHS[encoding]
+    start = offset - offset % width
+    raw = _read(descriptor, max(width, limit - limit % width), start)
+    if encoding.startswith("utf-16") and len(raw) >= 2 and 0xD8 <= raw[-1 if encoding.endswith("le") else -2] <= 0xDB:
+        raw = raw[:-2] if len(raw) > 2 else _read(descriptor, 4, start)
+    content = raw.decode(encoding, "replace")
+    notes = [] if head.startswith(tuple(mark for mark, _ in _MARKS)) else [f"It has no byte order mark; {encoding} is a guess."]
+    if start != offset:
+        notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
+    return Piece(
+        content=content.removeprefix("\ufeff") if start == 0 else content, encoding=encoding, offset=start, bytes_read=len(raw), notes=notes
+    )
+
+
+def _guessed(raw: bytes, offset: int) -> Piece:
+    if len(_CONTROLS.findall(raw)) > len(raw) // 10 or b"\0" in raw:
+        return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
+    try:
+        content, encoding = raw.decode("cp1252"), "cp1252"
+    except UnicodeDecodeError:
+        content, encoding = raw.decode("latin-1"), "latin-1"
+    notes = [f"It is not UTF-8; {encoding} is a guess. Give encoding to have it read otherwise."]
+    return Piece(content=content, encoding=encoding, offset=offset, bytes_read=len(raw), notes=notes)
+
+
+def _read(descriptor: int, count: int, offset: int) -> bytes:
+    pieces, left = [], count
+    while left > 0 and (piece := os.pread(descriptor, min(left, 1 << 20), offset)):
+        pieces.append(piece)
+        offset, left = offset + len(piece), left - len(piece)
+    return b"".join(pieces)
+
+
+def _bytes_into(before: bytes, here: bytes) -> int:
+    """How many bytes before a position its character begins."""
+    if not here or here[0] & 0xC0 != 0x80:
+        return 0
+    for back in range(1, len(before) + 1):
+        byte = before[-back]
+        if byte & 0xC0 != 0x80:
+            return back if _length(byte) > back else 0
+    return 0
+
+
+def _unfinished(raw: bytes) -> int:
+    """How many bytes at the end belong to a character that goes on after it."""
+    for back in range(1, min(_LONGEST, len(raw)) + 1):
+        byte = raw[-back]
+        if byte & 0xC0 != 0x80:
+            return back if _length(byte) > back else 0
+    return 0
+
+
+def _length(lead: int) -> int:
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4

@@ -1,0 +1,246 @@
+"""`worker.read_file`, `worker.write_file`, `worker.delete_file` (S5.2): one file or folder of the workspace, and never anything outside.
+
+How a path is held inside is `ground` and `system.beneath`; looking at many files is `looking`.
+"""
+
+import base64
+import binascii
+import hashlib
+import os
+import stat
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
+from remit.agents.builtin.worker.ground import GIT, OURS, at
+from remit.agents.builtin.worker.telling import counted, named, size_of, told
+from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Misused
+from remit.core.policy import Effect
+from remit.flow.context import Context
+from remit.flow.harvest import guess_type
+from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
+from remit.system.listing import Walk
+from remit.system.removing import Removed, remove_one, remove_tree
+from remit.system.replacing import make_folder, replace_file
+
+READ_BYTES = 256 * 1024
+MOST_BYTES = 16 * 1024 * 1024
+"""Of one answer or one parameter: both are kept with the delegation."""
+_SPARE_SECONDS = 0.5
+
+InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
+Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    path: str
+    piece: Piece
+    size: int
+    modified: float
+
+
+@agent("worker.read_file", effects=("read",), acts_on={"path": "path"})
+async def read_file(
+    ctx: Context,
+    path: InWorkspace,
+    offset: Annotated[int, Field(ge=0, description="In bytes.")] = 0,
+    limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"In bytes; {READ_BYTES} unless given.")] | None = None,
+    encoding: Encoding | None = None,
+) -> dict[str, Any]:
+    """Read a file of the workspace: text, or base64 where it is none; a part of it by byte offset and limit."""
+    chosen = None if encoding is None else _encoding(encoding)
+
+    def act(root: Root, place: Place) -> _Read:
+        descriptor = place.open_file()
+        try:
+            found = os.fstat(descriptor)
+            piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
+        finally:
+            os.close(descriptor)
+        return _Read(path=place.path, piece=piece, size=max(found.st_size, piece.end if piece.bytes_read else 0), modified=found.st_mtime)
+
+    return _told_read(path, offset, await at(ctx, path, Effect.READ, act))
+
+
+def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
+    piece = read.piece
+    is_cut = piece.end < read.size
+    what = "bytes, not text" if piece.encoding == BASE64 else f"{piece.encoding.upper()} text"
+    data: dict[str, Any] = {
+        "path": path,
+        "content": piece.content,
+        "encoding": piece.encoding,
+        "offset": piece.offset,
+        "bytesRead": piece.bytes_read,
+        "sizeBytes": read.size,
+        "truncated": is_cut,
+        "nextOffset": piece.end if is_cut else None,
+        "modifiedAt": datetime.fromtimestamp(read.modified, UTC).isoformat(timespec="seconds"),
+    }
+    if read.path != "/".join(parts_of(path)):
+        data["realPath"] = read.path
+    if piece.notes:
+        data["notes"] = piece.notes
+    if read.size == 0:
+        said = f"{named(path)} is empty."
+    elif piece.bytes_read == 0:
+        said = f"{named(path)} ends before offset {asked_offset:,}: it has {size_of(read.size)}."
+    elif piece.offset == 0 and not is_cut:
+        lines = "" if piece.encoding == BASE64 else f", {counted(len(piece.content.splitlines()), 'line')}"
+        said = f"{named(path)} was read whole: {size_of(read.size)}{lines}."
+    else:
+        said = f"{named(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
+    next_steps = f"Read on with offset={piece.end}." if is_cut else ""
+    return told(f"{said} The content is {what}.", data, *piece.notes, next_steps=next_steps)
+
+
+@agent("worker.write_file", effects=("write",), acts_on={"path": "path"})
+async def write_file(
+    ctx: Context,
+    path: InWorkspace,
+    content: Annotated[str, Field(max_length=MOST_BYTES)],
+    create_parents: Annotated[bool, Field(description="Make the folders that are missing.")] = False,
+    encoding: Encoding = "utf-8",
+) -> dict[str, Any]:
+    """Write a file of the workspace, whole or not at all; its permissions are kept."""
+    raw = _encoded(content, _encoding(encoding))
+    if create_parents:
+        await _make_parents(ctx, path)
+
+    def act(root: Root, place: Place) -> tuple[bool, str]:
+        if place.name == ".":
+            raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
+        return replace_file(place, raw), place.path
+
+    is_new, where = await at(ctx, path, Effect.WRITE, act)
+    if raw:
+        ctx.artifact(where, guess_type(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
+    data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
+    if where != "/".join(parts_of(path)):
+        data["realPath"] = where
+    return told(f"{named(path)} was {'made' if is_new else 'replaced'}. It now has {size_of(len(raw))}.", data)
+
+
+async def _make_parents(ctx: Context, path: str) -> None:
+    parts = parts_of(path, str(ctx.workspace))
+    for number in range(1, len(parts)):
+        await at(ctx, "/".join(parts[:number]), Effect.WRITE, _make_missing)
+
+
+def _make_missing(root: Root, place: Place) -> None:
+    found = place.stat()
+    if found is None:
+        make_folder(place)
+    elif not stat.S_ISDIR(found.st_mode):
+        raise Misused(f"{shown(place.asked)} is {kind_of(found)}, not a folder.", advice="Choose another path, or delete it first.")
+
+
+@agent("worker.delete_file", effects=("delete",), acts_on={"path": "path"})
+async def delete_file(
+    ctx: Context,
+    path: InWorkspace,
+    recursive: Annotated[bool, Field(description="A folder with all that is in it.")] = False,
+) -> dict[str, Any]:
+    """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
+    stop_at = time.monotonic() + max(0.0, ctx.remaining - _SPARE_SECONDS)
+
+    def act(root: Root, place: Place) -> tuple[str, Removed]:
+        if place.name == ".":
+            raise leads_out(path, "is the workspace itself", "Delete what is in it by its own path.")
+        found = place.need()
+        kind = kind_of(found)
+        if not stat.S_ISDIR(found.st_mode):
+            return kind, remove_one(place)
+        if not recursive:
+            _need_empty(place)
+            return kind, remove_one(place)
+        _need_no_repository(place, path, lambda: time.monotonic() > stop_at)
+        return kind, remove_tree(place, _kept, lambda: time.monotonic() > stop_at)
+
+    kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False)
+    return _told_removed(path, kind, removed)
+
+
+def _told_removed(path: str, kind: str, removed: Removed) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "path": path,
+        "type": _TYPES.get(kind, "other"),
+        "deleted": not removed.left,
+        "filesDeleted": removed.files,
+        "foldersDeleted": removed.folders,
+        "sizeBytes": removed.size_bytes,
+    }
+    what = f"{counted(removed.files, 'file')} and {counted(removed.folders, 'folder')}, {size_of(removed.size_bytes)}"
+    if not removed.left:
+        said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {size_of(removed.size_bytes)}."
+        return told(f"{named(path)} was deleted. {said}", data)
+    data["left"] = removed.faults
+    error = {
+        "type": "execution",
+        "message": f"{counted(removed.left, 'entry', 'entries')} could not be deleted: {'; '.join(removed.faults[:3])}"[:500],
+        "code": "UNKNOWN_ERROR",
+        "recoverable": True,
+        "recommendation": "Look at what is left, and delete it again.",
+    }
+    summary = f"{named(path)} was deleted in part: {what}. {counted(removed.left, 'entry', 'entries')} could not be deleted."
+    return told(summary, data, status="partial", errors=[error])
+
+
+_TYPES = {"a file": "file", "a folder": "folder", "a link": "link"}
+
+
+def _need_empty(place: Place) -> None:
+    folder = place.open_folder()
+    try:
+        count = len(os.listdir(folder))
+    finally:
+        os.close(folder)
+    if count:
+        holds = f"{shown(place.asked)} is a folder that holds {counted(count, 'entry', 'entries')}"
+        raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
+
+
+def _need_no_repository(place: Place, path: str, stop: Any) -> None:
+    """Looked at before anything is deleted: half a repository is worth less than none."""
+    folder = place.open_folder()
+    try:
+        walk = Walk(stop=stop, shows_own=True)
+        for entry in walk.entries(folder):
+            if _kept(entry.name) is not None:
+                where = f"{place.path}/{entry.path}"
+                raise leads_out(path, f"holds {shown(where)}", "It is git's or remit's own; delete what is beside it by its own path.")
+    finally:
+        os.close(folder)
+
+
+def _kept(name: str) -> str | None:
+    return "it is git's or remit's own" if name.casefold() in (GIT, OURS) else None
+
+
+def _encoding(name: str) -> str:
+    plain = name.strip().lower().replace("_", "-")
+    plain = {"utf8": "utf-8", "utf16": "utf-16", "latin1": "latin-1", "iso-8859-1": "latin-1", "windows-1252": "cp1252"}.get(plain, plain)
+    if plain != BASE64 and plain not in ENCODINGS:
+        raise Misused(f"The encoding {shown(name)} is not known.", advice=f"Use {', '.join(ENCODINGS)} or {BASE64}.")
+    return plain
+
+
+def _encoded(content: str, encoding: str) -> bytes:
+    try:
+        if encoding == BASE64:
+            return base64.b64decode(content, validate=True)
+        return content.encode(encoding)
+    except binascii.Error as error:
+        raise Misused(f"The content is not base64: {error}.", advice="Leave encoding out to write text.") from None
+    except UnicodeEncodeError as error:
+        what = f"character {error.start} of the content ({content[error.start]!r})"
+        raise Misused(f"{encoding} has no {what}.", advice="Use utf-8, or leave the character out.") from None
+
+
+FILES: list[FunctionAgent] = [read_file, write_file, delete_file]

@@ -1,0 +1,95 @@
+"""Where the worker stands: paths of the workspace, resolved below it, kept out of what is not the work, and asked of the policy.
+
+The workspace is the project, or the folder that was made for whoever asks. Used by the operations on files (`files`, `looking`).
+"""
+
+import difflib
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+from remit.core.errors import Failed, RemitError
+from remit.core.policy import Effect
+from remit.flow.context import Context
+from remit.system.beneath import Place, Root, leads_out, not_found, parts_of
+from remit.system.threads import off_loop
+
+GIT, OURS = ".git", ".remit"
+READABLE_OF_OURS = frozenset({"scratch", "work"})
+"""What delegations left: reports, diffs, their own folders. Not the database, the sockets, the audit log."""
+_NAMES_LOOKED_AT = 2_000
+_HOPS = 8
+
+T = TypeVar("T")
+
+
+class _Elsewhere(Exception):
+    """The path leads, by a link, to another one inside: the policy has a word on that one too."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.path = path
+
+
+async def at(ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True) -> T:
+    """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`."""
+    allowed = {"/".join(parts_of(path, str(ctx.workspace))) or "."}
+    for _ in range(_HOPS):
+        try:
+            return await off_loop(_act, str(ctx.workspace), path, effect, act, follow, frozenset(allowed))
+        except _Elsewhere as elsewhere:
+            await ctx.permit(path=elsewhere.path)
+            allowed.add(elsewhere.path)
+    raise leads_out(path, "leads somewhere else each time it is looked at", "Try again when nobody changes its links.")
+
+
+def guard(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
+    """Refuse what is git's or ours, by where the path really leads."""
+    for number, part in enumerate(inside):
+        name = part.casefold()
+        if name == OURS and (effect is not Effect.READ or inside[number + 1 : number + 2] not in {(one,) for one in READABLE_OF_OURS}):
+            advice = "Of .remit only scratch/ and work/ can be read, and nothing written."
+            raise leads_out(asked, "is in the folder of remit itself", advice)
+        if name == GIT and effect is not Effect.READ:
+            raise leads_out(asked, "is in the folder of git itself", "Use git to change what is in it.")
+
+
+def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool, allowed: frozenset[str]) -> T:
+    with Root(workspace) as root:
+        try:
+            with root.place(path, follow=follow) as place:
+                guard(place.inside, path, effect)
+                if place.path not in allowed:
+                    raise _Elsewhere(place.path)
+                return act(root, place)
+        except Failed as error:
+            if error.code != "FILE_NOT_FOUND":
+                raise
+            raise not_found(path, _near(root, path)) from None
+
+
+def _near(root: Root, path: str) -> str:
+    """What may have been meant: names like the first that is missing, in the folder where it is missing."""
+    parts = parts_of(path)
+    if OURS in parts:
+        return ""
+    try:
+        for number in range(1, len(parts) + 1):
+            with root.place("/".join(parts[:number])) as place:
+                if place.stat() is None:
+                    names = _names_beside(place)
+                    spelled = {name.casefold(): name for name in names if name not in (GIT, OURS)}
+                    close = difflib.get_close_matches(parts[number - 1].casefold(), spelled, n=3, cutoff=0.6)
+                    found = ["/".join((*parts[: number - 1], spelled[name])) for name in close]
+                    return f"Did you mean {' or '.join(found)}?" if found else ""
+    except (RemitError, OSError):
+        pass
+    return ""
+
+
+def _names_beside(place: Place) -> list[str]:
+    folder = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=place.folder)
+    try:
+        return os.listdir(folder)[:_NAMES_LOOKED_AT]
+    finally:
+        os.close(folder)

@@ -1,0 +1,233 @@
+"""Files below a folder, and nothing else: whatever path is asked for, and whoever changes the tree meanwhile.
+
+A path is resolved to a `Place`: the folder that holds it, open, and its name there, which is no link. Everything is done on that open
+folder, so nothing can be swapped between the look and the act. The kernel resolves it (`system.openat2`) or we do (`system.walking`); both
+refuse the same. Knows no rules of a project and no agents. Writing and removing are in `system.replacing` and `system.removing`.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.system import openat2
+from remit.system.walking import FOLDER, LeadsOut, walk
+
+MAX_PATH = 4096
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where something is or would be. To be closed; `Root.place` does it."""
+
+    folder: int
+    """The folder that holds it, open."""
+    name: str
+    """Its name there: "." for the root itself."""
+    inside: tuple[str, ...]
+    """Its path from the root as it really is: no link is on it. Empty for the root itself."""
+    asked: str
+    """As it was asked for, for messages."""
+
+    @property
+    def path(self) -> str:
+        return "/".join(self.inside) or "."
+
+    def stat(self) -> os.stat_result | None:
+        """Of itself, never of what a link names; None when nothing is there."""
+        try:
+            return os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise cannot("look at", self.asked, error) from None
+
+    def need(self) -> os.stat_result:
+        found = self.stat()
+        if found is None:
+            raise not_found(self.asked)
+        return found
+
+    def open_file(self) -> int:
+        """For reading; of a regular file only. Never waits on a pipe, never opens a device that was seen to be one."""
+        _need_file(self.asked, self.need())
+        try:
+            descriptor = os.open(self.name, _READ, dir_fd=self.folder)
+        except OSError as error:
+            raise cannot("read", self.asked, error) from None
+        try:
+            _need_file(self.asked, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def open_folder(self) -> int:
+        """To be listed, or worked in."""
+        found = self.need()
+        if not stat.S_ISDIR(found.st_mode):
+            raise Misused(f"{self.asked} is {kind_of(found)}, not a folder.", advice="Name the folder that holds it.")
+        try:
+            return os.open(self.name, _LIST, dir_fd=self.folder)
+        except OSError as error:
+            raise cannot("open", self.asked, error) from None
+
+
+class Root:
+    """An open folder. `by_steps`: resolve paths ourselves even where the kernel could."""
+
+    __slots__ = ("_by_steps", "descriptor", "path")
+
+    def __init__(self, path: str | Path, *, descriptor: int | None = None, by_steps: bool = False) -> None:
+        """`descriptor`: the folder, open already; it becomes this one's to close, and `path` is only what it is called."""
+        self.path = os.path.abspath(path)
+        self._by_steps = by_steps or not openat2.supported()
+        try:
+            self.descriptor = os.open(self.path, _LIST & ~os.O_NOFOLLOW) if descriptor is None else descriptor
+        except OSError as error:
+            raise cannot("open", self.path, error) from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self.descriptor)
+
+    @contextmanager
+    def place(self, path: str, *, follow: bool = True) -> Iterator[Place]:
+        """Where `path` leads. `follow`: a link at its very end is followed, to what it names; what it names need not exist."""
+        parts = parts_of(path, self.path)
+        try:
+            place = self._found(path, parts, follow)
+        except LeadsOut:
+            raise leads_out(path) from None
+        except OSError as error:
+            raise cannot("find", path, error) from None
+        try:
+            yield place
+        finally:
+            os.close(place.folder)
+
+    def _found(self, asked: str, parts: Sequence[str], follow: bool) -> Place:
+        found = None if self._by_steps else self._by_kernel(parts, follow)
+        if found is None:
+            names = dict.fromkeys((self.path, os.path.realpath(self.path)))
+            found = walk(self.descriptor, parts, names=tuple(names), follow=follow)
+        folder, name, passed = found
+        if name == ".":
+            return Place(folder=folder, name=name, inside=passed, asked=asked)
+        return Place(folder=folder, name=name, inside=(*passed, name), asked=asked)
+
+    def _by_kernel(self, parts: Sequence[str], follow: bool) -> tuple[int, str, tuple[str, ...]] | None:
+        """None where it must be looked at step by step: a link at the end, or a path the kernel will not follow."""
+        try:
+            folder = openat2.open_beneath(self.descriptor, "/".join(parts[:-1]) or ".", FOLDER & ~os.O_NOFOLLOW)
+        except OSError as error:
+            if error.errno in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
+                return None
+            raise
+        try:
+            name = parts[-1] if parts else "."
+            passed = self._inside(folder)
+            if passed is None or (follow and parts and _is_link(folder, name)):
+                os.close(folder)
+                return None
+        except BaseException:
+            os.close(folder)
+            raise
+        return folder, name, passed
+
+    def _inside(self, folder: int) -> tuple[str, ...] | None:
+        """Where an open folder is now; None when that is no longer below the root."""
+        here = os.readlink(f"/proc/self/fd/{self.descriptor}").rstrip("/")
+        there = os.readlink(f"/proc/self/fd/{folder}")
+        if there == (here or "/"):
+            return ()
+        return tuple(there[len(here) + 1 :].split("/")) if there.startswith(here + "/") else None
+
+
+def parts_of(path: str, root: str = "") -> tuple[str, ...]:
+    """The path's parts, as text alone: relative, without `..`. Touches no file."""
+    if not path or path.isspace():
+        raise Misused("The path is empty.", advice='Give a path below the workspace, e.g. "README.md"; "." is the workspace itself.')
+    if "\0" in path:
+        raise Misused("The path contains a NUL character.", advice="Give a plain path below the workspace.")
+    if len(path) > MAX_PATH:
+        raise Misused(f"The path is longer than {MAX_PATH} characters.", advice="Give a shorter path.")
+    if path.startswith("/"):
+        inside = path.removeprefix(root.rstrip("/") + "/") if root else path
+        advice = f"Give it as {inside!r}." if not inside.startswith("/") else "Give a path below the workspace, e.g. 'src/main.py'."
+        raise leads_out(path, "is absolute; paths are relative to the workspace", advice)
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if ".." in parts:
+        raise leads_out(path, "contains '..'", "Give a path below the workspace, without '..'.")
+    return parts
+
+
+def kind_of(found: os.stat_result) -> str:
+    return next((words for is_kind, words in _KINDS if is_kind(found.st_mode)), "a file")
+
+
+def leads_out(path: str, why: str = "leads out of the workspace", advice: str = "") -> Refused:
+    return Refused(f"{shown(path)} {why}.", code="POLICY_DENIED", advice=advice or "Only files of the workspace can be reached.")
+
+
+def not_found(path: str, advice: str = "") -> Failed:
+    return Failed(f"There is no {shown(path)}.", code="FILE_NOT_FOUND", advice=advice or "Look at what there is with list_files.")
+
+
+def cannot(verb: str, path: str, error: OSError) -> RemitError:
+    """An error of the system in words that say what to do."""
+    what = shown(path)
+    if error.errno == errno.ENOENT:
+        return not_found(path)
+    if error.errno == errno.ENOTDIR:
+        return Failed(f"There is no {what}: a part of its path is not a folder.", code="FILE_NOT_FOUND", advice="Check the path.")
+    if error.errno == errno.ELOOP:
+        return Failed(f"There is no {what}: its links lead round in a circle.", code="FILE_NOT_FOUND", advice="Mend the link.")
+    if error.errno in (errno.ENAMETOOLONG, errno.EINVAL):
+        return Misused(f"{what} cannot be the name of a file: {error.strerror}.", advice="Give a shorter, plain name.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        advice = "Change its permissions, or those of its folder; or work elsewhere."
+    elif error.errno in (errno.ENOSPC, errno.EDQUOT):
+        advice = "Make room on the disk; nothing was changed."
+    else:
+        advice = "Look at the file and its disk."
+    return Failed(f"Cannot {verb} {what}: {error.strerror or type(error).__name__}.", advice=advice)
+
+
+def shown(path: str) -> str:
+    """A path for a message: whatever it holds, in one short line."""
+    text = path if path.isprintable() and path.strip() == path else repr(path)
+    return text if len(text) <= 200 else text[:197] + "…"
+
+
+def _need_file(asked: str, found: os.stat_result) -> None:
+    if stat.S_ISREG(found.st_mode):
+        return
+    if stat.S_ISDIR(found.st_mode):
+        raise Misused(f"{shown(asked)} is a folder, not a file.", advice="Name a file in it; list_files shows them.")
+    raise leads_out(asked, f"is {kind_of(found)}, not a file", "Only regular files are read and written.")
+
+
+def _is_link(folder: int, name: str) -> bool:
+    try:
+        os.readlink(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True

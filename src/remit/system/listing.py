@@ -1,0 +1,171 @@
+"""What is in a folder and below it, by open folders alone: no link is followed, nothing git ignores is entered, and there is an end to it.
+
+In the order of names, folder by folder. Knows no agents. Used by `agents.builtin.worker`, to list and to search.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from remit.system.beneath import Root
+from remit.system.ignoring import Rule, Rules, below, read_rules
+
+DEEPEST = 100
+"""Levels below where it began; what is deeper is not looked at, and that is said."""
+IGNORE_FILE_BYTES = 256 * 1024
+OWN_FOLDERS = frozenset({".git", ".remit"})
+"""Of git and of ours: they are not the work."""
+_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Something found. Its folder is open only until the next one is asked for."""
+
+    path: str
+    """From where the listing began."""
+    name: str
+    folder: int
+    is_folder: bool
+    is_link: bool
+    found: "os.DirEntry[str]"
+
+    def stat(self) -> os.stat_result | None:
+        try:
+            return self.found.stat(follow_symlinks=False)
+        except OSError:  # gone by now
+            return None
+
+
+@dataclass(slots=True)
+class Walk:
+    """How to go about it, and what was left out on the way."""
+
+    max_depth: int | None = None
+    """1: what is in the folder itself."""
+    stop: Callable[[], bool] = lambda: False
+    rules: tuple[tuple[str, Rules], ...] = ()
+    """That hold from the start: each with the path of where we began, from its own folder, ending with a slash."""
+    keeps_ignored: bool = False
+    """Also what git ignores."""
+    shows_own: bool = False
+    """Everything, also what git ignores and what is git's or ours."""
+    too_deep: int = 0
+    """Folders that were not entered because they are too far down."""
+    unreadable: list[str] = field(default_factory=list)
+    was_stopped: bool = False
+
+    def entries(self, folder: int) -> Iterator[Entry]:
+        """All below an open folder, which stays open and is the caller's."""
+        yield from self._below(folder, "", 1, self.rules)
+
+    def _below(self, folder: int, prefix: str, depth: int, rules: tuple[tuple[str, Rules], ...]) -> Iterator[Entry]:
+        try:
+            with os.scandir(folder) as scanned:
+                found = sorted(scanned, key=_name)
+        except OSError:
+            self.unreadable.append(prefix or ".")
+            return
+        if not (self.shows_own or self.keeps_ignored) and any(entry.name == ".gitignore" for entry in found):
+            rules = (("", Rules(read_rules(_text_at(folder, ".gitignore")))), *rules)
+        for entry in found:
+            if self.was_stopped or self.stop():
+                self.was_stopped = True
+                return
+            is_folder = entry.is_dir(follow_symlinks=False)
+            if not self.shows_own and (entry.name in OWN_FOLDERS or _is_ignored(rules, entry.name, is_folder)):
+                continue
+            path = prefix + entry.name
+            yield Entry(path, entry.name, folder, is_folder, entry.is_symlink(), entry)
+            if is_folder:
+                yield from self._enter(folder, entry.name, path, depth, rules)
+
+    def _enter(self, folder: int, name: str, path: str, depth: int, rules: tuple[tuple[str, Rules], ...]) -> Iterator[Entry]:
+        if self.max_depth is not None and depth >= self.max_depth:
+            return
+        if depth >= DEEPEST:
+            self.too_deep += 1
+            return
+        try:
+            inner = os.open(name, _LIST, dir_fd=folder)
+        except OSError:
+            self.unreadable.append(path)
+            return
+        try:
+            deeper = tuple((f"{base}{name}/", one) for base, one in rules)
+            yield from self._below(inner, f"{path}/", depth + 1, deeper)
+        finally:
+            os.close(inner)
+
+
+def rules_above(root: Root, inside: Sequence[str]) -> list[tuple[tuple[str, ...], list[Rule]]]:
+    """What git's files say between the root and a folder below it, that folder not included: nearest last, each with its own folder.
+
+    Of the root also `.git/info/exclude`, which counts least; of `inside` itself only that.
+    """
+    held: list[tuple[tuple[str, ...], list[Rule]]] = [((), read_rules(_exclude(root)))]
+    descriptor = os.dup(root.descriptor)
+    try:
+        for number, name in enumerate(inside):
+            held.append((tuple(inside[:number]), read_rules(_text_at(descriptor, ".gitignore"))))
+            deeper = os.open(name, _LIST, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = deeper
+    except OSError:  # it has been moved meanwhile; what was read so far holds
+        pass
+    finally:
+        os.close(descriptor)
+    return [(folder, rules) for folder, rules in held if rules]
+
+
+def asked_from(above: Sequence[tuple[tuple[str, ...], list[Rule]]], inside: Sequence[str]) -> tuple[tuple[str, Rules], ...]:
+    """Those rules for a `Walk` that begins at `inside`."""
+    return tuple(("".join(f"{part}/" for part in inside[len(folder) :]), Rules(rules)) for folder, rules in reversed(above))
+
+
+def written_from(above: Sequence[tuple[tuple[str, ...], list[Rule]]], inside: Sequence[str]) -> str:
+    """The same as the text of one ignore file that stands in `inside`, for another program to read."""
+    return "".join(f"{rule.text}\n" for folder, rules in above for rule in below(rules, inside[len(folder) :]))
+
+
+def _is_ignored(rules: tuple[tuple[str, Rules], ...], name: str, is_folder: bool) -> bool:
+    for base, one in rules:
+        verdict = one.verdict(name, base + name, is_folder)
+        if verdict is not None:
+            return verdict
+    return False
+
+
+def _text_at(folder: int, name: str) -> str:
+    """A small regular file's text; nothing where there is none. Git follows no link here either."""
+    with contextlib.suppress(OSError):
+        if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            return ""
+        descriptor = os.open(name, _READ, dir_fd=folder)
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return os.read(descriptor, IGNORE_FILE_BYTES).decode("utf-8", "replace")
+        finally:
+            os.close(descriptor)
+    return ""
+
+
+def _exclude(root: Root) -> str:
+    with contextlib.suppress(OSError):
+        git = os.open(".git", _LIST, dir_fd=root.descriptor)
+        try:
+            info = os.open("info", _LIST, dir_fd=git)
+            try:
+                return _text_at(info, "exclude")
+            finally:
+                os.close(info)
+        finally:
+            os.close(git)
+    return ""
+
+
+def _name(entry: "os.DirEntry[str]") -> str:
+    return entry.name
