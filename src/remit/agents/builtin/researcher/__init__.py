@@ -4,7 +4,7 @@ Extractive: it says nothing itself. `research` is the story of one question, `sy
 through worker children (`gathering`).
 """
 
-from remit.agents.builtin.researcher.operations import deep_research
+from remit.agents.builtin.researcher.operations import deep_research, synthesize_sources
 from remit.agents.function import FunctionAgent
 
-AGENTS: list[FunctionAgent] = [deep_research]
+AGENTS: list[FunctionAgent] = [deep_research, synthesize_sources]

@@ -18,6 +18,9 @@ from remit.flow.request import Request, call
 MOST_CHILDREN = 60
 AT_ONCE = 8
 PAGE_BYTES = 192 * 1024
+MOST_MATCHES = 1500
+MOST_LISTED = 5000
+"""Both are kept with the child's delegation: enough to choose by, not more."""
 MOST_PAGES = 4
 """Of one file."""
 _CHILD_SECONDS = 30.0
@@ -88,7 +91,7 @@ class Gatherer:
     async def look_over(self, path: str) -> None:
         """Which files there are below `path`; one that is a file itself is listed alone."""
         self._ctx.progress(f"Looking what there is in {path}")
-        (answer,) = await self._ask([("worker.list_files", {"path": path})], "Listing")
+        (answer,) = await self._ask([("worker.list_files", {"path": path, "max_results": MOST_LISTED})], "Listing")
         if answer is not None and answer.status is not Status.COMPLETED and answer.errors and _is_a_file(path):
             self.listed[path] = {"path": path, "type": "file"}
             return
@@ -99,11 +102,12 @@ class Gatherer:
         if data.get("truncated"):
             self.cut_short.append(f"listing of {path}: there are more files than were listed")
 
-    async def search(self, wanted: Mapping[str, str], paths: Sequence[str]) -> dict[str, Hits]:
-        """Regular expressions, by what they are for, in the contents of files below the paths."""
+    async def search(self, wanted: Mapping[str, str], paths: Sequence[str], glob: str = "") -> dict[str, Hits]:
+        """Regular expressions, by what they are for, in the contents of files below the paths; only of those whose name fits."""
         jobs = [(name, path, pattern) for name, pattern in wanted.items() for path in paths]
         self.queries += [name for name in wanted if name not in self.queries]
-        requests = [("worker.search_files", {"path": path, "pattern": pattern, "regex": True}) for _, path, pattern in jobs]
+        limits = {"regex": True, "max_results": MOST_MATCHES, **({"glob": glob} if glob else {})}
+        requests = [("worker.search_files", {"path": path, "pattern": pattern, **limits}) for _, path, pattern in jobs]
         if requests:
             self._ctx.progress(f"Searching files for {', '.join(list(wanted)[:6])}")
         found: dict[str, Hits] = {name: Hits() for name in wanted}
@@ -122,6 +126,7 @@ class Gatherer:
         self._tried.update(wanted)
         texts: dict[str, str] = dict.fromkeys(wanted, "")
         offsets: dict[str, int] = dict.fromkeys(wanted, 0)
+        dates: dict[str, str] = {}
         for _ in range(MOST_PAGES):
             if not offsets:
                 break
@@ -133,16 +138,16 @@ class Gatherer:
                 if data is None or not isinstance(data.get("content"), str) or data.get("encoding") in ("base64", "binary"):
                     continue
                 texts[path] += data["content"]
+                dates[path] = str(data.get("modifiedAt") or "")
                 more = data.get("nextOffset") if data.get("truncated") else None
                 if more and more > offset and texts[path].count("\n") < (last_lines or {}).get(path, 0):
                     following[path] = more
             offsets = following
         for path, text in texts.items():
             if text.strip():
-                self._keep_file(path, text, depth)
+                self._keep_file(path, text, dates.get(path, ""), depth)
 
-    def _keep_file(self, path: str, text: str, depth: int) -> None:
-        date = str(self.listed.get(path, {}).get("modifiedAt") or "")
+    def _keep_file(self, path: str, text: str, date: str, depth: int) -> None:
         self.documents[path] = Document(
             kind="file", name=path, title="", text=text, date=date, worth=worth_of(path) or 0.3, depth=depth, passages=cut(text, path)
         )

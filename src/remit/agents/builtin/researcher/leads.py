@@ -20,6 +20,8 @@ _NAME = re.compile(
     r"\b(?:[A-Z][a-z0-9]+){2,}\b|\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b|(?<=`)[A-Za-z_]\w{2,}(?=(?:\(\))?`)|\b[A-Z]{2,}(?:_[A-Z0-9]+)+\b"
 )
 _ASSET = re.compile(r"\.(?:png|jpe?g|gif|svg|css|js|zip|gz|mp[34]|woff2?|ico)(?:\?|$)", re.IGNORECASE)
+_READ = 1500
+"""Characters of a sentence that are looked at."""
 _RARE = 4.0
 """A name whose words stand everywhere leads nowhere."""
 MOST_FILES = 8
@@ -40,7 +42,7 @@ class Leads:
 
 
 def leads(question: Question, best: Sequence[Ranked], index: Index, listed: Iterable[str], known: Mapping[str, Document]) -> Leads:
-    texts = [unit.text for one in best for unit in one.sentence.passage.units]
+    texts = [unit.text[:_READ] for one in best for unit in one.sentence.passage.units]
     asked = {term.stem for term in question.terms}
     return Leads(
         files=tuple(_files(texts, [path for path in listed if path not in known and worth_of(path)])[:MOST_FILES]),
@@ -57,9 +59,11 @@ def _files(texts: list[str], listed: list[str]) -> list[str]:
     found: dict[str, int] = {}
     for name, count in named.items():
         name = name.strip("./")
-        for path in listed:
-            if f"/{path}".endswith((f"/{name}", f"/{name}.py", f"/{name}/__init__.py")) and len(name) > 3:
-                found[path] = found.get(path, 0) + count
+        fits = (
+            [path for path in listed if f"/{path}".endswith((f"/{name}", f"/{name}.py", f"/{name}/__init__.py"))] if len(name) > 3 else []
+        )
+        for path in fits if len(fits) <= 2 else ():  # a name that many files have names none of them
+            found[path] = found.get(path, 0) + count
     return sorted(found, key=lambda path: (-found[path], path))
 
 

@@ -1,6 +1,6 @@
 """The researcher's operations as agents: names, parameters, effects. What they do is loaded in the process that does it."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,18 @@ async def deep_research(
             advice="Name the things the question is about, or put them in quotes.",
         )
     return await Research(ctx, question, max_depth, places(_listed(sources), question)).run()
+
+
+@agent("researcher.synthesize_sources", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read", "network"))
+async def synthesize_sources(
+    ctx: Context,
+    sources: list[str | dict[str, Any]] | str,
+    format: Literal["summary", "table", "outline", "json"] = "summary",
+) -> dict[str, Any]:
+    """Compare files, pages and texts: what several say, where numbers differ, what one alone says; every statement quoted."""
+    from remit.agents.builtin.researcher.synthesis import synthesize
+
+    return await synthesize(ctx, (_listed(sources) or []) if isinstance(sources, str) else sources, format)
 
 
 def _listed(sources: list[str] | str | None) -> list[str] | None:

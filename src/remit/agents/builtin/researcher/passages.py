@@ -57,6 +57,7 @@ class Document:
         return "\n".join(self.text.split("\n")[line - 1 : end_line])
 
 
+_LONGEST_LINE = 20_000
 MARKDOWN = frozenset({".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".org", ".text", ".tex", ".man", ".1", ".html", ".htm", ""})
 CODE = frozenset(
     [".py", ".pyi", ".js", ".jsx", ".ts", ".tsx", ".mjs", ".go", ".rs", ".java", ".c", ".h", ".cc", ".cpp", ".hpp",
@@ -103,6 +104,8 @@ def cut(text: str, name: str) -> tuple[Passage, ...]:
     from remit.agents.builtin.researcher.prose import PAGE, prose_passages
 
     suffix = PurePosixPath(name).suffix.lower()
+    if len(text) > _LONGEST_LINE:  # what nobody wrote by hand and nobody reads: blank, so that the lines below keep their numbers
+        text = "\n".join(line if len(line) <= _LONGEST_LINE else "" for line in text.split("\n"))
     if suffix in CODE or (suffix not in MARKDOWN and re.fullmatch(r"\.(?:toml|ya?ml|ini|cfg|conf|json|env|mk|cmake|gradle|nix)", suffix)):
         return tuple(code_passages(text, suffix))
     return tuple(prose_passages(text, PAGE if suffix == PAGE and not _is_wrapped(text) else suffix))

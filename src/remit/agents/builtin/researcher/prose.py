@@ -12,13 +12,12 @@ from remit.agents.builtin.researcher.quoting import squeezed
 from remit.agents.builtin.researcher.sentences import Unit, units_of, whole
 
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
-_HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.+?)\s*#*\s*$")
+_HASHES = re.compile(r"^ {0,3}(#{1,6})\s")
 _UNDERLINE = re.compile(r"^([=\-~^\"'+#*:.])\1{2,}\s*$")
 _ITEM = re.compile(r"^(\s*)(?:[-*+•–]|\(?(?:\d{1,3}|[a-z])[.)])\s+(?=\S)")
 _FIELD = re.compile(r"^(\s*):[\w *.,-]+:(?=\s|$)")
-_ROW = re.compile(r"^\s*\|.*\|\s*$")
 _RULE = re.compile(r"^[\s|:+=-]+$")
-_ONLY_LINKS = re.compile(r"^\s*(?:!?\[[^\]]*\](?:\([^)]*\)|\[[^\]]*\])?\(?\)?[\s|·•]*)+(?:\([^)]*\))?\s*$")
+_LINK = re.compile(r"!?\[(?:!\[[^\[\]]*+\]\([^()]*+\)|[^\[\]]*+)\](?:\([^()]*+\)|\[[^\[\]]*+\])?+[\s|·•]*+")
 _REFERENCE = re.compile(
     r"^\s{0,3}\[[^\]]+\]:\s|^\s*\.\.\s+(?:\[?[\w-]+\]?::|_[^:]+:)|^\s*<!--|^\s*</?\w+[^>]*>\s*$|^\s*<(?:img|a|p|div|br|picture|source)\b"
 )
@@ -86,12 +85,12 @@ def prose_passages(text: str, suffix: str = ".md", first_line: int = 1, headings
 def _take(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
     """One line that is neither in a fence nor an underlined heading."""
     bare = line.strip()
-    if not bare or _UNDERLINE.match(bare) or _REFERENCE.match(line) or _ONLY_LINKS.match(line):
+    if not bare or _UNDERLINE.match(bare) or _REFERENCE.match(line) or _is_only_links(bare):
         yield from reader.flush()
-    elif heading := _HEADING.match(line):
+    elif (hashes := _HASHES.match(line)) and bare.strip("# "):
         yield from reader.flush()
-        reader.heading(len(heading[1]), heading[2])
-    elif _ROW.match(line):
+        reader.heading(len(hashes[1]), bare.strip("# "))
+    elif len(bare) > 1 and bare[0] == bare[-1] == "|":
         yield from reader.flush()
         unit = None if _RULE.match(bare) else whole(bare.strip("|"), number)
         if unit is not None:
@@ -106,6 +105,11 @@ def _take(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
         reader.add(line, number)
         if reader.suffix == PAGE:
             yield from reader.flush()
+
+
+def _is_only_links(bare: str) -> bool:
+    """A row of badges or a table of contents: nothing to quote."""
+    return bare[0] in "[!" and not _LINK.sub("", bare).strip(" ()")
 
 
 def _is_indented_code(reader: _Reader, line: str) -> bool:

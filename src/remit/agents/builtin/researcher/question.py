@@ -13,7 +13,7 @@ MOST_PARTS = 5
 MOST_TERMS = 14
 _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|`([^`\n]{2,80})`|(?<!\w)'([^'\n]{2,80})'(?!\w)")
 _IDENTIFIER = re.compile(
-    r"\b[A-Za-z_][\w]*(?:(?:\.|::|/)[A-Za-z_]\w*)+\b|\b[A-Za-z]\w*_\w+\b|\b[a-z]+(?:[A-Z]+[a-z0-9]*)+\b|\b(?:[A-Z][a-z0-9]+){2,}\b"
+    r"\b[A-Za-z_][\w]*(?:(?:\.|::|/)[A-Za-z_]\w*)+\b|\b[A-Za-z]\w*_\w+\b|\b[a-z]+(?:[A-Z][a-z0-9]*)+\b|\b(?:[A-Z][a-z0-9]+){2,}\b"
 )
 _ASKING = r"(?:how|what|why|when|where|which|who|whom|whose|does|do|did|is|are|can|could|should|will|would|must)"
 _BORDER = re.compile(rf"[?;\n]+\s*|,?\s+(?:and|und|et|y)(?:\s+also)?\s+(?={_ASKING}\b)|,\s+(?={_ASKING}\b)", re.IGNORECASE)

@@ -20,6 +20,7 @@ from remit.flow.context import Context
 MOST_FILES = 28
 """Read in the first round."""
 MOST_SEARCHES = 18
+_DOCUMENTS_GLOB = "*.{md,rst,adoc,txt}"
 MOST_PAGES = 8
 _BEST = 12
 
@@ -74,6 +75,10 @@ class Research:
         lost = {term.word: among(term.alike) for term in self._question.terms if term.alike and not found.get(term.word, Hits()).lines}
         if lost and not gatherer.is_over:
             found |= {f"{name} (words like it)": hits for name, hits in (await gatherer.search(lost, folders)).items()}
+        frequent = {name: wanted[name] for name, hits in found.items() if hits.truncated and name in wanted}
+        if frequent and not gatherer.is_over:  # what stands everywhere is looked for once more where it is explained
+            for name, hits in (await gatherer.search(frequent, folders, _DOCUMENTS_GLOB)).items():
+                found[name].lines |= hits.lines
         best = self._best_files(found)
         last = {path: max(hits.lines[path]) for hits in found.values() for path in hits.lines}
         await gatherer.read(best[:MOST_FILES], 0, last)
@@ -84,6 +89,7 @@ class Research:
         scores: dict[str, float] = {}
         for name, hits in found.items():
             rarity = math.log(1 + total / (1 + len(hits.lines))) * (1.5 if name.startswith("together") else 1.0)
+            rarity *= 0.3 if hits.truncated else 1.0  # it stands in many more than were told
             for path, lines in hits.lines.items():
                 scores[path] = scores.get(path, 0.0) + rarity * (1 + 0.25 * math.log(len(lines)))
         named = {term.stem for term in self._question.terms}

@@ -19,9 +19,7 @@ _MISSING = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 def answered(ctx: Context, result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer) -> dict[str, Any]:
     read = searched.read
     if not gatherer.documents and gatherer.errors:
-        first = gatherer.errors[0]
-        status = "blocked" if first.code in _MISSING else "failed"
-        return ended(status, f"Nothing could be searched. {_short(first.message)}", data, [first])
+        return could_not_look(gatherer, data)
     if not result.answer:
         words = f"Nothing in {read} answers the question. The report says what was searched and names the nearest passages."
         return ended("partial", words, data, [_not_found(result, read)])
@@ -31,8 +29,15 @@ def answered(ctx: Context, result: Result, searched: Searched, data: Mapping[str
     if unanswered:
         words += f" {count(unanswered, 'part')} of the question {'was' if unanswered == 1 else 'were'} not found."
     if ctx.hand_in or any(cut.endswith("want of time") for cut in gatherer.cut_short):
-        return ended("partial", f"{words} Time ran out before all was searched.", data, [_out_of_time()])
+        return ended("partial", f"{words} Time ran out before all was searched.", data, [out_of_time()])
     return ended("completed", f"{words} The report quotes each with its place.", data, [])
+
+
+def could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:
+    first = gatherer.errors[0] if gatherer.errors else ErrorInfo(
+        type="execution", message="No source could be read.", code="SOURCE_UNREAD", recoverable=True, recommendation="Name other sources."
+    )  # fmt: skip
+    return ended("blocked" if first.code in _MISSING else "failed", f"Nothing could be searched. {_short(first.message)}", data, [first])
 
 
 def ended(status: str, summary: str, data: Mapping[str, Any], errors: list[ErrorInfo]) -> dict[str, Any]:
@@ -51,7 +56,7 @@ def _not_found(result: Result, read: str) -> ErrorInfo:
     )
 
 
-def _out_of_time() -> ErrorInfo:
+def out_of_time() -> ErrorInfo:
     return ErrorInfo(
         type="timeout",
         message="The soft deadline came before everything was searched.",

@@ -12,9 +12,7 @@ from remit.agents.builtin.researcher.quoting import squeezed
 
 LONGEST = 700
 """Characters; what is longer is split at semicolons, and what is longer even then is not quoted."""
-_END = re.compile(
-    r"[.!?…]+[\"'”’»)\]`*_]*(?=\s+[\"'“‘«(\[`*_]*[^\W_a-z])|[.!?]+[\"'”’)\]]*(?=\s*\n\s*\n)|[。！？]+[」』）]?|[.!?][)\"'”]?\s*$"
-)
+_END = re.compile(r"[.!?…]++[\"'”’»)\]`*_]*+(?=\s+[\"'“‘«(\[`*_]*+[^\W_a-z]|\s*+$)|[。！？]++[」』）]?")
 _ABBREVIATED = re.compile(
     r"(?:\b(?:e\.g|i\.e|cf|vs|etc|al|approx|ca|resp|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|Fig|Sec|Eq|Vol|pp|p|Inc|Ltd|Co|Jr|Sr|z\.B|d\.h|bzw|usw)|\b[A-Z])\.$"
 )

@@ -24,14 +24,14 @@ _QUESTION_WORDS = frozenset(
 )
 _LANGUAGES = ("GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "SWEDISH")
 _SAME = (
-    "delete remove erase unlink drop", "stop kill terminate end cancel abort", "create make build generate", "start begin launch spawn run",
-    "error failure fault exception", "settings configuration config option preference", "folder directory",
-    "documentation docs manual guide", "parameter argument", "timeout deadline", "limit maximum bound cap", "process subprocess", "secret password token credential key",
-    "permission access authorization", "refuse deny reject forbid", "install setup",
-    "test check verify validate", "fast quick speed performance", "slow latency", "database store storage", "send transmit", "fetch download retrieve", "log record journal", "release version",
-    "license licence", "author maintainer creator",
-    "bug defect issue", "default standard", "allow permit grant", "network internet web",
-    "order sort rank", "split divide separate", "combine join merge", "change modify edit update", "show display print", "leave remain",
+    "delete remove erase unlink drop", "stop kill terminate end cancel abort", "create make build generate",
+    "start begin launch spawn run", "error failure fault exception", "settings configuration config option preference",
+    "folder directory", "documentation docs manual guide", "parameter argument", "timeout deadline", "limit maximum bound cap",
+    "process subprocess", "secret password token credential key", "permission access authorization", "refuse deny reject forbid",
+    "install setup", "test check verify validate", "fast quick speed performance", "slow latency", "database store storage",
+    "send transmit", "fetch download retrieve", "log record journal", "release version", "license licence", "author maintainer creator",
+    "bug defect issue", "default standard", "allow permit grant", "network internet web", "order sort rank", "split divide separate",
+    "combine join merge", "change modify edit update", "show display print", "leave remain",
 )  # fmt: skip
 _IRREGULAR = {
     "left": "leave", "kept": "keep", "sent": "send", "ran": "run", "written": "write", "wrote": "write", "chosen": "choose",
