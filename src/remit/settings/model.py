@@ -90,6 +90,7 @@ class SettingsTable(_Table):
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
+    generate_on: Annotated[Name | None, BeforeValidator(_none)] = None
     web: WebTable = WebTable()
     search: SearchTable = SearchTable()
 

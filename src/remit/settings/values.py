@@ -93,6 +93,8 @@ class Settings:
     """`[agents.NAME]`: agents that are no Python functions, as they were written; `agents.files` judges them."""
     profiles_on: str | None = None
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
+    generate_on: str | None = None
+    """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
     builtin_agents: tuple[str, ...] = ("worker", "researcher", "coder")
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
