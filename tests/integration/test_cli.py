@@ -107,6 +107,8 @@ def test_a_wrong_parameter_is_named_in_plain_words_and_once(project: Path) -> No
 
 
 def test_where_there_are_no_agents_the_refusal_says_how_to_begin(tmp_path: Path) -> None:
+    assert "worker.read_file" in remit(tmp_path, "delegate", "echo").stdout
+    (tmp_path / "remit.toml").write_text("builtin_agents = []\n")
     assert "Put one into .remit/agents/" in remit(tmp_path, "delegate", "echo").stdout
 
 

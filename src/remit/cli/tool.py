@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remit.cli.exits import Exit
-from remit.cli.options import Root
+from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
     import asyncio
@@ -33,8 +33,9 @@ def tool(
     stream: Annotated[bool, typer.Option("--stream", help="Of call: a line of JSON for each chunk, as it comes.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="Of schema: without conditions, as vendors of models want it.")] = False,
     root: Root = None,
+    as_json: Json = False,
 ) -> Exit:
-    """The delegate tool for programs: its JSON schema, and calls in JSON."""
+    """The delegate tool for programs: its JSON schema, and calls in JSON. Always answers in JSON; with --json errors do too."""
     from remit.cli.project import find_root
     from remit.core.errors import Misused
 

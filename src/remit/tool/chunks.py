@@ -3,13 +3,17 @@
 The last one carries the same object that a call without streaming gives. Made from the events of the delegation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from remit.core.events import Event, EventKind
 from remit.tool.result import DelegateResult
+
+
+WAITING = "Waiting for a person's approval"
+"""How the notice begins by which an approval is asked for."""
 
 
 class ChunkType(StrEnum):
@@ -56,6 +60,12 @@ def chunk_of(event: Event) -> Chunk | None:
     if kind is EventKind.PROGRESS and body.get("fraction") is not None:
         data["fraction"] = body["fraction"]
     return Chunk(type=ChunkType.PROGRESS, task_id=event.session_id, data=data) if data["message"] else None
+
+
+def is_paused(events: Iterable[Event]) -> bool:
+    """Whether the last thing that remit itself said is that it waits for a person (`flow.approve`)."""
+    notices = [str(event.body.get("message", "")) for event in events if event.kind is EventKind.NOTICE]
+    return bool(notices) and notices[-1].startswith(WAITING)
 
 
 def _words(kind: EventKind, body: Mapping[str, Any]) -> str:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind
 from remit.core.result import Return, StopReason
+from remit.core.states import State
 from remit.engine.handle import SettledHandle
 from remit.flow.context import Handle
 from remit.tool.catalogue import Catalogue
-from remit.tool.chunks import Chunk, begun, chunk_of, ended
+from remit.tool.chunks import Chunk, begun, chunk_of, ended, is_paused
 from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest, Reader
 from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
@@ -98,7 +99,10 @@ class DelegateTool:
 
     async def look(self, task_id: str) -> DelegateResult:
         """How a delegation stands now, whoever began it: for doors that are asked again and again."""
-        return result_of_record(await self._remit.describe(task_id))
+        record = await self._remit.describe(task_id)
+        if record.state is not State.RUNNING:
+            return result_of_record(record)
+        return result_of_record(record, is_paused=is_paused(await self._remit.events(task_id)))
 
     async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
         """Until it ends; where its events cannot be followed (any more), its end is waited for all the same."""

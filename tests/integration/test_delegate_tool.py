@@ -1,0 +1,357 @@
+"""The delegate tool on a real project (S5): schema, calls, chunks and endings; on the command line, and for a target that is added."""
+
+import asyncio
+import inspect
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from cli_project import remit as run_remit
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from remit import Context, DelegateError, DelegateTool, Remit, agent
+from remit.agents.directory import is_built_in
+from remit.core.errors import Unavailable
+
+ROOT = Path(__file__).parents[2]
+
+
+class Span(BaseModel):
+    first_line: int
+    last_line: int = 3
+
+
+@agent("text.cut")
+async def cut(ctx: Context, text: str, span: Span, keep_ends: bool = False, how: Literal["head", "tail"] = "head") -> str:
+    """Cut a text."""
+    ctx.progress("cutting", 0.5)
+    ctx.emit({"piece": 1})
+    return text[span.first_line : span.last_line]
+
+
+@agent("text.wait")
+async def wait(ctx: Context, seconds: float = 30.0) -> str:
+    """Take one's time."""
+    ctx.progress("asleep")
+    await asyncio.sleep(seconds)
+    return "awake"
+
+
+@agent("text.fail")
+async def fail(ctx: Context, how: str) -> Any:
+    """Fail."""
+    if how == "unavailable":
+        raise Unavailable("No key.", code="TOOL_UNAVAILABLE", advice="Set one.")
+    if how == "partial":
+        error = {"type": "execution", "message": "One was missing.", "code": "X", "recoverable": True, "recommendation": "Look."}
+        return {"status": "partial", "summary": "Two of three. One was missing.", "artifacts": [], "errors": [error], "data": [1, 2]}
+    raise ValueError("it broke")
+
+
+@agent("hello")
+async def hello(name: str = "you") -> str:
+    """Greet."""
+    return f"Hello, {name}."
+
+
+@pytest.fixture
+async def tool(tmp_path: Path) -> AsyncIterator[DelegateTool]:
+    async with Remit.open(tmp_path, agents=[cut, wait, fail, hello], settings={"builtin_agents": []}) as remit:
+        yield DelegateTool(remit)
+
+
+def asks(operation: str, **parameters: Any) -> dict[str, Any]:
+    return {"target": "text", "operation": operation, "parameters": parameters}
+
+
+# ---- the schema
+
+
+async def test_the_schema_is_drawn_from_the_directory_in_camel_case(tool: DelegateTool) -> None:
+    """S5.1, S5.2"""
+    described = tool.schema()
+    schema = described["inputSchema"]
+    Draft202012Validator.check_schema(schema)
+    assert described["name"] == "delegate"
+    assert schema["properties"]["target"]["enum"] == ["hello", "text"]
+    assert schema["properties"]["operation"]["enum"] == ["cut", "fail", "wait"]
+    assert "- text.cut(text: string, span: Span, keepEnds?: boolean, how?: 'head' or 'tail') — Cut a text." in described["description"]
+    plain = tool.plain_schema()["inputSchema"]
+    assert not {"allOf", "anyOf", "oneOf", "$defs"} & set(plain)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_right"),
+    [
+        (asks("cut", text="a", span={"first_line": 1}, keepEnds=True), True),
+        (asks("cut", text="a", span={"first_line": "x"}), False),
+        (asks("cut", text="a"), False),
+        (asks("cut", text="a", span={"first_line": 1}, how="middle"), False),
+        (asks("nonsense"), False),
+        ({"target": "text", "parameters": {}}, False),
+        ({"target": "hello", "parameters": {"name": "Ada"}}, True),
+        ({"target": "hello", "operation": "cut", "parameters": {}}, False),
+        ({"target": "nobody", "parameters": {}}, False),
+        ({"target": "hello", "parameters": {}, "timeout": 7_200_000, "priority": 4}, True),
+        ({"target": "hello", "parameters": {}, "timeout": 7_200_001}, False),
+        ({"target": "hello", "parameters": {}, "timeout": 0}, False),
+        ({"target": "hello", "parameters": {}, "priority": 0}, True),
+        ({"target": "hello", "parameters": {}, "priority": 5}, False),
+        ({"target": "hello", "parameters": {}, "more": 1}, False),
+        ({"target": "hello", "parameters": []}, False),
+    ],
+)
+async def test_schema_and_validation_agree(tool: DelegateTool, given: dict[str, Any], is_right: bool) -> None:
+    assert Draft202012Validator(tool.schema()["inputSchema"]).is_valid(given) is is_right
+    if is_right:
+        tool.read(given)
+    else:
+        with pytest.raises(DelegateError):
+            tool.read(given)
+
+
+# ---- calling and streaming
+
+
+async def test_a_call_gives_the_result(tool: DelegateTool) -> None:
+    done = await tool.call(asks("cut", text="hello there", span={"first_line": 0, "last_line": 5}))
+    assert (done.success, done.task_state, done.data) == (True, "COMPLETED", "hello")
+    assert (done.metadata.target, done.metadata.operation, done.metadata.agent_id) == ("text", "cut", "text.cut")
+    assert done.task_id is not None
+    again = await tool.look(done.task_id)
+    assert (again.success, again.data, again.metadata.agent_id) == (True, "hello", "text.cut")
+
+
+async def test_a_stream_says_what_happens_and_ends_with_the_same_object(tool: DelegateTool) -> None:
+    """S5.7"""
+    given = asks("cut", text="hello there", span={"first_line": 0, "last_line": 5})
+    chunks = [chunk async for chunk in tool.stream(given)]
+    assert [chunk.type for chunk in chunks] == ["progress", "progress", "data", "complete"]
+    assert dict(chunks[1].data) == {"message": "cutting", "fraction": 0.5}
+    assert dict(chunks[2].data) == {"chunk": {"piece": 1}}
+    assert len({chunk.task_id for chunk in chunks}) == 1
+    called = (await tool.call(given)).to_dict()
+    streamed = json.loads(json.dumps(chunks[-1].to_dict()))["data"]["result"]
+    assert set(called) == set(streamed)
+    for document in (called, streamed):
+        del document["taskId"]
+        for name in ("createdAt", "completedAt", "duration"):
+            del document["metadata"][name]
+    assert called == streamed
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "code"),
+    [
+        (asks("fail", how="raise"), "FAILED", "TASK_FAILED"),
+        (asks("fail", how="partial"), "FAILED", "TASK_FAILED"),
+        (asks("fail", how="unavailable"), "FAILED", "AGENT_UNAVAILABLE"),
+        ({**asks("wait"), "timeout": 200}, "TIMEOUT", "TASK_TIMEOUT"),
+    ],
+)
+async def test_failures_come_inside_the_result_of_calls_and_streams(
+    tool: DelegateTool, given: dict[str, Any], state: str, code: str
+) -> None:
+    """S5.3"""
+    called = await tool.call(given)
+    chunks = [chunk async for chunk in tool.stream(given)]
+    assert chunks[-1].type == "error"
+    assert chunks[-1].data["error"]["code"] == code
+    for result in (called, chunks[-1].result):
+        assert result is not None
+        assert (result.success, result.task_state) == (False, state)
+        assert result.error is not None
+        assert result.error.code == code
+    if given["parameters"].get("how") == "partial":
+        assert called.data == [1, 2], "what was done is there"
+        assert called.metadata.status == "partial"
+
+
+async def test_a_faulty_request_runs_nothing_and_is_raised_by_calls_and_streams(tool: DelegateTool, tmp_path: Path) -> None:
+    for given in (asks("cut"), asks("nonsense"), {}):
+        with pytest.raises(DelegateError):
+            await tool.call(given)
+        with pytest.raises(DelegateError):
+            async for _ in tool.stream(given):
+                pass
+    assert await tool._remit.history() == []
+
+
+async def test_what_is_looked_at_meanwhile_runs_and_may_be_cancelled_by_its_id(tool: DelegateTool) -> None:
+    last = None
+    async for chunk in tool.stream(asks("wait")):
+        last = chunk
+        if chunk.result is None and chunk.data["message"] == "asleep":
+            assert chunk.task_id is not None
+            assert (await tool.look(chunk.task_id)).task_state == "RUNNING"
+            await tool._remit.cancel(chunk.task_id, "seen enough")
+    assert last is not None
+    assert last.result is not None
+    assert last.result.task_state == "CANCELLED"
+
+
+async def test_whoever_stops_listening_does_not_stop_it(tool: DelegateTool) -> None:
+    stream = tool.stream(asks("wait", seconds=0.3))
+    first = await anext(stream)
+    await stream.aclose()
+    assert first.task_id is not None
+    done = await tool._remit.result(first.task_id, wait_seconds=10)
+    assert done is not None
+    assert done.data == "awake"
+
+
+async def test_a_call_that_is_cancelled_cancels_the_delegation(tool: DelegateTool) -> None:
+    calling = asyncio.create_task(tool.call(asks("wait")))
+    async with asyncio.timeout(10):
+        while not (live := await tool._remit.live()):  # noqa: ASYNC110 - what is looked at is a record, which has no event
+            await asyncio.sleep(0.01)
+    calling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calling
+    done = await tool._remit.result(live[0].session_id, wait_seconds=10)
+    assert done is not None
+    assert done.stop_reason == "cancelled"
+
+
+async def test_one_that_waits_for_a_person_is_paused(tmp_path: Path) -> None:
+    """S5.5: told by the notice that `flow.approve` gives."""
+    from remit.flow import approve
+    from remit.tool.chunks import WAITING
+
+    assert WAITING in inspect.getsource(approve), "its words have changed: `remit.tool.chunks` reads them"
+
+    @agent("asks")
+    async def asks_(ctx: Context) -> None:
+        ctx._desk.running.notice(f"{WAITING}: may it?")  # type: ignore[attr-defined]
+        await asyncio.sleep(30)
+
+    async with Remit.open(tmp_path, agents=[asks_]) as remit:
+        tool = DelegateTool(remit)
+        async for chunk in tool.stream({"target": "asks", "parameters": {}}):
+            if chunk.result is None and chunk.data["message"].startswith(WAITING):
+                assert chunk.task_id is not None
+                assert (await tool.look(chunk.task_id)).task_state == "PAUSED"
+                await remit.cancel(chunk.task_id)
+
+
+async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(tmp_path: Path) -> None:
+    @agent("outer")
+    async def outer(ctx: Context) -> Any:
+        async with Remit.open(tmp_path) as inner:
+            within = DelegateTool(inner)
+            assert "hello" in within.catalogue.targets()
+            done = await within.call({"target": "hello", "parameters": {"name": "Ada"}})
+            with pytest.raises(DelegateError) as caught:
+                await within.call({"target": "hello", "parameters": {"nme": "Ada"}})
+            return [done.data, caught.value.code, any(map(is_built_in, inner.directory.specs()))]
+
+    async with Remit.open(tmp_path, agents=[outer, hello]) as remit:
+        done = await remit.delegate("outer")
+        assert done.data == ["Hello, Ada.", "INVALID_PARAMETERS", True]
+        assert {record.agent for record in await remit.children(done.session_id)} == {"hello"}
+
+
+# ---- the command line
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the target of the guide, in a file of the project."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / ".remit" / "agents").mkdir(parents=True)
+    (folder / ".remit" / "agents" / "letters.py").write_text((ROOT / "docs/examples/add_a_target.py").read_text())
+    (folder / "letter.txt").write_text("Dear reader,\nall is well.\n")
+    return folder
+
+
+def test_a_target_of_a_file_is_listed_and_called_with_nothing_else_changed(project: Path) -> None:
+    """S5.1"""
+    schema = json.loads(run_remit(project, "tool", "schema").stdout)["inputSchema"]
+    assert "letters" in schema["properties"]["target"]["enum"]
+    assert {"count", "first"} <= set(schema["properties"]["operation"]["enum"])
+    plain = json.loads(run_remit(project, "tool", "schema", "--plain").stdout)["inputSchema"]
+    assert "allOf" not in plain
+    listed = run_remit(project, "agents", "letters").stdout
+    assert "count" in listed
+    assert "The first lines of a file." in listed
+    for words in (("letters", "count"), ("letters.count",)):
+        done = run_remit(project, "delegate", *words, "path=letter.txt", "minLength=4", "--json")
+        assert json.loads(done.stdout)["data"] == 3
+
+
+def test_the_tool_is_called_in_json(project: Path) -> None:
+    asked = {"target": "letters", "operation": "count", "parameters": {"path": "letter.txt"}, "priority": 3}
+    (project / "asked.json").write_text(json.dumps(asked))
+    for words, stdin in ((json.dumps(asked), None), ("@asked.json", None), ("-", json.dumps(asked))):
+        done = run_remit(project, "tool", "call", words, stdin=stdin)
+        assert done.returncode == 0, done.stderr
+        assert (json.loads(done.stdout)["success"], json.loads(done.stdout)["data"]) == (True, 5)
+    streamed = run_remit(project, "tool", "call", json.dumps({**asked, "operation": "first"}), "--stream")
+    chunks = [json.loads(line) for line in streamed.stdout.splitlines()]
+    assert [chunk["type"] for chunk in chunks] == ["progress", "progress", "complete"]
+    assert chunks[-1]["data"]["result"]["data"] == ["Dear reader,"]
+
+
+@pytest.mark.parametrize(
+    ("words", "exits", "code"),
+    [
+        ('{"target": "nobody"}', 2, "INVALID_TARGET"),
+        ('{"target": "letters", "operation": "cuont"}', 2, "INVALID_OPERATION"),
+        ('{"target": "letters", "operation": "count", "parameters": {}}', 2, "INVALID_PARAMETERS"),
+        ('{"target": "letters", "operation": "count", "parameters": {"path": "none"}}', 1, "TASK_FAILED"),
+        ("[1]", 2, "INVALID_PARAMETERS"),
+    ],
+)
+def test_a_call_that_goes_wrong_says_so_in_json_and_by_its_exit_code(project: Path, words: str, exits: int, code: str) -> None:
+    done = run_remit(project, "tool", "call", words)
+    assert (done.returncode, json.loads(done.stdout)["error"]["code"]) == (exits, code)
+
+
+@pytest.mark.parametrize("words", [("call",), ("call", "{"), ("call", "@nowhere"), ("nonsense",), ("call", "@/dev")])
+def test_a_call_that_cannot_be_read_is_told_in_a_line(project: Path, words: tuple[str, ...]) -> None:
+    done = run_remit(project, "tool", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ")
+
+
+def test_ctrl_c_cancels_what_is_called_and_the_result_still_comes(tmp_path: Path) -> None:
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "slow.py").write_text(
+        "import asyncio\nfrom remit import agent\n\n"
+        "@agent('slow')\nasync def slow(ctx):\n    ctx.progress('asleep')\n    await asyncio.sleep(60)\n"
+    )
+    command = [sys.executable, "-m", "remit.cli.main", "tool", "call", '{"target": "slow", "parameters": {}}', "--stream"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as calling:
+        assert calling.stdout is not None
+        for line in calling.stdout:
+            if "asleep" in line:
+                break
+        calling.send_signal(signal.SIGINT)
+        rest = calling.stdout.read()
+    assert calling.returncode == 130
+    assert json.loads(rest.splitlines()[-1])["data"]["result"]["taskState"] == "CANCELLED"
+
+
+def test_an_operation_that_is_not_there_names_those_that_are(project: Path) -> None:
+    for words in (("letters", "cuont"), ("letters.cuont",)):
+        done = run_remit(project, "delegate", *words, "path=letter.txt")
+        assert done.returncode == 5
+        assert "Did you mean count? Operations: count, first." in done.stderr
+    assert "letters needs an operation" in run_remit(project, "delegate", "letters", "path=letter.txt").stderr
+
+
+def test_agents_that_come_with_remit_stand_apart_from_the_projects_own(project: Path) -> None:
+    said = run_remit(project, "agents").stdout
+    assert said.index("letters.count") < said.index("Built in:")
+    assert "no agents of its own" not in said
+    listed = json.loads(run_remit(project, "agents", "--json").stdout)["agents"]
+    assert [one["name"] for one in listed if not one["built_in"]] == ["letters.count", "letters.first"]
+    built_in = {one["name"].partition(".")[0] for one in listed if one["built_in"]}
+    assert built_in == {"worker", "researcher", "coder"}
+    assert [one["built_in"] for one in listed] == sorted(one["built_in"] for one in listed)

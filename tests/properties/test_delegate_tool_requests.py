@@ -1,0 +1,173 @@
+"""Whatever is asked of the delegate tool: a result or a coded error, never anything else; and what its schema accepts, it accepts (S5)."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from pydantic import BaseModel
+
+from remit import Context, DelegateError, DelegateResult, DelegateTool, Remit, agent
+from remit.tool.result import TaskState
+from remit.tool.speaking import json_text
+
+
+class Span(BaseModel):
+    first_line: int
+    last_line: int | None = None
+
+
+@agent("text.cut")
+async def cut(text: str, span: Span, max_length: int = 5, how: Literal["head", "tail"] = "head") -> str:
+    return text[:max_length]
+
+
+@agent("text.join")
+async def join(texts: list[str], put_between: str | None = None, times: float = 1) -> str:
+    return (put_between or "").join(texts)
+
+
+@agent("any")
+async def anything(ctx: Context, **given: Any) -> Any:
+    return given
+
+
+@agent("bare")
+async def bare() -> None:
+    return None
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from(["text", "any", "bare", "cut", "join", "text.cut", "worker", "", "Text"])
+KNOWN = {
+    "target": NAMES | JSON,
+    "operation": NAMES | JSON,
+    "parameters": st.dictionaries(
+        st.sampled_from(["text", "span", "maxLength", "max_length", "how", "texts", "putBetween", "times", "x"]), JSON, max_size=4
+    )
+    | JSON,
+    "timeout": st.integers(-5, 10**8) | JSON,
+    "priority": st.sampled_from(["low", "HIGH", 0, 1, 4, 5, True]) | JSON,
+}
+ARGUMENTS = st.fixed_dictionaries({}, optional=KNOWN) | st.dictionaries(st.text(max_size=9), JSON, max_size=3) | JSON
+CALLABLE = st.fixed_dictionaries(
+    {
+        "target": st.sampled_from(["text", "any", "bare"]),
+        "parameters": st.fixed_dictionaries(
+            {},
+            optional={
+                "text": st.text(max_size=5),
+                "span": st.fixed_dictionaries({}, optional={"first_line": JSON | st.integers(), "last_line": st.none() | st.integers()}),
+                "maxLength": st.integers() | st.floats(allow_nan=False) | st.text(max_size=2),
+                "how": st.sampled_from(["head", "tail", "middle"]),
+                "texts": st.lists(st.text(max_size=3) | st.integers(), max_size=2),
+                "putBetween": st.none() | st.text(max_size=2),
+                "times": st.floats(allow_nan=False, allow_infinity=False),
+            },
+        ),
+    },
+    optional={
+        "operation": st.sampled_from(["cut", "join", "nonsense"]),
+        "timeout": st.integers(-1, 8_000_000),
+        "priority": st.sampled_from(["low", "normal", "urgent", 0, 4, 5]),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[asyncio.Runner, DelegateTool]]:
+    with asyncio.Runner() as loop:
+        agents = [cut, join, anything, bare]
+        remit = Remit.open(tmp_path_factory.mktemp("any"), agents=agents, settings={"builtin_agents": [], "policy_mode": "disabled"})
+        loop.run(remit.__aenter__())
+        yield loop, DelegateTool(remit)
+        loop.run(remit.close())
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(arguments=ARGUMENTS)
+@example(arguments={"target": "any", "parameters": {"\ud800": "\udfff"}})
+@example(arguments={"target": "any", "parameters": {"n": 10**5000}})
+@example(arguments={"target": "any", "parameters": {"ctx": 1, "self": 2, "parameters": {}, "agent": 3}})
+@example(arguments={"target": "text\0", "operation": "\ud800", "parameters": {}})
+@example(arguments={"target": "any", "parameters": {}, "timeout": 10**400})
+def test_any_arguments_give_a_result_or_a_coded_error(runner: tuple[asyncio.Runner, DelegateTool], arguments: Any) -> None:
+    """S5.3, S5.4"""
+    result = _outcome(*runner, arguments)
+    if isinstance(result, DelegateError):
+        assert result.code in {"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"}
+        assert json.loads(json_text(result.to_dict()))["message"]
+        return
+    assert isinstance(result, DelegateResult)
+    document = json.loads(result.to_json())
+    assert document["success"] is (document["taskState"] == "COMPLETED") is (document["error"] is None)
+    assert TaskState(document["taskState"]).is_terminal
+    assert document["metadata"]["agentId"] in {"text.cut", "text.join", "any", "bare"}
+
+
+def _outcome(loop: asyncio.Runner, tool: DelegateTool, arguments: Any) -> DelegateResult | DelegateError:
+    try:
+        return loop.run(tool.call(arguments))
+    except DelegateError as error:
+        return error
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(arguments=CALLABLE)
+@example(arguments={"target": "text", "operation": "cut", "parameters": {"text": "", "span": {"first_line": 1}, "maxLength": 2.0}})
+@example(arguments={"target": "bare", "parameters": {}, "priority": 4, "timeout": 1})
+def test_what_the_schema_accepts_the_tool_accepts(runner: tuple[asyncio.Runner, DelegateTool], arguments: dict[str, Any]) -> None:
+    """S5.1. What is wrong in its names or its shape, both refuse; the tool itself is more lenient with values (`"3"` is 3)."""
+    _, tool = runner
+    is_valid = _validator(tool).is_valid(arguments)
+    try:
+        tool.read(arguments)
+    except DelegateError:
+        assert not is_valid
+        return
+    names_are_right = arguments["target"] != "text" or "operation" in arguments
+    assert names_are_right
+    if not is_valid:
+        coerced = {name: value for name, value in arguments["parameters"].items() if isinstance(value, str | float | dict)}
+        assert coerced, "only a value that was read leniently may please the tool and not the schema"
+
+
+def _validator(tool: DelegateTool) -> Draft202012Validator:
+    return Draft202012Validator(tool.schema()["inputSchema"])
+
+
+PARAMETERS = {
+    ("text", "cut"): st.fixed_dictionaries(
+        {"text": st.text(max_size=9), "span": st.fixed_dictionaries({"first_line": st.integers()})},
+        optional={"maxLength": st.integers(), "how": st.sampled_from(["head", "tail"])},
+    ),
+    ("text", "join"): st.fixed_dictionaries(
+        {"texts": st.lists(st.text(max_size=3), max_size=3)}, optional={"putBetween": st.none() | st.text(max_size=2)}
+    ),
+    ("any", None): st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=3), max_size=3),
+    ("bare", None): st.just({}),
+}
+
+
+@st.composite
+def valid_requests(draw: st.DrawFn) -> dict[str, Any]:
+    (target, operation), parameters = draw(st.sampled_from(sorted(PARAMETERS.items(), key=str)))
+    asked = {"target": target, "parameters": draw(parameters)} | ({} if operation is None else {"operation": operation})
+    rest = {"timeout": st.integers(1, 7_200_000), "priority": st.sampled_from(["low", "normal", "high", "critical", 0, 1, 2, 3, 4])}
+    return asked | draw(st.fixed_dictionaries({}, optional=rest))
+
+
+@settings(max_examples=100, deadline=None)
+@given(arguments=valid_requests())
+def test_a_valid_request_pleases_both(runner: tuple[asyncio.Runner, DelegateTool], arguments: dict[str, Any]) -> None:
+    _, tool = runner
+    _validator(tool).validate(arguments)
+    tool.read(arguments)

@@ -1,0 +1,52 @@
+"""camelCase and snake_case name the same parameter (S5.2)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit import Misused, agent
+from remit.core.spelling import camel, camel_names, own_name, own_spelling, snake
+
+NAMES = st.lists(st.from_regex(r"[a-z_][a-zA-Z0-9_]{0,8}", fullmatch=True), unique=True, max_size=6)
+
+
+@pytest.mark.parametrize(("one", "other"), [("max_depth", "maxDepth"), ("path", "path"), ("create_parents", "createParents")])
+def test_either_spelling_leads_to_the_other(one: str, other: str) -> None:
+    assert (camel(one), snake(other)) == (other, one)
+
+
+@given(names=NAMES)
+def test_whatever_is_emitted_leads_back_to_its_own_name_alone(names: list[str]) -> None:
+    emitted = camel_names(names)
+    assert [own_name(emitted[name], names) for name in names] == names
+    assert own_spelling({emitted[name]: name for name in names}, names, "it") == {name: name for name in names}
+
+
+@given(names=NAMES)
+def test_an_exact_name_goes_first(names: list[str]) -> None:
+    assert own_spelling(dict.fromkeys(names, 1), names, "it") == dict.fromkeys(names, 1)
+
+
+def test_a_name_in_both_spellings_at_once_is_refused() -> None:
+    with pytest.raises(Misused, match="max_depth is given twice, as maxDepth and as max_depth") as caught:
+        own_spelling({"maxDepth": 1, "max_depth": 2}, ["max_depth"], "it")
+    assert caught.value.code == "INVALID_PARAMETERS"
+
+
+def test_functions_take_either_spelling_and_keep_a_name_that_is_theirs() -> None:
+    """S5.2: everywhere, so also in Python."""
+
+    @agent("both")
+    async def both(max_depth: int, maxWidth: int = 0, **rest: int) -> None: ...
+
+    assert both.check({"maxDepth": 1}) == {"max_depth": 1, "maxWidth": 0}
+    assert both.check({"MaxDepth": 1, "max_width": 2, "moreOf": 3}) == {"max_depth": 1, "maxWidth": 2, "moreOf": 3}
+    with pytest.raises(Misused, match="given twice"):
+        both.check({"maxDepth": 1, "max_depth": 1})
+
+    @agent("like")
+    async def like(a_b: int, aB: int) -> None: ...
+
+    assert like.check({"a_b": 1, "aB": 2}) == {"a_b": 1, "aB": 2}
+    with pytest.raises(Misused, match="there is no such parameter"):
+        like.check({"a_b": 1, "aB": 2, "A_b": 3})

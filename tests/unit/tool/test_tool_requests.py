@@ -1,0 +1,204 @@
+"""Requests to the delegate tool are judged before anything runs, in the order of S5.3, and say as data what is allowed."""
+
+from typing import Any
+
+import pytest
+
+from remit import DelegateError, agent
+from remit.agents.directory import Directory
+from remit.core.deadline import TimeLimits
+from remit.core.states import Priority
+from remit.tool.catalogue import Catalogue
+from remit.tool.request import Reader
+
+
+@agent("worker.read_file", timeout=30)
+async def read_file(path: str, max_bytes: int = 10) -> None: ...
+
+
+@agent("worker.list_files")
+async def list_files(path: str) -> None: ...
+
+
+@agent("coder.analyze_code")
+async def analyze_code(path: str, patterns: list[str] | None = None) -> None: ...
+
+
+@agent("hello")
+async def hello(name: str = "you") -> None: ...
+
+
+def reader(*agents: Any) -> Reader:
+    directory = Directory(lambda declared: declared)
+    for one in agents or (read_file, list_files, analyze_code, hello):
+        directory.register(one)
+    return Reader(Catalogue(directory.specs), directory.find, lambda _: TimeLimits(default_seconds=60, maximum_seconds=300))
+
+
+def fault(*given: Any, **arguments: Any) -> DelegateError:
+    with pytest.raises(DelegateError) as caught:
+        reader().read(given[0] if given else arguments)
+    return caught.value
+
+
+def test_a_request_is_read_with_its_defaults() -> None:
+    asked = reader().read({"target": "worker", "operation": "read_file", "parameters": {"path": "a"}})
+    assert (asked.agent, asked.target, asked.operation) == ("worker.read_file", "worker", "read_file")
+    assert (asked.timeout_seconds, asked.priority) == (None, Priority.NORMAL)
+    assert asked.asked() == {"parameters": {"path": "a"}, "timeout": None, "priority": Priority.NORMAL}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"target": "worker", "operation": "read_file", "parameters": {"path": "a", "maxBytes": 3}},
+        {"Target": "worker", "operation": "readFile", "parameters": {"path": "a", "max_bytes": 3}},
+        {"target": "worker.read_file", "parameters": '{"path": "a", "maxBytes": 3}', "timeout": None},
+        {"target": "worker.read_file", "operation": "read_file", "parameters": {"path": "a", "maxBytes": 3}},
+    ],
+)
+def test_names_are_understood_in_both_spellings_and_become_the_agents_own(given: dict[str, Any]) -> None:
+    """S5.2"""
+    asked = reader().read(given)
+    assert (asked.agent, asked.parameters) == ("worker.read_file", {"path": "a", "max_bytes": 3})
+
+
+def test_milliseconds_become_seconds_once() -> None:
+    """S2.1"""
+    given = {"target": "hello", "parameters": {}, "timeout": 1500}
+    assert reader().read(given).timeout_seconds == 1.5
+
+
+@pytest.mark.parametrize(
+    ("given", "priority"),
+    [("low", 1), ("normal", 2), ("HIGH", 3), ("critical", 4), (0, 2), (1, 1), (2, 2), (3, 3), (4, 4), (None, 2)],
+)
+def test_priorities_are_names_or_numbers(given: object, priority: int) -> None:
+    """S5.6: 1-4; 0 unspecified = normal."""
+    assert reader().read({"target": "hello", "parameters": {}, "priority": given}).priority == priority
+
+
+def test_the_target_is_judged_first() -> None:
+    found = fault(target="wroker", operation="nonsense", parameters=1, timeout="x", nonsense=1)
+    assert (found.code, found.details["targets"]) == ("INVALID_TARGET", ["coder", "hello", "worker"])
+    assert found.details["didYouMean"] == "worker"
+    assert "Did you mean worker?" in found.advice
+    for none in (None, "", 3, []):
+        assert fault(target=none).code == "INVALID_TARGET"
+    assert fault(None).code == "INVALID_TARGET"
+
+
+def test_then_the_operation() -> None:
+    found = fault(target="worker", operation="raed_file", parameters=1, timeout="x", nonsense=1)
+    assert (found.code, found.details["operations"]) == ("INVALID_OPERATION", ["list_files", "read_file"])
+    assert found.details["didYouMean"] == "read_file"
+    assert "targets" not in found.details
+    for none in (None, ""):
+        assert fault(target="worker", operation=none).message == "worker needs an operation."
+    assert fault(target="worker", operation=7).code == "INVALID_OPERATION"
+    assert fault(target="worker.raed_file").code == "INVALID_OPERATION"
+
+
+def test_then_whether_they_fit() -> None:
+    found = fault(target="worker", operation="analyze_code", parameters=1, timeout="x")
+    assert (found.code, found.details["targets"]) == ("INVALID_OPERATION", ["coder"])
+    assert "coder has one of that name" in found.message
+    alone = fault(target="hello", operation="read_file")
+    assert (alone.code, alone.message) == ("INVALID_OPERATION", "hello has no operations. worker has one of that name.")
+
+
+def test_then_the_parameters_of_the_operation() -> None:
+    found = fault(target="worker", operation="read_file", parameters={"maxBytes": "x", "pth": 1}, timeout="x")
+    assert found.code == "INVALID_PARAMETERS"
+    assert list(found.details["parameters"]["properties"]) == ["path", "maxBytes"]
+    assert found.details["parameters"]["required"] == ["path"]
+    assert [one["parameter"] for one in found.details["faults"]] == ["path", "max_bytes", "pth"]
+    for wrong in (1, [], "no json", "[1]", True):
+        assert fault(target="hello", parameters=wrong).code == "INVALID_PARAMETERS"
+    assert "given twice" in fault(target="worker", operation="read_file", parameters={"maxBytes": 1, "max_bytes": 1}).message
+
+
+def test_then_the_rest() -> None:
+    assert fault(target="hello", parameters={}, nonsense=1).details["unknown"] == ["nonsense"]
+    assert fault(target="hello", parameters={}, priority="urgent").details["priority"] == [
+        "low",
+        "normal",
+        "high",
+        "critical",
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
+    for wrong in (5, -1, True, [], {}, 2.5):
+        assert fault(target="hello", parameters={}, priority=wrong).code == "INVALID_PARAMETERS"
+    assert "given twice" in fault(target="hello", Target="hello").message
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 300_001, "5", True, [], float("nan"), float("inf"), 10**400])
+def test_a_timeout_above_the_maximum_or_that_is_none_is_an_error(wrong: object) -> None:
+    """S2.2"""
+    assert fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong).code == "INVALID_PARAMETERS"
+    if wrong == 300_001:
+        found = fault(target="worker", operation="read_file", parameters={"path": "a"}, timeout=wrong)
+        assert found.details == {"timeout": {"default": 30_000, "maximum": 300_000}}
+
+
+def test_whatever_a_users_validator_raises_is_a_fault_of_the_request() -> None:
+    class Odd:
+        @classmethod
+        def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+            from pydantic_core import core_schema
+
+            return core_schema.no_info_plain_validator_function(lambda value: 1 // 0)
+
+    @agent("odd")
+    async def odd(value: Odd) -> None: ...
+
+    with pytest.raises(DelegateError, match="could not be checked: ZeroDivisionError") as caught:
+        reader(odd).read({"target": "odd", "parameters": {"value": 1}})
+    assert caught.value.code == "INVALID_PARAMETERS"
+
+
+def test_parameters_that_would_take_for_ever_to_read_are_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    assert fault(target="hello", parameters={"name": endless}).code == "INVALID_PARAMETERS"
+    assert fault(target="hello", parameters={"name": iter("abc")}).code == "INVALID_PARAMETERS"
+
+
+def test_a_catalogue_follows_the_directory() -> None:
+    """S5.1: a new agent appears by being registered."""
+    directory = Directory(lambda declared: declared)
+    catalogue = Catalogue(directory.specs)
+    with pytest.raises(DelegateError, match="no target 'hello'"):
+        catalogue.find("hello", None)
+    directory.register(hello)
+    assert catalogue.find("hello", None).name == "hello"
+
+
+def test_an_agent_of_ones_own_takes_the_place_of_a_built_in_one_whenever_it_comes() -> None:
+    from remit.agents.directory import is_built_in
+    from remit.agents.function import FunctionAgent
+
+    built_in = FunctionAgent(read_file.function, read_file.spec)
+    built_in.spec = type(built_in.spec)(name="worker.read_file", source="remit.agents.builtin.worker.files:read_file")
+    for order in ((built_in, read_file), (read_file, None)):
+        directory = Directory(lambda declared: declared)
+        for one in order:
+            if one is not None:
+                directory.register(one)
+        directory.offer("worker", lambda: [built_in])
+        found = directory.find("worker.read_file")
+        assert found is not None
+        assert not is_built_in(found.spec)
+
+
+def test_a_target_that_cannot_be_loaded_is_a_problem_and_takes_no_other_with_it() -> None:
+    directory = Directory(lambda declared: declared)
+    directory.register(hello)
+    directory.offer("broken", lambda: [1 // 0])  # type: ignore[list-item]
+    assert directory.find("broken.one") is None
+    assert directory.names() == ("hello",)
+    assert directory.problems == ["target broken: ZeroDivisionError: integer division or modulo by zero"]
