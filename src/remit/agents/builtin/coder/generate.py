@@ -1,0 +1,205 @@
+"""`coder.generate_code`: code from a specification, by a model or by a coding agent that the settings name. Has neither itself.
+
+A model is whatever is registered under the entry point group `remit.code_models` (the first that is ready), or by `use_model`. Nothing that
+costs money is used unasked: a coding agent does it only where `generate_on` names it.
+"""
+
+import importlib.metadata
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Failed, Misused, Unavailable
+from remit.core.result import Return, Status
+from remit.flow.context import Context
+from remit.settings import load_settings
+from remit.system.threads import off_loop
+
+ENTRY_POINTS = "remit.code_models"
+SPEC_LIMIT = 200_000
+FILES_LIMIT = 200
+_WORD = re.compile(r"^[\w .+#/@-]{1,80}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeAsked:
+    """What a model is asked to write."""
+
+    spec: str
+    language: str | None = None
+    framework: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeWritten:
+    """What it wrote."""
+
+    files: Mapping[str, str]
+    """Text by path, relative, below nothing but a folder of the delegation's own."""
+    notes: str = ""
+    tokens: int = 0
+    cost: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CodeModel(Protocol):
+    """A port: writes code when asked. Implementations come with a model layer, or with a package."""
+
+    @property
+    def name(self) -> str: ...
+    async def write(self, asked: CodeAsked) -> CodeWritten: ...
+
+
+_models: list[CodeModel] = []
+
+
+def use_model(model: CodeModel | None) -> None:
+    """For programs and tests: this model and no other; None: back to what is installed."""
+    _models[:] = [model] if model is not None else []
+
+
+def find_model() -> CodeModel | None:
+    if _models:
+        return _models[0]
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        try:
+            found: CodeModel = entry.load()()
+        except (ImportError, AttributeError, TypeError) as error:
+            raise Unavailable(
+                f"The model {entry.name} cannot be loaded: {error}.", code="TOOL_UNAVAILABLE", advice="Install it anew, or remove it."
+            ) from None
+        return found
+    return None
+
+
+@agent(
+    "coder.generate_code",
+    effects=("read", "write"),
+    description="Write code from a specification. Needs a model, or a coding agent that the setting generate_on names.",
+)
+async def generate_code(ctx: Context, spec: str, language: str | None = None, framework: str | None = None) -> dict[str, Any]:
+    """Write code from a specification; what is written is handed back as artifacts."""
+    asked = _asked(spec, language, framework)
+    model = find_model()
+    if model is not None:
+        return await _by_model(ctx, model, asked)
+    settings = await off_loop(lambda: load_settings(ctx.root))
+    if settings.generate_on is not None:
+        return await _by_agent(ctx, settings.generate_on, asked)
+    raise Unavailable(
+        "There is no language model here that could write code.",
+        code="TOOL_UNAVAILABLE",
+        advice='Set generate_on = "NAME" in remit.toml to have a coding agent of the project do it (`remit agents --detect` shows '
+        "which are installed), or hand the specification to one yourself: remit delegate NAME task=…",
+    )
+
+
+def _asked(spec: str, language: str | None, framework: str | None) -> CodeAsked:
+    faults = []
+    if not spec.strip():
+        faults.append("spec is empty")
+    elif len(spec) > SPEC_LIMIT:
+        faults.append(f"spec has {len(spec):,} characters, at most {SPEC_LIMIT:,} are taken")
+    words = {"language": language, "framework": framework}
+    faults += [f"{name} must be a word or two" for name, word in words.items() if word is not None and not _WORD.match(word)]
+    if faults:
+        raise Misused(
+            f"Parameters of coder.generate_code: {'; '.join(faults)}.",
+            code="INVALID_PARAMETERS",
+            advice="Say in spec what is to be written.",
+        )
+    return CodeAsked(spec=spec, language=language, framework=framework)
+
+
+# ---- by a model
+
+
+async def _by_model(ctx: Context, model: CodeModel, asked: CodeAsked) -> dict[str, Any]:
+    written = await model.write(asked)
+    if written.tokens or written.cost:
+        ctx.spend(tokens=written.tokens, cost=written.cost)
+    if not written.files:
+        raise Failed(f"{model.name} wrote no file.", code="VALIDATION_FAILED", advice="Say in the specification what files are wanted.")
+    paths = await off_loop(lambda: _kept(ctx.scratch, written.files))
+    for path in paths:
+        ctx.artifact(path, "implementation", f"Written by {model.name}.")
+    count = len(paths)
+    return {
+        "status": "completed",
+        "summary": f"{model.name} wrote {count} file{'s' * (count != 1)} from the specification. Nothing was run or put into the project.",
+        "data": {"by": model.name, "files": sorted(written.files), "notes": written.notes[:20_000], **written.facts},
+    }
+
+
+def _kept(folder: Path, files: Mapping[str, str]) -> list[Path]:
+    """Below the folder and nowhere else: a model's names are not trusted."""
+    if len(files) > FILES_LIMIT:
+        raise Failed(
+            f"The model wrote {len(files)} files; at most {FILES_LIMIT} are taken.",
+            code="VALIDATION_FAILED",
+            advice="Ask for less at once.",
+        )
+    paths = []
+    for name, text in files.items():
+        parts = name.split("/")
+        if name.startswith("/") or any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts):
+            raise Failed(
+                f"The model named a file {name!r}, which is no plain relative path.", code="VALIDATION_FAILED", advice="Ask again."
+            )
+        path = folder / "generated" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        paths.append(path)
+    return paths
+
+
+# ---- by a coding agent of the project
+
+
+async def _by_agent(ctx: Context, name: str, asked: CodeAsked) -> dict[str, Any]:
+    ctx.progress(f"{name} writes it")
+    returned = await ctx.delegate(name, task=prompt_of(asked))
+    if returned.status is Status.BLOCKED and any(error.code in ("INVALID_TARGET", "AGENT_UNAVAILABLE") for error in returned.errors):
+        raise Unavailable(
+            f"The setting generate_on names {name!r}, which cannot be reached here: {returned.errors[0].message}",
+            code="TOOL_UNAVAILABLE",
+            advice="Name an agent of this project (`remit agents`), or take the setting out.",
+        )
+    return _handed_on(name, returned)
+
+
+def prompt_of(asked: CodeAsked) -> str:
+    """What a coding agent is told."""
+    wishes = [f"Language: {asked.language}"] if asked.language else []
+    wishes += [f"Framework: {asked.framework}"] if asked.framework else []
+    parts = [
+        "Write the code that this specification describes, in the project you work in. Follow the conventions you find there, add tests "
+        "where the project has tests, and change nothing that the specification does not ask for. Name every file you wrote among the "
+        "artifacts.",
+        *(["\n".join(wishes)] if wishes else []),
+        f"## Specification\n\n{asked.spec.strip()}",
+    ]
+    return "\n\n".join(parts)
+
+
+def _handed_on(name: str, returned: Return) -> dict[str, Any]:
+    """Its return as ours: the metadata are this delegation's own."""
+    return {
+        "status": str(returned.status),
+        "summary": returned.summary,
+        "artifacts": [{"type": one.type, "path": one.path, "summary": one.summary} for one in returned.artifacts],
+        "errors": [error.to_dict() for error in returned.errors],
+        "next_steps": returned.next_steps,
+        "data": {"by": name, "sessionId": returned.metadata.session_id, "answer": _plain(returned.data)},
+    }
+
+
+def _plain(data: Any) -> Any:
+    return json.loads(json.dumps(data, default=str))
+
+
+GENERATE: list[FunctionAgent] = [generate_code]

@@ -1,0 +1,101 @@
+"""`coder.review_code`: a change reviewed without a model. `REVIEW` lists the operation.
+
+source       where the change comes from: text, a patch file, git
+patch        a unified diff, read                applying     whether it applies, and to what effect
+matter       what the checks are given           findings     what they give
+secrets, leftovers, syntax, risky, linting, interface, whole, guided     the checks
+reviewing    all of it in order                  report       the page to read
+"""
+
+import time
+from typing import Any
+
+from remit.agents.blocking import BlockingContext
+from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Refused
+
+REPORT = "review.md"
+
+
+@agent(
+    "coder.review_code",
+    isolation="process",
+    effects=("read",),
+    description="Review a change (a unified diff, @FILE, staged, working, a commit or a range): does it apply, and what is wrong with it.",
+)
+def review_code(ctx: BlockingContext, diff: str, guidelines: str | list[str] | None = None) -> dict[str, Any]:
+    """Review a change: a unified diff, `@FILE`, `staged`, `working`, a commit or a range. Changes nothing."""
+    from remit.agents.builtin.coder.review import report
+    from remit.agents.builtin.coder.review.patch import read_diff
+    from remit.agents.builtin.coder.review.reviewing import review
+    from remit.agents.builtin.coder.review.source import find_source
+
+    stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.8 - 0.5)
+    source = find_source(diff, ctx.workspace, stop_at, _permit(ctx))
+    if source.is_git and not source.text.strip():
+        return {
+            "status": "completed",
+            "summary": f"There is nothing to review: {source.what} holds no change. Nothing was checked.",
+            "data": {"verdict": "nothing to review", "findings": [], "filesChanged": 0},
+            "artifacts": [],
+        }
+    matter = _matter(ctx, read_diff(source.text), source, guidelines, stop_at)
+    reviewed = review(matter, source.what, lambda check, fraction: ctx.progress(f"Checking {check}", fraction))
+    path = ctx.scratch / REPORT
+    path.write_text(report.written(reviewed), encoding="utf-8", errors="replace")
+    ctx.artifact(path, "report", f"Review: {reviewed.verdict}.")
+    handed: dict[str, Any] = {"status": "completed", "summary": report.summary(reviewed), "data": reviewed.to_data()}
+    if reviewed.late:
+        handed |= {"status": "partial", "errors": [_TIME_WAS_UP]}
+    return handed
+
+
+_TIME_WAS_UP = {
+    "type": "timeout",
+    "code": "TIMEOUT",
+    "message": "Time was up before every check had run; the report names those that are missing.",
+    "recoverable": True,
+    "recommendation": "Give it a longer timeout, or review a smaller change.",
+}
+
+
+def _permit(ctx: BlockingContext) -> Any:
+    asked: dict[str, str] = {}
+
+    def permit(path: str) -> str:
+        if path not in asked:
+            try:
+                ctx.permit(path=path)
+                asked[path] = ""
+            except Refused as refused:
+                asked[path] = f"the policy does not let it be read ({refused.message.rstrip('.')})"
+        return asked[path]
+
+    return permit
+
+
+def _matter(ctx: BlockingContext, changes: Any, source: Any, guidelines: str | list[str] | None, stop_at: float) -> Any:
+    from remit.agents.builtin.coder.review.applying import apply
+    from remit.agents.builtin.coder.review.guidelines import read_guidelines
+    from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
+    from remit.agents.builtin.coder.review.secrets import Masking
+    from remit.agents.builtin.coder.review.tree import read_below
+
+    def from_workspace(path: str) -> Any:
+        from remit.agents.builtin.coder.review.applying import Held
+
+        why = _permit(ctx)(path)
+        return Held(fault=why) if why else read_below(ctx.workspace, path)
+
+    return Matter(
+        files=[ChangedFile(applied) for applied in apply(changes, source.read)],
+        workspace=ctx.workspace,
+        masking=Masking(),
+        guidelines=read_guidelines(guidelines, from_workspace),
+        stop_at=stop_at,
+        is_late=lambda: ctx.hand_in or time.monotonic() > stop_at,
+        in_workspace=source.in_workspace,
+    )
+
+
+REVIEW: list[FunctionAgent] = [review_code]
