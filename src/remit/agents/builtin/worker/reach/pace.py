@@ -14,12 +14,13 @@ LONGEST_WAIT = 3600.0
 """A turn further off is a clock that was set back, or a file that somebody wrote: it does not count."""
 
 
-def turn(folder: Path, provider: str, seconds_between: float) -> float:
-    """Seconds to wait until this request may go; its turn is taken with it."""
+def turn(folder: Path, provider: str, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
+    """Seconds to wait until this request may go; its turn is taken with it, unless that is longer than it would wait."""
     now = time.time()
     with _Held(folder, provider) as held:
         start = max(now, held.next_at(now))
-        held.write(start + seconds_between)
+        if start - now <= longest:
+            held.write(start + seconds_between)
     return start - now
 
 

@@ -82,8 +82,9 @@ class Searching:
         return max(0.1, min(SECONDS_EACH, self.remaining() * 0.6))
 
     async def _wait_for_turn(self, name: str) -> None:
-        wait = await off_loop(turn, self.run_folder, name, self.settings.seconds_between)
-        if wait > self.remaining() * 0.5:
+        longest = self.remaining() * 0.5
+        wait = await off_loop(turn, self.run_folder, name, self.settings.seconds_between, longest)
+        if wait > longest:
             raise Unanswered(f"too many requests wait for it already ({wait:.0f} s)")
         await asyncio.sleep(wait)
 

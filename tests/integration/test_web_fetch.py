@@ -1,0 +1,489 @@
+"""How pages are fetched: redirects, limits, charsets and kinds, against real servers on loopback (issue item 3).
+
+These call the fetch itself, with a resolver of the test's; `test_web_agents` goes through a project and its policy.
+"""
+
+import ipaddress
+import json
+import socket
+import time
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web_server import Heard, answer, certificate, raw, redirect, web_server
+
+from remit.agents.builtin.worker.reach.addresses import Address
+from remit.agents.builtin.worker.reach.body import Undecodable
+from remit.agents.builtin.worker.reach.fetch import Fetched, body_of, fetch, headers_of, kind_of, read_out
+from remit.agents.builtin.worker.reach.follow import Asking, Network, Trail
+from remit.agents.builtin.worker.reach.pinned import Unreached, trusted
+from remit.agents.builtin.worker.reach.target import target_of
+from remit.core.errors import Misused, Refused
+
+HERE = ipaddress.ip_address("127.0.0.1")
+
+
+@dataclass(slots=True)
+class Wires:
+    """A network of the test's: names lead where it says, and inner addresses are allowed only for `allowed` hosts."""
+
+    names: dict[str, list[Sequence[Address]]] = field(default_factory=dict)
+    """What each name resolves to, the first time, the second time, …"""
+    allowed: set[str] = field(default_factory=lambda: {"127.0.0.1", "::1"})
+    asked: list[dict[str, Any]] = field(default_factory=list)
+    looked_up: list[str] = field(default_factory=list)
+    ca_file: Path | None = None
+
+    async def permit(self, action: str = "", /, **facts: Any) -> None:
+        self.asked.append(facts)
+        if facts["address"] != "public" and facts["host"] not in self.allowed:
+            raise Refused(f"{facts['host']} is inside", code="POLICY_DENIED")
+
+    async def resolve(self, host: str, _port: int) -> Sequence[Address]:
+        self.looked_up.append(host)
+        answers = self.names[host]
+        return answers.pop(0) if len(answers) > 1 else answers[0]
+
+    def network(self) -> Network:
+        return Network(permit=self.permit, tls=lambda: trusted(self.ca_file), resolve=self.resolve)
+
+
+async def get(
+    url: str, wires: Wires | None = None, *, method: str = "GET", headers: dict[str, Any] | None = None, body: Any = None,
+    most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
+) -> Fetched:  # fmt: skip
+    data, sent = body_of(body, headers_of(headers))
+    asking = Asking(target=target_of(url), method=method, headers=sent, body=data)
+    return await fetch(asking, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
+
+
+# ---- where a fetch may lead
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://127.0.0.2:{port}/secret", "http://[::ffff:127.0.0.2]:{port}/", "http://169.254.169.254/latest/meta-data/", "http://10.0.0.1/",
+        "http://[fd00:ec2::254]/", "http://2130706434/", "file:///etc/passwd", "gopher://127.0.0.1/", "http://user:pw@127.0.0.1:{port}/",
+        "//inner.example/", "http://metadata.google.internal/", "http://127.0.0.1:22/", "\\\\127.0.0.2\\x", "http://[::1",
+    ],
+)  # fmt: skip
+async def test_a_redirect_that_leads_inside_is_refused_before_anything_is_connected(location: str) -> None:
+    with web_server({}) as server:
+        server.routes["/"] = redirect(location.format(port=server.port))
+        wires = Wires(names={"inner.example": [[ipaddress.ip_address("192.168.7.7")]], "metadata.google.internal": [[HERE]]})
+        with pytest.raises(Refused) as refused:
+            await get(f"{server.url}/", wires)
+        assert refused.value.code == "POLICY_DENIED"
+        assert "pw" not in str(refused.value)
+        assert [heard.path for heard in server.heard] == ["/"]
+
+
+async def test_a_name_that_resolves_differently_the_second_time_is_not_asked_a_second_time() -> None:
+    """DNS rebinding: judged as public, then loopback. What was judged is what is connected to, so nothing reaches the server."""
+    public = ipaddress.ip_address("127.0.0.9")  # stands for the address that was judged; nobody listens there
+    with web_server({"/": answer("secret")}) as server:
+        wires = Wires(names={"rebinding.example": [[public], [HERE]]}, allowed={"rebinding.example"})
+        with pytest.raises(Unreached):
+            await get(f"http://rebinding.example:{server.port}/", wires)
+        assert wires.looked_up == ["rebinding.example"]
+        assert server.heard == []
+
+
+async def test_the_connection_goes_to_the_address_that_was_judged_and_the_name_stays_the_names() -> None:
+    with web_server({"/": answer("hello")}) as server:
+        wires = Wires(names={"site.example": [[HERE]]}, allowed={"site.example"})
+        fetched = await get(f"http://site.example:{server.port}/", wires)
+        assert fetched.body.content == b"hello"
+        assert server.heard[0].headers["host"] == f"site.example:{server.port}"
+        assert wires.asked == [
+            {
+                "url": f"http://site.example:{server.port}/", "scheme": "http", "host": "site.example", "port": server.port,
+                "method": "GET", "address": "loopback",
+            }
+        ]  # fmt: skip
+
+
+async def test_a_server_is_found_at_the_second_of_its_addresses() -> None:
+    with web_server({"/": answer("hello")}) as server:
+        wires = Wires(names={"site.example": [[ipaddress.ip_address("127.0.0.9"), HERE]]}, allowed={"site.example"})
+        assert (await get(f"http://site.example:{server.port}/", wires)).status == 200
+
+
+async def test_ipv6_is_spoken() -> None:
+    with web_server({"/": answer("six")}, socket.AF_INET6) as server:
+        assert (await get(f"{server.url}/")).body.content == b"six"
+        assert server.heard[0].headers["host"] == f"[::1]:{server.port}"
+
+
+async def test_each_hop_is_put_to_the_policy_anew() -> None:
+    with web_server({"/a": redirect("/b"), "/b": redirect("c?x=1", "307 Temporary Redirect"), "/c": answer("end")}) as server:
+        wires, trail = Wires(), Trail()
+        fetched = await get(f"{server.url}/a", wires, trail=trail)
+        assert fetched.target.path == "/c?x=1"
+        assert [facts["url"].rpartition("/")[2] for facts in wires.asked] == ["a", "b", "c?x=1"]
+        assert [hop["status"] for hop in trail.hops] == [302, 307]
+
+
+async def test_redirects_without_end_are_left() -> None:
+    with web_server({"/": redirect("/")}) as server:
+        with pytest.raises(Unreached, match="more than 10 times"):
+            await get(f"{server.url}/")
+        assert len(server.heard) == 11
+
+
+async def test_headers_of_the_caller_stay_with_the_origin_they_were_given_for() -> None:
+    """Whatever their names are: any header may hold a key."""
+    secret = {"Authorization": "Bearer abc", "Cookie": "a=b", "X-My-Key": "k", "Accept-Language": "de"}
+    with web_server({"/": answer("other")}) as other, web_server({"/same": redirect("/there")}) as server:
+        server.routes["/there"] = redirect(f"{other.url}/")
+        await get(f"{server.url}/same", headers=secret)
+        assert [heard.headers.get("authorization") for heard in server.heard] == ["Bearer abc", "Bearer abc"]
+        sent = other.heard[0].headers
+        assert not {"authorization", "cookie", "x-my-key"} & sent.keys()
+        assert sent["accept-language"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "sent"),
+    [
+        ("301 Moved", "POST", ("GET", b"")),
+        ("302 Found", "POST", ("GET", b"")),
+        ("303 See Other", "PUT", ("GET", b"")),
+        ("307 Temporary Redirect", "POST", ("POST", b'{"a": 1}')),
+        ("308 Permanent Redirect", "PUT", ("PUT", b'{"a": 1}')),
+    ],
+)
+async def test_methods_follow_the_rules_of_redirects(status: str, method: str, sent: tuple[str, bytes]) -> None:
+    with web_server({"/": redirect("/to", status), "/to": answer("ok")}) as server:
+        await get(f"{server.url}/", method=method, body={"a": 1})
+        assert server.heard[0].body == b'{"a": 1}'
+        assert server.heard[0].headers["content-type"] == "application/json"
+        assert (server.heard[1].method, server.heard[1].body) == sent
+
+
+async def test_cookies_are_kept_by_nobody() -> None:
+    with web_server({"/": redirect("/to"), "/to": answer("ok")}) as server:
+        server.routes["/"] = answer(status="302 Found", headers={"Location": "/to", "Set-Cookie": "session=1; Path=/"})
+        await get(f"{server.url}/")
+        await get(f"{server.url}/to")
+        assert all("cookie" not in heard.headers for heard in server.heard)
+
+
+async def test_nothing_of_the_environment_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A proxy would go past the policy; a netrc would send passwords that nobody asked to send."""
+    with web_server({"/": answer("direct")}) as server:
+        netrc = tmp_path / "netrc"
+        netrc.write_text("machine 127.0.0.1 login ann password hunter2\n")
+        netrc.chmod(0o600)
+        monkeypatch.setenv("NETRC", str(netrc))
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        assert (await get(f"{server.url}/")).body.content == b"direct"
+        assert "authorization" not in server.heard[0].headers
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "x"},
+        {"content-length": "3"},
+        {"Transfer-Encoding": "chunked"},
+        {"Proxy-Authorization": "x"},
+        {"A": "b\r\nC: d"},
+        {"A b": "c"},
+    ],
+)
+def test_headers_that_would_change_what_a_request_is_are_misuse(headers: dict[str, str]) -> None:
+    with pytest.raises(Misused) as misused:
+        headers_of(headers)
+    assert "C: d" not in str(misused.value)
+
+
+# ---- how much, how long
+
+
+def zeros(mebibytes: int) -> bytes:
+    """So many of zeros, packed by gzip; made of one piece again and again, since packing them all would take the time of the test."""
+    packer, piece = zlib.compressobj(9, zlib.DEFLATED, 31), b"\0" * (1 << 20)
+    first = packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)
+    return first + (packer.compress(piece) + packer.flush(zlib.Z_FULL_FLUSH)) * (mebibytes - 1)
+
+
+async def test_a_bomb_costs_what_is_allowed_and_no_more() -> None:
+    with web_server({"/": answer(zeros(1024), headers={"Content-Encoding": "gzip"})}) as server:
+        began = time.process_time()
+        fetched = await get(f"{server.url}/")
+        assert len(fetched.body.content) == 5 << 20
+        assert fetched.body.wire_bytes < 1 << 20
+        assert "larger than" in fetched.body.cut
+        assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "identity", ""])
+async def test_packed_answers_are_unpacked(encoding: str) -> None:
+    bits = {"gzip": 31, "deflate": 15, "raw deflate": -15}.get(encoding)
+    text = ("The owl hunts at night. " * 5000).encode()
+    packer = zlib.compressobj(6, zlib.DEFLATED, bits) if bits else None
+    packed = packer.compress(text) + packer.flush() if packer else text
+    with web_server({"/": answer(packed, headers={"Content-Encoding": encoding.removeprefix("raw ")} if encoding else {})}) as server:
+        fetched = await get(f"{server.url}/")
+        assert (fetched.body.content, fetched.body.cut) == (text, "")
+
+
+@pytest.mark.parametrize(("content", "encoding"), [(b"hello", "br"), (b"not packed at all", "gzip"), (b"x", "gzip, gzip")])
+async def test_what_cannot_be_unpacked_is_said(content: bytes, encoding: str) -> None:
+    with web_server({"/": answer(content, headers={"Content-Encoding": encoding})}) as server, pytest.raises(Undecodable):
+        await get(f"{server.url}/")
+
+
+async def test_many_empty_parts_of_a_packed_answer_are_left() -> None:
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = answer(packer.flush() * 5000, headers={"Content-Encoding": "gzip"})
+    with web_server({"/": packed}) as server, pytest.raises(Undecodable, match="parts"):
+        await get(f"{server.url}/")
+
+
+async def test_a_server_that_drips_loses_only_what_is_beyond_the_time() -> None:
+    def drip(connection: socket.socket, _heard: Heard) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n")
+        while not server.stopping.wait(0.05):
+            connection.sendall(b"x")
+
+    with web_server({}) as server:
+        server.routes["/"] = drip
+        fetched = await get(f"{server.url}/", seconds=1.0)
+        assert 1 < len(fetched.body.content) < 100
+        assert "too slow" in fetched.body.cut
+
+
+async def test_headers_that_drip_end_in_time() -> None:
+    def drip(connection: socket.socket, _heard: Heard) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\n")
+        while not server.stopping.wait(0.05):
+            connection.sendall(b"X-A: b\r\n")
+
+    with web_server({}) as server:
+        server.routes["/"] = drip
+        with pytest.raises(TimeoutError):
+            await get(f"{server.url}/", seconds=0.7)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"HTTP/1.1 200 OK\r\nX-Large: " + b"a" * 300_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X-Many: a\r\n" * 30_000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabc",
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"",
+    ],
+    ids=["a huge header", "very many headers", "two lengths", "no HTTP", "nothing"],
+)
+async def test_what_is_no_proper_answer_is_said_to_be_none(data: bytes) -> None:
+    with web_server({"/": raw(data)}) as server, pytest.raises(Unreached):
+        await get(f"{server.url}/")
+
+
+async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came() -> None:
+    with web_server({"/": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf of it")}) as server:
+        fetched = await get(f"{server.url}/")
+        assert fetched.body.content == b"half of it"
+        assert "broke off" in fetched.body.cut
+
+
+async def test_what_is_beyond_the_stated_length_is_not_taken() -> None:
+    with web_server({"/": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\n\r\nevil")}) as server:
+        assert (await get(f"{server.url}/")).body.content == b"good"
+
+
+async def test_a_certificate_must_be_vouched_for_and_be_the_names(tmp_path: Path) -> None:
+    """TLS is always verified, against the name that was asked for and not the address; a setting adds an authority."""
+    file, shown = certificate(tmp_path, "site.example")
+    names: dict[str, list[Sequence[Address]]] = {"site.example": [[HERE]], "other.example": [[HERE]]}
+    with web_server({"/": answer("safe")}, tls=shown) as server:
+        wires = Wires(names=names, allowed={"site.example", "other.example"})
+        with pytest.raises(Unreached, match="certificate is not trusted"):
+            await get(f"https://site.example:{server.port}/", wires, headers={"Authorization": "Bearer abc"})
+        wires.ca_file = file
+        assert (await get(f"https://site.example:{server.port}/", wires)).body.content == b"safe"
+        with pytest.raises(Unreached, match="certificate is not trusted"):
+            await get(f"https://other.example:{server.port}/", wires)
+        assert len(server.heard) == 1
+
+
+async def test_leaving_encryption_is_noted_and_refused_for_what_is_sent(tmp_path: Path) -> None:
+    file, shown = certificate(tmp_path, "site.example")
+    with web_server({"/": answer("open")}) as plain, web_server({}, tls=shown) as server:
+        server.routes["/"] = redirect(f"{plain.url}/", "307 Temporary Redirect")
+        wires = Wires(names={"site.example": [[HERE]]}, allowed={"site.example", "127.0.0.1"}, ca_file=file)
+        fetched = await get(f"https://site.example:{server.port}/", wires, headers={"Authorization": "Bearer abc"})
+        assert "leaves encryption" in fetched.trail.notes[0]
+        assert "authorization" not in plain.heard[0].headers
+        with pytest.raises(Refused, match="unencrypted"):
+            await get(f"https://site.example:{server.port}/", wires, method="POST", body="secret")
+        assert len(plain.heard) == 1
+
+
+# ---- what it says
+
+
+@pytest.mark.parametrize(
+    ("content", "type_", "charset"),
+    [
+        ("Grüße – 日本".encode(), "text/html; charset=utf-8", "utf-8"),
+        ("Grüße".encode("latin-1"), "text/html; charset=ISO-8859-1", "cp1252"),
+        ("“Grüße”".encode("cp1252"), "text/html; charset=latin1", "cp1252"),
+        ("Привет".encode("cp1251"), "text/html; charset=windows-1251", "cp1251"),
+        ("日本語".encode("shift_jis"), 'text/html; charset="Shift_JIS"', "cp932"),
+        ("中文网页".encode("gb2312"), "text/html; charset=gb2312", "gb18030"),
+        ("﻿Grüße".encode(), "text/html; charset=latin-1", "utf-8"),
+        ("﻿Grüße".encode("utf-16-le"), "text/html", "utf-16-le"),
+        (b'<meta charset="koi8-r">' + "Привет".encode("koi8-r"), "text/html", "koi8-r"),
+        (b'<meta http-equiv=content-type content="text/html; charset=euc-jp">' + "日本語".encode("euc-jp"), "text/html", "euc_jp"),
+        ("Grüße".encode(), "text/html; charset=hex", "utf-8"),
+        ("Grüße".encode(), "text/html; charset=no-such-thing", "utf-8"),
+    ],
+)
+async def test_text_is_read_in_the_encoding_it_was_written_in(content: bytes, type_: str, charset: str) -> None:
+    words = next(word for word in ("Grüße – 日本", "“Grüße”", "Grüße", "Привет", "日本語", "中文网页") if _is_in(word, content, charset))
+    with web_server({"/": answer(content, type_=type_)}) as server:
+        reading = read_out(await get(f"{server.url}/"), raw=True, seconds=5)
+        assert reading.charset == charset
+        assert words in reading.page.text
+
+
+def _is_in(word: str, content: bytes, charset: str) -> bool:
+    try:
+        return word in content.decode(charset)
+    except UnicodeDecodeError:
+        return False
+
+
+async def test_an_encoding_that_nobody_names_is_guessed() -> None:
+    text = "Съешь же ещё этих мягких французских булок, да выпей чаю. Привет всем, кто читает эту страницу сегодня вечером. " * 5
+    with web_server({"/": answer(text.encode("cp1251"), type_="text/plain")}) as server:
+        assert "французских" in read_out(await get(f"{server.url}/"), raw=False, seconds=5).page.text
+
+
+PAGE = """<!doctype html><html lang="en"><head><title>Owls | The Night Paper</title><meta name="description" content="How owls hunt.">
+<meta name="author" content="Ann Lee"><meta property="article:published_time" content="2024-03-02T08:00:00Z"></head><body>
+<nav><a href="/">Home</a> <a href="/">Home again</a> <a href="#top">Top</a> <a href="javascript:alert(1)">No</a></nav>
+<article><h1>How owls hunt</h1><p>An owl hears a mouse under the snow, from far away and in the dark of the night.</p>
+<p>Its feathers make no sound, as <a href="../study?id=3#page">a study</a> and <a href="http://u:p@x.example/">others</a> have shown.</p>
+</article>
+<script>track()</script><footer>All rights reserved</footer></body></html>"""
+
+
+async def test_a_page_is_read_as_people_read_it() -> None:
+    with web_server({"/news/owls": answer(PAGE, type_="text/html; charset=utf-8")}) as server:
+        page = read_out(await get(f"{server.url}/news/owls"), raw=False, seconds=10).page
+        assert page.title == "How owls hunt"
+        assert "An owl hears a mouse under the snow" in page.text
+        assert "track()" not in page.text
+        assert (page.about["description"], page.about["author"], page.about["date"], page.about["language"]) == (
+            "How owls hunt.", "Ann Lee", "2024-03-02", "en",
+        )  # fmt: skip
+        assert page.links == [{"url": f"{server.url}/", "text": "Home"}, {"url": f"{server.url}/study?id=3", "text": "a study"}]
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        "",
+        "<",
+        "<div>" * 50_000 + "the deep",
+        "<a href=x>" * 20_000,
+        "<!--" * 10_000,
+        "\0\0\0",
+        "<base href='http://['><a href=//[>x</a>",
+        "<table>" * 3000,
+    ],
+)
+async def test_no_page_breaks_the_reading(html: str) -> None:
+    with web_server({"/": answer(html, type_="text/html")}) as server:
+        page = read_out(await get(f"{server.url}/"), raw=False, seconds=10).page
+        assert len(page.links) <= 500
+        assert ("the deep" in html) <= ("the deep" in page.text)
+
+
+async def test_json_is_given_as_data() -> None:
+    value = {"owls": [1, 2.5, None, "ü"], "nested": {"a": True}}
+    with web_server(
+        {"/": answer(json.dumps(value), type_="application/json"), "/deep": answer("[" * 100_000, type_="application/ld+json")}
+    ) as server:
+        assert read_out(await get(f"{server.url}/"), raw=False, seconds=5).json == value
+        deep = read_out(await get(f"{server.url}/deep"), raw=False, seconds=5)
+        assert deep.json is None
+        assert "no valid JSON" in deep.page.notes[0]
+
+
+def pdf(*pages: str, password: str | None = None) -> bytes:
+    """Written by hand, so that the text is really in it; encrypted by the reader's own package."""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Count {len(pages)} /Kids [{' '.join(f'{4 + 2 * n} 0 R' for n in range(len(pages)))}] >>",
+    ]
+    objects.append("<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
+    for number, text in enumerate(pages):
+        stream = f"BT /F1 24 Tf 72 700 Td ({text}) Tj ET"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources << /Font << /F1 3 0 R >> >> /Contents {5 + 2 * number} 0 R >>"
+        )
+        objects.append(f"<< /Length {len(stream)} >>\nstream\n{stream}\nendstream")
+    out, places = b"%PDF-1.4\n", []
+    for number, one in enumerate(objects, 1):
+        places.append(len(out))
+        out += f"{number} 0 obj\n{one}\nendobj\n".encode()
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n" + "".join(f"{place:010d} 00000 n \n" for place in places)
+    out += f"{table}trailer << /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n".encode()
+    if password is None:
+        return out
+    import io
+
+    import pypdf
+
+    writer, held = pypdf.PdfWriter(clone_from=io.BytesIO(out)), io.BytesIO()
+    writer.encrypt(password, algorithm="RC4-128")
+    writer.write(held)
+    return held.getvalue()
+
+
+async def test_the_text_of_a_pdf_is_read() -> None:
+    with web_server({"/a": answer(pdf("Owls hunt", "at night"), type_="application/octet-stream")}) as server:
+        fetched = await get(f"{server.url}/a")
+        page = read_out(fetched, raw=False, seconds=10).page
+        assert (kind_of(fetched), page.text, page.about["pages"]) == ("pdf", "Owls hunt\n\nat night", 2)
+
+
+async def test_a_pdf_that_cannot_be_read_says_why() -> None:
+    whole = pdf("Owls hunt")
+    routes = {
+        "/locked": pdf("Secret", password="x"),
+        "/open": pdf("Open", password=""),
+        "/half": whole[: len(whole) // 2],
+        "/none": b"%PDF-",
+    }
+    with web_server({path: answer(content, type_="application/pdf") for path, content in routes.items()}) as server:
+        pages = {path: read_out(await get(f"{server.url}{path}"), raw=False, seconds=10).page for path in routes}
+        assert "password" in pages["/locked"].notes[0]
+        assert "Secret" not in pages["/locked"].text
+        assert pages["/open"].text == "Open"
+        assert pages["/half"].notes or pages["/half"].text == "Owls hunt"
+        assert "could not be read" in pages["/none"].notes[0]
+
+
+async def test_kinds_are_told_by_the_server_and_else_by_the_first_bytes() -> None:
+    cases = {
+        "/page": (b"<!DOCTYPE html><p>x", "", "html"),
+        "/words": ("Grüße".encode(), "application/octet-stream", "text"),
+        "/zip": (b"PK\x03\x04\x00\xff", "application/octet-stream", "binary"),
+        "/png": (b"\x89PNG\r\n", "image/png", "binary"),
+        "/feed": (b"<?xml version='1.0'?><rss/>", "application/rss+xml", "text"),
+    }
+    with web_server({path: answer(content, type_=type_) for path, (content, type_, _) in cases.items()}) as server:
+        assert {path: kind_of(await get(f"{server.url}{path}")) for path in cases} == {path: kind for path, (_, _, kind) in cases.items()}

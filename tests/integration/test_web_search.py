@@ -1,0 +1,211 @@
+"""`worker.web_search`: providers in their order, at their pace, by the guarded way; advice when none answers (issue item 3)."""
+
+import asyncio
+import functools
+import json
+import ssl
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from web_server import WebServer, answer, redirect, web_server
+
+from remit import Remit
+from remit.agents.builtin.worker.reach import providers
+from remit.agents.builtin.worker.reach.addresses import Address
+from remit.agents.builtin.worker.reach.follow import Network
+from remit.agents.builtin.worker.reach.pace import back_off, turn
+from remit.agents.builtin.worker.reach.pinned import Unreached
+from remit.agents.builtin.worker.reach.providers import Hit
+from remit.agents.builtin.worker.reach.searching import Found, Searching
+from remit.core.errors import Refused
+from remit.settings import load_settings
+from remit.settings.values import Search
+
+RESULTS = [
+    {
+        "title": "Owls  hunt\nat night",
+        "url": "https://owls.example/hunt",
+        "content": "An owl hears a mouse.",
+        "publishedDate": "2024-03-02",
+    },
+    {"title": "The same again", "url": "https://owls.example/hunt", "content": ""},
+    {"title": None, "url": "https://owls.example/eyes", "content": None},
+    {"title": "Not the web", "url": "javascript:alert(1)"},
+    {"title": "With a password", "url": "https://ann:pw@owls.example/"},
+    "no result at all",
+]
+HITS = [
+    Hit(title="Owls hunt at night", url="https://owls.example/hunt", snippet="An owl hears a mouse.", date="2024-03-02"),
+    Hit(title="https://owls.example/eyes", url="https://owls.example/eyes"),
+]
+
+
+async def search(
+    folder: Path, settings: Search, query: str = "owls", *, environ: Mapping[str, str] | None = None, seconds: float = 20.0
+) -> Found:
+    """Without a project; nothing but loopback is ever allowed, and no name is looked up."""
+
+    async def permit(action: str = "", /, **facts: Any) -> None:
+        if facts["address"] != "loopback":
+            raise Refused(f"{facts['host']} is not allowed", code="POLICY_DENIED")
+
+    async def resolve(host: str, _port: int) -> Sequence[Address]:
+        raise Unreached(f"The name {host} cannot be resolved.")
+
+    network = Network(permit=permit, tls=ssl.create_default_context, resolve=resolve)
+    end = time.monotonic() + seconds
+    searching = Searching(
+        settings=settings, network=network, run_folder=folder, remaining=lambda: end - time.monotonic(), environ=environ or {}
+    )
+    return await searching.search(query, 10)
+
+
+def searxng(server: WebServer, **more: Any) -> Search:
+    return Search(providers=("searxng",), searxng_url=server.url, seconds_between=0, **more)
+
+
+async def test_searxng_answers_by_its_url(tmp_path: Path) -> None:
+    with web_server({"/search": answer(json.dumps({"results": RESULTS}), type_="application/json")}) as server:
+        found = await search(tmp_path, searxng(server), "owls & mice")
+        assert (found.provider, found.hits) == ("searxng", HITS)
+        assert server.heard[0].path == "/search?q=owls+%26+mice&format=json"
+
+
+async def test_brave_answers_by_its_key_which_goes_to_it_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"title": "title", "url": "url", "content": "description", "publishedDate": "page_age"}
+    results = [{names[key]: value for key, value in one.items()} for one in RESULTS if isinstance(one, dict)]
+    with web_server({}) as other, web_server({"/brave": answer(json.dumps({"web": {"results": results}}))}) as server:
+        monkeypatch.setattr(providers.Brave, "__init__", functools.partialmethod(providers.Brave.__init__, url=f"{server.url}/brave"))
+        settings = Search(providers=("brave",), brave_key_variable="MY_KEY", seconds_between=0)
+        found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
+        assert (found.provider, found.hits) == ("brave", HITS)
+        assert server.heard[0].headers["x-subscription-token"] == "brave-key-123"
+        server.routes["/brave"] = redirect(f"{other.url}/")
+        found = await search(tmp_path, settings, environ={"MY_KEY": "brave-key-123"})
+        assert "404" in found.tried["brave"]
+        assert "x-subscription-token" not in other.heard[0].headers
+    assert "brave-key" not in repr(providers.Brave(reaching=None, key="brave-key-123"))  # type: ignore[arg-type]
+
+
+async def test_the_first_that_answers_is_taken_and_the_others_are_named(tmp_path: Path) -> None:
+    with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
+        settings = Search(providers=("brave", "no-such", "searxng", "duckduckgo"), searxng_url=server.url, seconds_between=0)
+        found = await search(tmp_path, settings)
+        assert found.provider == "searxng"
+        assert "set BRAVE_API_KEY" in found.tried["brave"]
+        assert "no such provider; known are searxng, brave, duckduckgo" in found.tried["no-such"]
+        assert "duckduckgo" not in found.tried
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (answer("<html>", type_="text/html"), "no JSON"),
+        (answer('{"answers": []}'), "without results"),
+        (answer("[]"), "without results"),
+        (answer("no", status="403 Forbidden"), "403"),
+        (answer("no", status="500 Oh"), "500"),
+        (answer("[" * 1000), "no JSON"),
+        (redirect("http://169.254.169.254/"), "not allowed"),
+    ],
+)
+async def test_whatever_a_provider_says_instead_is_told(tmp_path: Path, said: Any, why: str) -> None:
+    with web_server({"/search": said}) as server:
+        found = await search(tmp_path, searxng(server))
+        assert (found.provider, found.hits) == ("", [])
+        assert why in found.tried["searxng"]
+
+
+async def test_a_provider_that_has_had_enough_is_left_alone(tmp_path: Path) -> None:
+    with web_server({"/search": answer("slow down", status="429 Too Many", headers={"Retry-After": "100"})}) as server:
+        first = await search(tmp_path, searxng(server))
+        assert "429" in first.tried["searxng"]
+        second = await search(tmp_path, searxng(server))
+        assert "too many requests wait" in second.tried["searxng"]
+        assert len(server.heard) == 1
+
+
+async def test_turns_are_spaced_out_over_all_who_ask(tmp_path: Path) -> None:
+    waits: list[float] = []
+    threads = [threading.Thread(target=lambda: waits.append(turn(tmp_path, "one", 10.0))) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [round(wait / 10) for wait in sorted(waits)] == list(range(8))
+    assert turn(tmp_path, "another", 10.0) < 1
+    back_off(tmp_path, "another", 500)
+    assert 400 < turn(tmp_path, "another", 10.0, longest=60.0) < 600
+    assert 400 < turn(tmp_path, "another", 10.0) < 505, "whoever does not wait takes nobody's turn"
+
+
+def test_a_damaged_file_of_turns_stops_nobody(tmp_path: Path) -> None:
+    turn(tmp_path, "one", 1.0)
+    file = next(tmp_path.iterdir())
+    for content in (b"", b"not a number", b"inf", b"nan", b"99999999999999"):
+        file.write_bytes(content)
+        assert turn(tmp_path, "one", 0.0) < 1
+
+
+async def test_a_provider_of_ones_own_is_one_setting(tmp_path: Path) -> None:
+    settings = Search(providers=("search_provider:broken", "search_provider:missing", "search_provider:owls"), seconds_between=0)
+    with web_server({"/": answer('["https://a.example/", "https://b.example/"]')}) as server:
+        found = await search(tmp_path, settings, environ={"OWLS_URL": f"{server.url}/"})
+        assert [hit.url for hit in found.hits] == ["https://a.example/", "https://b.example/"]
+        assert found.provider == "search_provider:owls"
+        assert "RuntimeError: not today" in found.tried["search_provider:broken"]
+        assert "cannot be loaded" in found.tried["search_provider:missing"]
+        broken = await search(tmp_path, settings, "break", environ={"OWLS_URL": f"{server.url}/"})
+        assert "ZeroDivisionError" in broken.tried["search_provider:owls"]
+        unset = await search(tmp_path, settings)
+        assert unset.tried["search_provider:owls"] == "not set up: set OWLS_URL"
+
+
+async def test_duckduckgo_is_asked_only_if_the_policy_allows_its_host(tmp_path: Path) -> None:
+    """Its client connects by itself, so the name is judged before: here it does not resolve, and nothing is sent."""
+    found = await search(tmp_path, Search(providers=("duckduckgo",), seconds_between=0))
+    assert "html.duckduckgo.com cannot be resolved" in found.tried["duckduckgo"]
+
+
+# ---- through a project
+
+
+async def test_without_a_provider_the_advice_names_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BRAVE_API_KEY", raising=False)
+    (tmp_path / "remit.toml").write_text('[search]\nproviders = ["searxng", "brave"]\n')
+    async with Remit.open(tmp_path) as remit:
+        result = await remit.delegate("worker.web_search", query="owls")
+    assert (result.status, result.errors[0].code, result.errors[0].type) == ("blocked", "TOOL_UNAVAILABLE", "tool_unavailable")
+    assert "searxng: not set up" in result.errors[0].message
+    assert "brave: not set up" in result.errors[0].message
+    assert "search.searxng_url" in result.errors[0].recommendation
+    assert "BRAVE_API_KEY" in result.errors[0].recommendation
+
+
+async def test_a_search_in_a_project_takes_its_settings_and_its_policy(tmp_path: Path) -> None:
+    with web_server({"/search": answer(json.dumps({"results": RESULTS}))}) as server:
+        (tmp_path / "remit.toml").write_text(f'[search]\nproviders = ["searxng"]\nsearxng_url = "{server.url}"\n')
+        async with Remit.open(tmp_path) as remit:
+            refused = await remit.delegate("worker.web_search", query="owls")
+        assert (refused.errors[0].code, server.heard) == ("POLICY_DENIED", [])
+        (tmp_path / ".remit" / "policy.cedar").write_text("permit (principal, action, resource);\n")
+        async with Remit.open(tmp_path) as remit:
+            found, empty = await asyncio.gather(
+                remit.delegate("worker.web_search", query="owls", maxResults=1), remit.delegate("worker.web_search", query=" ")
+            )
+        assert found.status == "completed"
+        assert found.data["results"] == [
+            {"title": "Owls hunt at night", "url": "https://owls.example/hunt", "snippet": "An owl hears a mouse.", "date": "2024-03-02"}
+        ]
+        assert found.summary == "searxng gave 1 result for “owls”. The first is “Owls hunt at night”."
+        assert empty.errors[0].code == "INVALID_PARAMETERS"
+
+
+def test_a_key_has_no_place_in_the_settings(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text('[search]\nbrave_key_variable = "BSA-not a name"\n')
+    with pytest.raises(Exception, match="brave_key_variable"):
+        load_settings(tmp_path, environ={})

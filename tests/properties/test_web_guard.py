@@ -1,0 +1,97 @@
+"""No spelling of an address inside gets through (issue item 3): `ipaddress` is the truth, and nothing is connected in any of these."""
+
+import ipaddress
+import ssl
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from remit.agents.builtin.worker.reach.addresses import Address, Reach, reach_of
+from remit.agents.builtin.worker.reach.follow import Network, checked
+from remit.agents.builtin.worker.reach.target import target_of
+from remit.core.errors import Misused, Refused
+
+INSIDE = [
+    ipaddress.ip_network(text)
+    for text in (
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/29", "192.0.2.0/24",
+        "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+    )
+]  # fmt: skip
+inside_4 = st.sampled_from(INSIDE).flatmap(lambda network: st.ip_addresses(network=str(network)))
+
+
+def spellings(address: ipaddress.IPv4Address) -> list[str]:
+    """Ways in which resolvers, browsers and tunnels write one IPv4 address."""
+    number, quads = int(address), str(address).split(".")
+    a, b, c, d = map(int, quads)
+    six = [ipaddress.IPv6Address(f"{prefix}{address}") for prefix in ("::ffff:", "::", "64:ff9b::")]
+    six += [ipaddress.IPv6Address((0x2002 << 112) | (number << 80)), ipaddress.IPv6Address((0x20010000 << 96) | (number ^ 0xFFFFFFFF))]
+    six.append(ipaddress.IPv6Address((0x26000000 << 96) | (0x5EFE << 32) | number))
+    return [
+        str(address), f"{address}.", str(number), hex(number), oct(number).replace("0o", "0"), f"{a}.{b}.{c * 256 + d}",
+        f"{a}.{number & 0xFFFFFF}", ".".join(hex(int(q)) for q in quads), ".".join(f"0{int(q):o}" for q in quads),
+        ".".join(f"{int(q):03d}" for q in quads), str(address).replace(".", "。"),
+        str(address).translate({48 + n: 0xFF10 + n for n in range(10)}),
+        *(f"[{one.compressed}]" for one in six), *(f"[{one.exploded}]" for one in six), f"[::ffff:{address}]",
+    ]  # fmt: skip
+
+
+def network(addresses: Sequence[Address], asked: list[dict[str, Any]]) -> Network:
+    """Allows what is public; a name resolves to `addresses`."""
+
+    async def permit(action: str = "", /, **facts: Any) -> None:
+        asked.append(facts)
+        if facts["address"] != "public":
+            raise Refused("inside", code="POLICY_DENIED")
+
+    async def resolve(_host: str, _port: int) -> Sequence[Address]:
+        return addresses
+
+    return Network(permit=permit, tls=ssl.create_default_context, resolve=resolve)
+
+
+@given(address=inside_4, way=st.integers(0, 26))
+@example(address=ipaddress.IPv4Address("169.254.169.254"), way=0)
+async def test_no_spelling_of_an_inner_address_passes(address: ipaddress.IPv4Address, way: int) -> None:
+    ways = spellings(address)
+    with pytest.raises((Misused, Refused)):
+        await checked(target_of(f"http://{ways[way % len(ways)]}:8080/"), "GET", network([], []))
+
+
+@given(address=st.ip_addresses(v=6))
+async def test_an_ipv6_address_that_is_not_global_is_refused(address: ipaddress.IPv6Address) -> None:
+    if not address.is_global:
+        with pytest.raises(Refused):
+            await checked(target_of(f"http://[{address}]/"), "GET", network([], []))
+
+
+@given(address=st.ip_addresses())
+def test_what_is_called_public_is_global_for_the_standard_library_too(address: Address) -> None:
+    if reach_of(address) is Reach.PUBLIC:
+        inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        assert (inner or address).is_global
+        assert not (inner or address).is_multicast
+
+
+@given(public=st.lists(st.sampled_from(["93.184.215.14", "2606:4700::1111"]), max_size=4), inner=inside_4, place=st.integers(0, 4))
+async def test_one_inner_address_among_many_spoils_a_name(public: list[str], inner: ipaddress.IPv4Address, place: int) -> None:
+    addresses: list[Address] = [ipaddress.ip_address(one) for one in public]
+    addresses.insert(min(place, len(addresses)), inner)
+    with pytest.raises(Refused):
+        await checked(target_of("http://names.example/"), "GET", network(addresses, []))
+
+
+@given(text=st.text(max_size=40))
+async def test_whatever_is_written_is_a_target_or_misuse(text: str) -> None:
+    """And a target's host never changes its meaning when it is read again."""
+    for url in (text, f"http://{text}", f"http://{text}/", f"https://example.com{text}"):
+        try:
+            target = target_of(url)
+        except Misused:
+            continue
+        again = target_of(target.url)
+        assert (again.origin, again.address) == (target.origin, target.address)

@@ -1,0 +1,105 @@
+"""Which addresses `worker.web_fetch` takes for outside, and how it reads what somebody wrote (issue item 3)."""
+
+import ipaddress
+
+import pytest
+
+from remit.agents.builtin.worker.reach.addresses import Reach, reach_of
+from remit.agents.builtin.worker.reach.target import target_of, without_secrets
+from remit.core.errors import Misused
+
+
+@pytest.mark.parametrize(
+    ("address", "reach"),
+    [
+        ("93.184.215.14", Reach.PUBLIC),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", Reach.PUBLIC),
+        ("127.0.0.1", Reach.LOOPBACK),
+        ("127.255.0.3", Reach.LOOPBACK),
+        ("::1", Reach.LOOPBACK),
+        ("10.1.2.3", Reach.PRIVATE),
+        ("172.31.255.255", Reach.PRIVATE),
+        ("192.168.0.1", Reach.PRIVATE),
+        ("100.64.0.1", Reach.PRIVATE),
+        ("fd12:3456::1", Reach.PRIVATE),
+        ("fec0::1", Reach.PRIVATE),
+        ("169.254.1.1", Reach.LINK_LOCAL),
+        ("fe80::1", Reach.LINK_LOCAL),
+        ("169.254.169.254", Reach.METADATA),
+        ("100.100.100.200", Reach.METADATA),
+        ("168.63.129.16", Reach.METADATA),
+        ("fd00:ec2::254", Reach.METADATA),
+        ("0.0.0.0", Reach.RESERVED),
+        ("0.1.2.3", Reach.RESERVED),
+        ("::", Reach.RESERVED),
+        ("224.0.0.1", Reach.RESERVED),
+        ("ff02::1", Reach.RESERVED),
+        ("255.255.255.255", Reach.RESERVED),
+        ("240.0.0.1", Reach.RESERVED),
+        ("192.0.2.1", Reach.RESERVED),
+        ("198.18.0.1", Reach.RESERVED),
+        ("192.88.99.1", Reach.RESERVED),
+        ("2001:db8::1", Reach.RESERVED),
+        ("4000::1", Reach.RESERVED),
+        # Addresses that carry another one inside.
+        ("::ffff:127.0.0.1", Reach.LOOPBACK),
+        ("::ffff:169.254.169.254", Reach.METADATA),
+        ("::ffff:93.184.215.14", Reach.PUBLIC),
+        ("::127.0.0.1", Reach.LOOPBACK),
+        ("64:ff9b::10.0.0.1", Reach.PRIVATE),
+        ("64:ff9b::93.184.215.14", Reach.PUBLIC),
+        ("64:ff9b:1::10.0.0.1", Reach.RESERVED),
+        ("2002:7f00:1::", Reach.LOOPBACK),
+        ("2002:5db8:d70e::1", Reach.RESERVED),
+        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", Reach.RESERVED),
+        ("2001:470:1::5efe:127.0.0.1", Reach.LOOPBACK),
+    ],
+)
+def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: Reach) -> None:
+    assert reach_of(ipaddress.ip_address(address)) is reach
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://2130706433/", "http://0x7f000001/", "http://0x7f.1/", "http://0177.0.0.1/", "http://127.1/", "http://127.0.0.1.1/",
+        "http://1.2.3/", "http://0/", "http://00.00.00.00/", "http://[::1]evil.example/", "http://[::1%25lo]/", "http://[127.0.0.1]/",
+        "http://１２７.0.0.0x1/", "http://example.com:99999/", "http://example.com:22/", "http://example.com:6379/", "http:///x", "http://",
+        "file:///etc/passwd", "ftp://example.com/", "gopher://example.com/", "data:text/html,hi", "//example.com/", "example.com", "",
+        "http://exa mple.com/", "http://example.com\\@127.0.0.1/", "http://exam\nple.com/", "http://127.0.0.1%2eexample.com/", "http://a..b/",
+        "http://-bad.example/", "http://" + "a" * 64 + ".example/", "http://example.com/" + "a" * 9000,
+    ],
+)  # fmt: skip
+def test_what_two_programs_could_read_differently_is_refused(url: str) -> None:
+    with pytest.raises(Misused) as refused:
+        target_of(url)
+    assert refused.value.code == "INVALID_PARAMETERS"
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(Misused) as refused:
+        target_of("https://ann:hunter2@example.com/")
+    assert "hunter2" not in str(refused.value)
+    assert "ann" not in str(refused.value)
+    assert "Authorization" in refused.value.advice
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "sent"),
+    [
+        ("https://Example.COM", "example.com", 443, "https://example.com/"),
+        ("http://example.com.:8080/a b".replace(" ", "%20"), "example.com", 8080, "http://example.com:8080/a%20b"),
+        ("https://bücher.example/ä?q=ö#x", "xn--bcher-kva.example", 443, "https://xn--bcher-kva.example/%C3%A4?q=%C3%B6"),
+        ("http://[2606:4700::1]:81/", "2606:4700::1", 81, "http://[2606:4700::1]:81/"),
+        ("http://１２７.0.0.1/", "127.0.0.1", 80, "http://127.0.0.1/"),  # what looks like digits is judged as digits
+        ("http://a_b.example/x;y?z=1&w", "a_b.example", 80, "http://a_b.example/x;y?z=1&w"),
+    ],
+)
+def test_an_address_has_one_reading(url: str, host: str, port: int, sent: str) -> None:
+    target = target_of(url)
+    assert (target.host, target.port, target.url) == (host, port, sent)
+
+
+def test_secrets_in_an_address_are_struck_out_where_it_is_shown() -> None:
+    shown = without_secrets("https://u:p@example.com/a?api_key=abc&q=owls&access_token=xyz#f")
+    assert shown == "https://example.com/a?api_key=REDACTED&q=owls&access_token=REDACTED"
