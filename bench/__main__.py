@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, recovery, sandbox, speed, waiting
+from bench import commands, endings, growth, overrun, recovery, sandbox, speed, waiting, worker_files
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -37,6 +37,8 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("kill",): endings.measure_kill,
     ("orphans",): endings.measure_orphans,
     ("recovery",): recovery.measure,
+    ("read_file",): worker_files.measure_reading,
+    ("search_files",): worker_files.measure_searching,
     ("mcp",): measure_tools,
 }
 NAMES = tuple(name for names in SECTIONS for name in names)

@@ -39,6 +39,12 @@ class Sizes:
     """Commands one after another, in each round."""
     tool_calls: int = 200
     """Calls of an MCP tool one after another, in each round."""
+    file_reads: int = 300
+    """Reads of a small file one after another, in each round."""
+    tree_files: int = 20_000
+    """In the tree that is searched."""
+    searches: int = 3
+    """In each round."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -67,5 +73,8 @@ QUICK = Sizes(
     recoveries=1,
     commands=5,
     tool_calls=20,
+    file_reads=20,
+    tree_files=300,
+    searches=1,
     seconds_each=60.0,
 )

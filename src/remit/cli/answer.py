@@ -3,7 +3,8 @@
 from rich.console import Console
 from rich.text import Text
 
-from remit.cli.output import json_text, put
+from remit.cli.data import data_lines
+from remit.cli.output import put
 from remit.cli.tree import artifact_line
 from remit.cli.words import MARKS, at_the_prompt, duration, one_line, printable
 from remit.core.errors import ErrorInfo
@@ -62,11 +63,13 @@ def _print_data(result: Return, console: Console) -> None:
     data = result.data
     if data is None or data == result.summary:
         return
-    text = data if isinstance(data, str) else json_text(data, indent=2)
-    lines = text[:DATA_CHARACTERS].splitlines()
+    lines = list(data_lines(data))
+    characters = 0
     label = "  data  "
-    for line in lines[:DATA_LINES]:
+    for number, line in enumerate(lines):
+        characters += len(line)
+        if number >= DATA_LINES or characters > DATA_CHARACTERS:
+            put(console, Text(f"… {len(lines) - number:,} more lines: --json shows everything", style="dim"), label)
+            break
         put(console, printable(line), label)
         label = " " * len(label)
-    if len(lines) > DATA_LINES or len(text) > DATA_CHARACTERS:
-        put(console, Text(f"… {len(text):,} characters in all: --json shows everything", style="dim"), label)

@@ -11,6 +11,7 @@ import stat
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -22,7 +23,6 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
 from remit.core.policy import Effect
 from remit.flow.context import Context
-from remit.flow.harvest import guess_type
 from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
 from remit.system.listing import Walk
 from remit.system.removing import Removed, remove_one, remove_tree
@@ -32,6 +32,10 @@ READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 """Of one answer or one parameter: both are kept with the delegation."""
 _SPARE_SECONDS = 0.5
+_DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
+_DATA = frozenset(
+    {".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip"}
+)
 
 InWorkspace = Annotated[str, Field(description="Relative to the workspace; no '..'.")]
 Encoding = Annotated[str, Field(description=f"{', '.join(ENCODINGS[:4])}, …; base64 for bytes.")]
@@ -120,7 +124,7 @@ async def write_file(
 
     is_new, where = await at(ctx, path, Effect.WRITE, act)
     if raw:
-        ctx.artifact(where, guess_type(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
+        ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
     if where != "/".join(parts_of(path)):
         data["realPath"] = where
@@ -221,6 +225,11 @@ def _need_no_repository(place: Place, path: str, stop: Any) -> None:
 
 def _kept(name: str) -> str | None:
     return "it is git's or remit's own" if name.casefold() in (GIT, OURS) else None
+
+
+def _type_of(path: str) -> str:
+    suffix = PurePosixPath(path).suffix.lower()
+    return "documentation" if suffix in _DOCUMENTS else "data" if suffix in _DATA else "implementation"
 
 
 def _encoding(name: str) -> str:

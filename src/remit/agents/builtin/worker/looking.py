@@ -7,7 +7,7 @@ import asyncio
 import os
 import stat
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from remit.agents.builtin.worker.ripgrep import find_ripgrep
 from remit.agents.builtin.worker.searching import Found, Search, Wanted, need_pattern
 from remit.agents.builtin.worker.telling import counted, named, told
 from remit.agents.function import FunctionAgent, agent
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.core.policy import Effect
 from remit.flow.context import Context
 from remit.system.beneath import Place, Root, parts_of, shown
@@ -29,6 +29,7 @@ from remit.system.processes import MARK
 
 MOST_ENTRIES = 10_000
 MOST_MATCHES = 1_000
+_TURN = 20
 _SPARE_SHARE, _SPARE_MOST = 0.15, 2.0
 """Of the time there is, kept for handing in what was found."""
 
@@ -166,7 +167,24 @@ async def search_files(
     except asyncio.CancelledError:
         search.kill()
         raise
-    return _told_found(path, wanted, found)
+    prefix = "".join(f"{part}/" for part in parts_of(path))
+    return _told_found(path, wanted, await _allowed(ctx, prefix, found))
+
+
+async def _allowed(ctx: Context, prefix: str, found: Found) -> Found:
+    """Without what stands in files that the policy lets nobody read: a search is not a way round its rules."""
+    refused = set()
+    for number, path in enumerate(dict.fromkeys(one["path"] for one in found.matches if one["path"])):
+        if number % _TURN == _TURN - 1:
+            await asyncio.sleep(0)  # others have their turn
+        try:
+            await ctx.permit(path=prefix + path)
+        except Refused:
+            refused.add(path)
+    if not refused:
+        return found
+    note = f"{counted(len(refused), 'file')} left out that the policy does not let be read."
+    return replace(found, matches=[one for one in found.matches if one["path"] not in refused], notes=(note, *found.notes))
 
 
 def _told_found(path: str, wanted: Wanted, found: Found) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One search through the contents of files: the program that does it, started, read, and surely ended.
 
 ripgrep where there is one, else `remit.system.grep`: both processes of their own, so that no pattern can hold this one, each in its own
-session, killed at the deadline and when nobody waits any more. What they print is looked at again in `matching`. Blocking: run off the loop.
+session, killed at the deadline and when nobody waits any more. What they print is looked at again in `matching`. Blocking.
 """
 
 import json
