@@ -14,6 +14,7 @@ from remit.cli import (
     cancel,
     config,
     delegate,
+    doctor,
     follow,
     history,
     install,
@@ -55,6 +56,7 @@ for name, command in (
     ("workspaces", workspaces.workspaces),
     ("validate", validate.validate),
     ("config", config.config),
+    ("doctor", doctor.doctor),
     ("mcp", mcp.mcp),
     ("install", install.install),
 ):

@@ -24,7 +24,8 @@ DEVICE = _READ_FILE | _WRITE_FILE
 OF_FILES = _EXECUTE | _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV
 """What can be said of a file; the rest is about folders."""
 
-Rule = tuple[str, int]
+SCOPES_SINCE = 6
+"""From this version on it keeps signals and abstract sockets in."""
 
 
 @cache

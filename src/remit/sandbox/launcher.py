@@ -8,6 +8,7 @@ happens in lines on a pipe (see `wire`); end of file on its standard input means
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
@@ -77,6 +78,7 @@ class Keeper:
             os.lseek(stdin, 0, os.SEEK_SET)
         os.set_blocking(0, False)
         self.say("S")
+        gc.freeze()  # what is there now need not be looked through for garbage in the fork
         child = os.fork()
         if child:
             os.close(stdin)
@@ -380,16 +382,49 @@ def run_python(job: dict[str, Any]) -> None:
     setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    status = 0
     try:
         exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit:
-        raise
+    except SystemExit as leaving:
+        status = _status_of(leaving.code)
     except BaseException as error:  # noqa: BLE001 - whatever the code raises is shown as the interpreter would, without our lines
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename != path:
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
-        raise SystemExit(1) from None
+        status = 1
+    _leave(job["workspace"], status)
+
+
+def _status_of(code: object) -> int:
+    """What `sys.exit(code)` means."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)
+    return 1
+
+
+def _leave(workspace: str, status: int) -> None:
+    """As an interpreter ends: threads awaited, `atexit` called, files of the code closed. But the interpreter itself is not taken apart:
+    in a fork that takes longer than everything else."""
+    import atexit
+
+    threading: Any = sys.modules.get("threading")
+    if threading is not None:
+        threading._shutdown()
+    atexit._run_exitfuncs()
+    own = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(workspace)]
+    for module in own:
+        module.__dict__.clear()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # closed by the code, or nobody reads it any more
+            continue
+    os._exit(status)
 
 
 def main(job: dict[str, Any]) -> None:

@@ -66,10 +66,15 @@ class Offer:
     def advice(self) -> str:
         if self.bubblewrap is None:
             return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
-        closed = [switch for switch in _SWITCHES if _is_closed(switch)]
+        closed = self.closed_switches()
         if closed:
-            return "Let users make namespaces: " + ", ".join(_opening(switch) for switch in closed) + "."
+            return "Let users make namespaces: " + ", ".join(closed) + "."
         return "Allow user namespaces here (in a container: --security-opt seccomp=unconfined), or use a kernel with Landlock."
+
+    @staticmethod
+    def closed_switches() -> list[str]:
+        """What keeps users from making namespaces, each as the command that would let them."""
+        return [_opening(switch) for switch in _SWITCHES if _is_closed(switch)]
 
 
 _known: Offer | None = None

@@ -1,0 +1,207 @@
+"""What this machine and this project offer, looked up: the findings that `remit doctor` prints. Changes nothing, opens no project.
+
+Each finding is good, worse than it could be, or missing; what is not good has advice. Nothing here is required but Python and SQLite.
+"""
+
+import asyncio
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import RemitError
+
+EXTRAS = {
+    "mcp": ("mcp", "serving agents over MCP, and coding agents that delegate"),
+    "acp": ("acp", "agents that speak the Agent Client Protocol"),
+    "web": ("httpx", "worker.web_fetch and worker.web_search"),
+    "research": ("bm25s", "researcher.deep_research"),
+    "code": ("tree_sitter", "coder.analyze_code and coder.review_code"),
+    "search": ("", "worker.search_files by ripgrep"),
+    "sandbox": ("", "coder.execute_code in bubblewrap"),
+}
+"""The module by which an extra is known, and what it is for. Those without one are programs, and are looked for as such."""
+VERSION_SECONDS = 5.0
+_MANY_FILES = 1024
+
+
+class Mark(StrEnum):
+    GOOD = "ok"
+    WORSE = "worse"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    part: str
+    """Under which heading it stands."""
+    name: str
+    mark: Mark
+    found: str
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"part": self.part, "name": self.name, "mark": str(self.mark), "found": self.found, "advice": self.advice or None}
+
+
+def look(root: Path) -> list[Finding]:
+    return [*_machine(), *_sandbox(), *_programs(), *_extras(), *_coding_agents(), *_project(root)]
+
+
+def _machine() -> Iterator[Finding]:
+    from remit.system import openat2
+
+    part = "machine"
+    yield Finding(part=part, name="Python", mark=Mark.GOOD, found=f"{platform.python_version()} at {sys.executable}")
+    yield Finding(part=part, name="SQLite", mark=Mark.GOOD, found=sqlite3.sqlite_version)
+    yield Finding(part=part, name="system", mark=Mark.GOOD, found=f"{platform.system()} {platform.release()} on {platform.machine()}")
+    if openat2.supported():
+        yield Finding(part=part, name="openat2", mark=Mark.GOOD, found="paths are kept inside of the workspace by the kernel")
+    else:
+        advice = "Linux 5.6 and later has it; a container may forbid it."
+        yield Finding(part=part, name="openat2", mark=Mark.WORSE, found="paths are kept inside step by step", advice=advice)
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    few = "ulimit -n 4096, before many agents run at once." if 0 <= files < _MANY_FILES else ""
+    yield Finding(part=part, name="open files", mark=Mark.WORSE if few else Mark.GOOD, found=f"at most {files:,}", advice=few)
+
+
+def _sandbox() -> Iterator[Finding]:
+    from remit.sandbox import landlock
+    from remit.sandbox.probe import probe
+
+    offer, part = probe(), "sandbox"
+    if offer.bubblewrap is None:
+        yield Finding(part=part, name="bubblewrap", mark=Mark.MISSING, found="not found", advice=offer.advice())
+    elif offer.fault:
+        found = f"{offer.bubblewrap} does not work: {offer.fault}"
+        yield Finding(part=part, name="bubblewrap", mark=Mark.MISSING, found=found, advice=offer.advice())
+    else:
+        yield Finding(part=part, name="bubblewrap", mark=Mark.GOOD, found=f"{offer.bubblewrap}, tried")
+    closed = offer.closed_switches()
+    yield Finding(
+        part=part,
+        name="user namespaces",
+        mark=Mark.WORSE if closed else Mark.GOOD,
+        found="forbidden to users" if closed else "allowed",
+        advice=", ".join(closed),
+    )
+    if offer.landlock:
+        newest = offer.landlock >= landlock.SCOPES_SINCE
+        found = f"version {offer.landlock}" + ("" if newest else ": files" + (" and TCP" if offer.landlock >= 4 else "") + ", not signals")
+        advice = "" if newest else "Linux 6.12 and later keeps signals in as well; with bubblewrap it does not matter."
+        yield Finding(part=part, name="Landlock", mark=Mark.GOOD if newest else Mark.WORSE, found=found, advice=advice)
+    else:
+        yield Finding(part=part, name="Landlock", mark=Mark.MISSING, found="none", advice="Linux 5.13 and later, with lsm=…,landlock.")
+    advice = "" if offer.seccomp else "For x86_64 and aarch64, with CONFIG_SECCOMP_FILTER."
+    found = "system calls are filtered" if offer.seccomp else "none"
+    yield Finding(part=part, name="seccomp", mark=Mark.GOOD if offer.seccomp else Mark.MISSING, found=found, advice=advice)
+    if offer.is_enough:
+        yield Finding(part=part, name="in force", mark=Mark.GOOD if offer.has_bubblewrap else Mark.WORSE, found=offer.stack)
+    else:
+        found = "nothing can hold code here: coder.execute_code refuses"
+        yield Finding(part=part, name="in force", mark=Mark.MISSING, found=found, advice=offer.advice())
+
+
+def _programs() -> Iterator[Finding]:
+    wanted = (
+        ("git", "git", "worktrees, merging, the history of files", "apt install git"),
+        ("ripgrep", "rg", "worker.search_files", "pip install 'remit[search]', or apt install ripgrep"),
+        ("Node", "node", "JavaScript in coder.execute_code", "apt install nodejs"),
+    )
+    for name, program, use, advice in wanted:
+        path = shutil.which(program) or _beside_python(program)
+        if path is None:
+            yield Finding(part="programs", name=name, mark=Mark.MISSING, found=f"not found; for {use}", advice=advice)
+        else:
+            yield Finding(part="programs", name=name, mark=Mark.GOOD, found=f"{_version(path)} at {path}")
+
+
+def _beside_python(program: str) -> str | None:
+    """Packages bring programs along, which need not be on PATH."""
+    return shutil.which(program, path=str(Path(sys.executable).parent))
+
+
+def _version(path: str) -> str:
+    try:
+        ran = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=VERSION_SECONDS,
+            start_new_session=True, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return "does not say its version,"
+    words = [word for word in ran.stdout.partition("\n")[0].split() if any(letter.isdigit() for letter in word)]
+    return words[0] if words else "unknown version"
+
+
+def _extras() -> Iterator[Finding]:
+    for extra, (module, use) in EXTRAS.items():
+        if not module:
+            continue
+        if importlib.util.find_spec(module) is not None:
+            yield Finding(part="extras", name=extra, mark=Mark.GOOD, found=f"{module} {_installed(module)}".rstrip())
+        else:
+            yield Finding(
+                part="extras", name=extra, mark=Mark.MISSING, found=f"not installed; for {use}", advice=f"pip install 'remit[{extra}]'"
+            )
+
+
+def _installed(module: str) -> str:
+    names = {"acp": "agent-client-protocol", "tree_sitter": "tree-sitter"}
+    try:
+        return importlib.metadata.version(names.get(module, module))
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _coding_agents() -> Iterator[Finding]:
+    from remit.agents.coding.detect import detect
+
+    found, missing = asyncio.run(detect())
+    for one in found:
+        fault = one.fault or ("" if one.login else "no login was seen")
+        told = f"{one.version} at {one.path}" + (f": {fault}" if fault else "")
+        advice = "" if not fault else "Start it once by hand."
+        yield Finding(part="coding agents", name=one.known.name, mark=Mark.WORSE if fault else Mark.GOOD, found=told, advice=advice)
+    if not found:
+        names = ", ".join(one.program for one in missing)
+        advice = "None is needed; `remit agents --detect` says how to install one."
+        yield Finding(part="coding agents", name="none", mark=Mark.MISSING, found=f"looked for {names}", advice=advice)
+
+
+def _project(root: Path) -> Iterator[Finding]:
+    from remit.policy.source import FILE
+    from remit.settings import load_settings
+
+    part, folder = "project", root / ".remit"
+    yield Finding(part=part, name="root", mark=Mark.GOOD, found=str(root))
+    try:
+        settings = load_settings(root)
+    except RemitError as error:
+        yield Finding(part=part, name="settings", mark=Mark.WORSE, found=error.message, advice=error.advice)
+        return
+    rules = folder / FILE
+    found = f"{rules if rules.exists() else 'the default rules'}, mode {settings.policy_mode}"
+    strict = settings.policy_mode == "strict"
+    advice = "" if strict else 'policy_mode = "strict" in remit.toml has the rules hold.'
+    yield Finding(part=part, name="policy", mark=Mark.GOOD if strict else Mark.WORSE, found=found, advice=advice)
+    databases = sorted(folder.glob("*.db")) if folder.is_dir() else []
+    if databases:
+        size = sum(path.stat().st_size for path in databases)
+        yield Finding(part=part, name="database", mark=Mark.GOOD, found=f"{databases[0]}, {size / 1e6:.1f} MB")
+    else:
+        yield Finding(part=part, name="database", mark=Mark.GOOD, found="none yet: it is made by the first delegation")
+    free = shutil.disk_usage(root).free
+    few = "Free some room: a full disk stops what wants to be recorded." if free < 200e6 else ""
+    yield Finding(part=part, name="disk", mark=Mark.WORSE if few else Mark.GOOD, found=f"{free / 1e9:.1f} GB free", advice=few)
+    if not os.access(folder if folder.exists() else root, os.W_OK):
+        yield Finding(part=part, name="writable", mark=Mark.WORSE, found=f"{root} cannot be written to", advice="chown or chmod it.")
