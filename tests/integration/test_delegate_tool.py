@@ -257,6 +257,24 @@ async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(
         assert {record.agent for record in await remit.children(done.session_id)} == {"hello"}
 
 
+async def test_another_spelling_of_a_parameter_is_no_way_around_the_policy(tmp_path: Path) -> None:
+    """S5.2, S5.10"""
+
+    @agent("files.read", effects=("read",), acts_on={"file_path": "path"})
+    async def read(file_path: str) -> str:
+        return f"read {file_path}"
+
+    async with Remit.open(tmp_path, agents=[read]) as remit:
+        for name in ("file_path", "filePath", "FilePath", "File_Path"):
+            assert (await remit.delegate("files.read", **{name: "fine.txt"})).data == "read fine.txt"
+            for secret in (".env", "../outside.txt", "/etc/shadow"):
+                refused = await remit.delegate("files.read", **{name: secret})
+                assert (name, secret, refused.errors[0].code) == (name, secret, "POLICY_DENIED")
+            assert (await DelegateTool(remit).call({"target": "files.read", "parameters": {name: ".env"}})).success is False
+        both = await remit.delegate("files.read", file_path="fine.txt", filePath=".env")
+        assert both.errors[0].code in ("INVALID_PARAMETERS", "POLICY_DENIED")
+
+
 # ---- the command line
 
 

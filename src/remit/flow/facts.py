@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from remit.core.agents import AgentSpec
 from remit.core.policy import Fact
+from remit.core.spelling import own_name
 
 LONGEST_TEXT = 2000
 _LARGEST = 2**63 - 1
@@ -33,6 +34,9 @@ Facts = dict[str, Any]
 def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> Facts:
     """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words."""
     facts: Facts = {}
+    known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
+    if not parameters.keys() <= known:  # a parameter has two spellings (S5.2): the other one is no way around a rule
+        parameters = {own_name(name, known): value for name, value in parameters.items()}
     for name, value in parameters.items():
         if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
             facts[name] = value
