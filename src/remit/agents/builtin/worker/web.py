@@ -1,6 +1,7 @@
 """`worker.web_fetch` and `worker.web_search` (S5.2): the web, as far as the policy lets them reach it. The work is done in `reach`.
 
-Both run in processes of their own: what strangers wrote is parsed there, with bounded memory, and can be killed.
+Both run in processes of their own: what strangers wrote is parsed there, with bounded memory, and can be killed. Whoever writes a
+search provider finds here what it is made of.
 """
 
 import ssl
@@ -15,6 +16,7 @@ from remit.agents.builtin.worker.reach.fetch import Fetched, Reading, Undecodabl
 from remit.agents.builtin.worker.reach.follow import Asking, Network, Trail
 from remit.agents.builtin.worker.reach.limits import bounded_memory
 from remit.agents.builtin.worker.reach.pinned import trusted
+from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
 from remit.agents.builtin.worker.reach.searching import Found, Searching, now_text
 from remit.agents.builtin.worker.reach.target import target_of
 from remit.agents.builtin.worker.reach.telling import fetched_return, kept_as, searched_return, unreached_return
@@ -25,7 +27,7 @@ from remit.settings import Settings, load_settings
 from remit.settings.values import Web
 from remit.system.threads import off_loop
 
-__all__ = ["WEB", "web_fetch", "web_search"]
+__all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
 _READING_SHARE = 0.25
 """Of the time there is, kept for reading what was fetched."""
 
