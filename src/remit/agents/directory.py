@@ -39,6 +39,7 @@ class Directory:
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
         self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
+        self._told: list[Callable[[AgentSpec], None]] = []
         self.problems: list[str] = []
 
     def register(self, agent: AgentPort | FunctionAgent) -> None:
@@ -49,6 +50,8 @@ class Directory:
         if known is not None and known.spec.source != agent.spec.source and not is_built_in(known.spec):
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
         self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
+        for tell in self._told:
+            tell(agent.spec)
 
     def define(self, definition: Definition) -> None:
         """An agent that is no Python function. Raises `Misused`."""
@@ -57,6 +60,12 @@ class Directory:
     def offer(self, target: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
         """A target with operations that is loaded when it is first asked for. Whatever else is registered under a name goes before it."""
         self._offered[target] = load
+
+    def each(self, tell: Callable[[AgentSpec], None]) -> None:
+        """Told of each agent that is registered, and of each that will be: nothing that is merely offered is loaded for it."""
+        for agent in self._agents.values():
+            tell(agent.spec)
+        self._told.append(tell)
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)

@@ -15,7 +15,8 @@ def print_built_in(specs: "Sequence[AgentSpec]") -> None:
     say("Built in:")
     say()
     console().print(_table(specs))
-    _print_next(specs[0], _target(specs[0]))
+    shown = _harmless(specs)
+    _print_next(shown, _target(shown))
 
 
 def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[[AgentSpec], tuple[float, float]]") -> None:
@@ -29,7 +30,8 @@ def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[
     say(f"{target}: {count(len(specs), 'operation')}{origin}; {duration(timeout)} each by default, at most {duration(maximum)}")
     say()
     console().print(_table(specs))
-    _print_next(specs[0], specs[0].name)
+    shown = _harmless(specs)
+    _print_next(shown, shown.name)
 
 
 def _print_next(spec: "AgentSpec", closer: str) -> None:
@@ -51,6 +53,12 @@ def _table(specs: "Sequence[AgentSpec]") -> object:
         shown.add_row("" if target == before else target, operation, cut(_takes(spec)), cut(one_line(spec.description, 160)))
         before = target
     return shown
+
+
+def _harmless(specs: "Sequence[AgentSpec]") -> "AgentSpec":
+    """For an example: one that only reads, and takes something."""
+    reading = (spec for spec in specs if spec.effects == ("read",) and spec.parameters_schema.get("required"))
+    return next(reading, specs[0])
 
 
 def _takes(spec: "AgentSpec") -> str:

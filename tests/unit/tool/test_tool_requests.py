@@ -195,6 +195,18 @@ def test_an_agent_of_ones_own_takes_the_place_of_a_built_in_one_whenever_it_come
         assert not is_built_in(found.spec)
 
 
+def test_whoever_wants_to_know_of_each_agent_hears_of_those_that_are_loaded_later_too() -> None:
+    directory = Directory(lambda declared: declared)
+    heard: list[str] = []
+    directory.register(hello)
+    directory.offer("worker", lambda: [read_file, list_files])
+    directory.each(lambda spec: heard.append(spec.name))
+    assert heard == ["hello"], "nothing is loaded for it"
+    directory.register(analyze_code)
+    directory.find("worker.read_file")
+    assert heard == ["hello", "coder.analyze_code", "worker.read_file", "worker.list_files"]
+
+
 def test_a_target_that_cannot_be_loaded_is_a_problem_and_takes_no_other_with_it() -> None:
     directory = Directory(lambda declared: declared)
     directory.register(hello)
