@@ -23,6 +23,7 @@ from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
+from remit.core.secrets import redact_logs
 from remit.engine import elsewhere
 from remit.engine.cancelling import cancel_anywhere
 from remit.engine.doorbell import Doorbell
@@ -94,6 +95,7 @@ class Remit:
         process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
         must_not_start_anything()
+        redact_logs()
         folder = Path(root).resolve()
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
@@ -133,8 +135,7 @@ class Remit:
             approval_seconds=self.settings.approval_seconds,
         )
         self.engine = EmbeddedEngine(self._house, self.store, self.owner, self.folder, options_of(self.settings, self._project))
-        for spec in self.directory.specs():
-            self._limit_slots(spec)
+        self.directory.each(self._limit_slots)
         self._is_open = True
         try:
             await self._move_in()

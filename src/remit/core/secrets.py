@@ -1,7 +1,270 @@
-"""Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept."""
+"""Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept (S5.10).
+
+Whoever runs gets the real ones; records, events, the ledger, logs and the audit log get `[redacted]`. Three ways lead to that: a
+parameter or header with a telling name (`authorization`, `api_key`, …), a value in a known format (`ghp_…`, a private key, …), and a value
+that was found under such a name in the parameters of a delegation, wherever it turns up afterwards. Used by whoever writes something down.
+"""
+
+import base64
+import binascii
+import logging
+import re
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from pydantic_core import to_json
 
 from remit.core.caller import struck_out_bytes
 
+REDACTED = "[redacted]"
+SHORTEST = 6
+"""A shorter value is hidden under its name, but not looked for elsewhere: it would be found in half of all words."""
+RECENT = 64
+"""Values of delegations that have ended are still looked for, the latest so many: what they said may still be on its way to the disk."""
+STRUCK_OUT = "Secrets were struck out of this record; only the caller that waited for it was given them."
+
+_NAMES = re.compile(
+    r"(^|_)(password|passwd|passphrase|pwd|secrets?|token|api_?keys?|access_?keys?|private_?keys?|signing_?keys?|secret_?keys?"
+    r"|authorization|auth|cookies?|credentials?|bearer|jwt|session_?key|client_?secret|webhook_?secret)(_|$)"
+)
+_WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
+
+_T = rb"[A-Za-z0-9_-]"
+_NOT_BEFORE = rb"(?<![A-Za-z0-9])"
+_FORMATS = re.compile(
+    rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)[A-Za-z0-9._~+/=-]{16,}"
+    rb"|(?P<header>[Aa]uthorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:[A-Za-z]+\s+)?)[A-Za-z0-9._~+/=-]{8,}"
+    rb"|(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@:\"'\\?#<>]*:[^\s/@\"'\\<>]+(?=@)"
+    rb"|" + _NOT_BEFORE + rb"sk-(?=" + _T + rb"*\d)" + _T + rb"{20,}"
+    rb"|" + _NOT_BEFORE + rb"[srp]k_(?:live|test)_[A-Za-z0-9]{16,}"
+    rb"|" + _NOT_BEFORE + rb"gh[pousr]_[A-Za-z0-9]{20,}"
+    rb"|" + _NOT_BEFORE + rb"github_pat_[A-Za-z0-9_]{20,}"
+    rb"|" + _NOT_BEFORE + rb"(?:AKIA|ASIA)[A-Z0-9]{16}"
+    rb"|" + _NOT_BEFORE + rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"
+    rb"|" + _NOT_BEFORE + rb"AIza" + _T + rb"{30,}"
+    rb"|" + _NOT_BEFORE + rb"glpat-" + _T + rb"{16,}"
+    rb"|" + _NOT_BEFORE + rb"npm_[A-Za-z0-9]{30,}"
+    rb"|" + _NOT_BEFORE + rb"hf_[A-Za-z0-9]{30,}"
+    rb"|" + _NOT_BEFORE + rb"pypi-" + _T + rb"{40,}"
+    rb"|" + _NOT_BEFORE + rb"eyJ" + _T + rb"{6,}\." + _T + rb"{6,}\." + _T + rb"*"
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^\"]*?-----END [A-Z ]*PRIVATE KEY-----|[^\"]*)"
+)
+
+
+# ---- by name
+
+
+@lru_cache(maxsize=4096)
+def is_secret_name(name: str) -> bool:
+    """`authorization`, `X-Api-Key`, `clientSecret`, `DB_PASSWORD`; but not `max_tokens`, which is a count, nor `author`."""
+    return bool(_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
+
+
+def redacted_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
+    return {name: _hidden(value) if _is_hidden(name, value) else _redacted(value) for name, value in parameters.items()}
+
+
+def _redacted(value: Any) -> Any:
+    if value.__class__ is str:
+        return value
+    if isinstance(value, Mapping):
+        return redacted_parameters(value)
+    if isinstance(value, list | tuple):
+        pair = _pair(value)
+        return [pair[0], REDACTED] if pair is not None else [_redacted(one) for one in value]
+    return value
+
+
+def _is_hidden(name: Any, value: Any) -> bool:
+    """Numbers and truths under such names are counts and switches, as `{"token": 5}`; text and what holds text is the secret."""
+    return value is not None and value.__class__ not in (bool, float) and isinstance(name, str) and is_secret_name(name)
+
+
+def _hidden(value: Any) -> Any:
+    """The shape stays where it says what was given: `{"cookies": {"session": "[redacted]"}}`."""
+    if isinstance(value, Mapping):
+        return {name: _hidden(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_hidden(one) for one in value]
+    return value if value is None or value.__class__ in (bool, float) else REDACTED
+
+
+def _pair(value: Any) -> tuple[str, Any] | None:
+    """A header as some write it: ["Authorization", "Bearer …"]."""
+    is_pair = len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], str) and is_secret_name(value[0])
+    return (value[0], value[1]) if is_pair else None
+
+
+def is_redacted(parameters: Mapping[str, Any]) -> bool:
+    """Whether these were read back from a record that does not hold all of them."""
+    return REDACTED.encode() in to_json(parameters, fallback=repr, inf_nan_mode="constants")
+
+
+# ---- values that were found
+
+
+class Held:
+    """The secrets of one delegation: struck out of everything as long as this lives, and for a while after."""
+
+    __slots__ = ("__weakref__", "forms")
+
+    def __init__(self, values: Iterable[str]) -> None:
+        self.forms = tuple(dict.fromkeys(form for value in values for form in _forms(value)))
+        with _lock:
+            _held.add(self)
+            _refresh()
+
+    def __del__(self) -> None:
+        _recent.extend(self.forms)
+
+
+_lock = threading.RLock()
+_held: "weakref.WeakSet[Held]" = weakref.WeakSet()
+_recent: deque[bytes] = deque(maxlen=RECENT)
+_known: tuple[bytes, ...] = ()
+"""All of them, longest first, so that no part of one is left."""
+
+
+def _refresh() -> None:
+    global _known  # one tuple, replaced whole: whoever reads it needs no lock
+    forms = {form for held in _held for form in held.forms}
+    _known = tuple(sorted(forms.union(_recent), key=len, reverse=True))
+
+
+def hold_secrets(parameters: Mapping[str, Any]) -> Held | None:
+    """Those that stand in the parameters, to be struck out of whatever is said from now on; None, mostly, when there are none."""
+    found = [value for value in _found(parameters) if len(value) >= SHORTEST]
+    return Held(found) if found else None
+
+
+def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
+    if value.__class__ is str:
+        if is_secret:
+            yield from _parts(value)
+        elif "://" in value and "@" in value:
+            yield from (match[1].decode() for match in _PASSWORD.finditer(value.encode("utf-8", "replace")))
+    elif isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _found(one, is_secret or _is_hidden(name, one))
+    elif isinstance(value, list | tuple):
+        if (pair := _pair(value)) is not None:
+            yield from _parts(pair[1])
+        else:
+            for one in value:
+                yield from _found(one, is_secret)
+    elif is_secret and value.__class__ is int:
+        yield str(value)
+
+
+_PASSWORD = re.compile(rb"://[^\s/@:\"'\\?#<>]*:([^\s/@\"'\\<>]+)@")
+
+
+def _parts(text: str) -> Iterable[str]:
+    """The value, and what it is made of: the token of `Bearer …`, the password of `Basic …`, the values of cookies."""
+    yield text
+    stripped = text.strip()
+    scheme, _, token = stripped.partition(" ")
+    if stripped != text:
+        yield stripped
+    if token and scheme.isalpha():
+        yield token.strip()
+        if scheme.lower() == "basic":
+            yield from _password_of(token.strip())
+    for pair in stripped.split(";") if "=" in stripped else ():
+        yield pair.partition("=")[2].strip()
+
+
+def _password_of(token: str) -> Iterable[str]:
+    try:
+        user, colon, password = base64.b64decode(token, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeError, ValueError):
+        return
+    if colon:
+        yield f"{user}:{password}"
+        yield password
+
+
+def _forms(value: str) -> Iterable[bytes]:
+    """As it stands in text, in JSON, and in JSON within JSON."""
+    raw = value.encode("utf-8", "backslashreplace")
+    yield raw
+    once = to_json(raw.decode())[1:-1]
+    yield once
+    yield to_json(once.decode())[1:-1]
+
+
+# ---- striking out
+
 
 def redacted_bytes(data: bytes) -> bytes:
-    return struck_out_bytes(data)
+    """`data`, text or JSON, without secrets. A few quick searches where there are none."""
+    if _known:
+        for form in _known:
+            if form in data:
+                data = data.replace(form, _REDACTED)
+    return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
+
+
+_REDACTED = REDACTED.encode()
+
+
+_SIGNS = re.compile(
+    rb"://|sk-|k_(?:live|test)|gh[pousr]_|github_pat_|A(?:KIA|SIA|Iza)|xox|glpat-|npm_|hf_|pypi-|eyJ|earer|EARER"
+    rb"|PRIVATE KEY|uthorization|rmtk_"
+)
+
+
+def is_suspicious(data: bytes) -> bool:
+    """Whether anything in it looks like the beginning of a known format: asked of all that is kept, so one search and no more."""
+    return _SIGNS.search(data) is not None
+
+
+def _struck(match: "re.Match[bytes]") -> bytes:
+    return (match["keep"] or match["header"] or match["scheme"] or b"") + _REDACTED
+
+
+def redacted_text(text: str) -> str:
+    data = text.encode("utf-8", "surrogatepass")
+    struck = redacted_bytes(data)
+    return text if struck is data or struck == data else struck.decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=1024)
+def is_harmless(text: str) -> bool:
+    """Whether no known format is in a short text that comes again and again; ask `holds_any` for values besides."""
+    return not is_suspicious(text.encode("utf-8", "replace"))
+
+
+def holds_any() -> bool:
+    """Whether there are values to look for at all."""
+    return bool(_known)
+
+
+# ---- logs
+
+
+class _Redacting(logging.Filter):
+    def filter(self, record: logging.LogRecord) -> bool:
+        message = record.getMessage()
+        struck = redacted_text(message)
+        if struck != message:
+            record.msg, record.args = struck, ()
+        if record.exc_info:
+            record.exc_text = redacted_text(_FORMATTER.formatException(record.exc_info))
+        return True
+
+
+_FORMATTER = logging.Formatter()
+_FILTER = _Redacting()
+
+
+def redact_logs() -> None:
+    """From now on our loggers say no secrets, whoever listens to them."""
+    for name in list(logging.root.manager.loggerDict):
+        if name == "remit" or name.startswith("remit."):
+            logging.getLogger(name).addFilter(_FILTER)  # a second time it is not added

@@ -14,6 +14,7 @@ from remit.engine.elsewhere import ElsewhereHandle, result_of
 from remit.engine.handle import LocalHandle, SettledHandle
 from remit.engine.running import Running
 from remit.flow import reply
+from remit.flow.accept import normalised_call
 from remit.flow.context import Handle
 from remit.system.threads import off_loop
 
@@ -58,7 +59,7 @@ async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> 
     delegation = asked.delegation
     if record is None:
         raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")
-    if (record.agent, dict(record.parameters)) != (delegation.agent, dict(delegation.parameters)):
+    if normalised_call(record.agent, record.parameters) != normalised_call(delegation.agent, delegation.parameters):
         raise Misused(
             f"The key {delegation.key!r} belongs to another call ({record.agent}, {session_id}).",
             advice="Use one key for one call.",

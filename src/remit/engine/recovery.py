@@ -16,6 +16,7 @@ from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record, Settled
 from remit.core.result import StopReason
+from remit.core.secrets import is_redacted
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.ending import clear_later
 from remit.engine.owners import is_dead
@@ -120,9 +121,9 @@ def _to_be_resumed(engine: EmbeddedEngine, taken: list[Record]) -> set[str]:
 
 
 def _can_run_again(engine: EmbeddedEngine, record: Record) -> bool:
-    """It is there, it declared itself resumable, and it still takes the parameters that were recorded."""
+    """It is there, it declared itself resumable, and it still takes the parameters that were recorded: all of them, secrets too."""
     agent = engine.house.agents.find(record.agent)
-    if agent is None or not agent.spec.resumable:
+    if agent is None or not agent.spec.resumable or is_redacted(record.parameters):
         return False
     try:
         agent.check(dict(record.parameters))
@@ -165,6 +166,9 @@ async def _settle_crashed(engine: EmbeddedEngine, record: Record, owner_id: str)
         if record.started_at is not None
         else f"{record.agent} was still queued when its orchestrator ended: it never ran."
     )
+    agent = engine.house.agents.find(record.agent)
+    if agent is not None and agent.spec.resumable and is_redacted(record.parameters):
+        detail += " It was not run again: secrets among its parameters are not on record. Delegate it again with them."
     await _settle(engine, record, reply.Stop(reason=StopReason.CRASHED, source="the end of its orchestrator", detail=detail))
 
 

@@ -18,6 +18,7 @@ from remit.core.states import State
 from remit.engine.replay import Earlier, Replay, earlier_of
 from remit.engine.running import Running
 from remit.flow.house import Order, Tree
+from remit.flow.permit import pending_again
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
         step_times=list(record.step_times),
         warnings=("Resumed after a crash of its orchestrator.",),
     )
+    order.pending = pending_again(order, parent, engine.house)
     running = Running(order, engine, parent)
     running.attempt = record.attempt + 1
     running.started_wall = record.started_at or record.created_at

@@ -18,6 +18,7 @@ from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.record import Said
 from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.secrets import redacted_bytes
 from remit.core.states import State
 from remit.flow.context import Context, Repair
 from remit.flow.house import House, Order
@@ -252,7 +253,7 @@ class Running:
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
-            path = write_beside(self.scratch(), "answer.txt", text.encode("utf-8", "backslashreplace"))
+            path = write_beside(self.scratch(), "answer.txt", redacted_bytes(text.encode("utf-8", "backslashreplace")))
             relative = path.relative_to(self.root)
         except (OSError, ValueError):
             return None  # a full or foreign disk: the errors of the return still say what was wrong

@@ -22,6 +22,7 @@ from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Decision, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
+from remit.core.secrets import Held, hold_secrets, redacted_parameters, redacted_text
 from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.context_files import level_of
@@ -56,6 +57,7 @@ class _Terms:
     limits: Limits | None = None
     task: TaskContext | None = None
     fault: RemitError | None = None
+    secrets: Held | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -121,6 +123,7 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
     spec = agent.spec
     if request.parameters:
         terms.parameters = _plain(request.parameters)
+        terms.secrets = hold_secrets(terms.parameters)
     terms.arguments = agent.check(dict(request.parameters))
     limits = house.rules.limits_for(terms.command or terms.target)
     if request.timeout is None and spec.timeout_seconds is not None:
@@ -201,6 +204,8 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
     order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
         order.pending = pending
+    if terms.secrets is not None:
+        order.secrets = terms.secrets
     if error is not None:
         order.refusal = _remembered_refusal(order, error.code, reply.refused(delegation, error))
     return order
@@ -278,8 +283,11 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 
 
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
-    """The same agent with the same parameters, to the letter: how a resumed caller's call is recognised."""
-    return f"{agent}\n{json.dumps(_plain(parameters), sort_keys=True)}"
+    """The same agent with the same parameters, to the letter, as they are recorded: how a resumed caller's call is recognised."""
+    held = hold_secrets(parameters)  # struck out of their own parameters too, as when they were recorded
+    call = f"{agent}\n{redacted_text(json.dumps(redacted_parameters(_plain(parameters)), sort_keys=True, ensure_ascii=False))}"
+    del held
+    return call
 
 
 def _plain(parameters: Mapping[str, Any]) -> dict[str, Any]:

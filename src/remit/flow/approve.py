@@ -25,7 +25,8 @@ async def admitted(work: "Work", pending: Pending) -> Return | None:
     """None when the person said yes; else the refusal that is the delegation's return: nothing ran."""
     house = work.house
     asked = replace(pending.asked, session_id=work.delegation.session_id, root_id=work.delegation.lineage.root_id)
-    no = await approved(work, house, asked, pending.decision)
+    is_asked = pending.decision.verdict is Verdict.ASK
+    no = await approved(work, house, asked, pending.decision) if is_asked else refused(pending.decision, "The policy does not allow it.")
     if no is None:
         return None
     walk = " → ".join(work.delegation.lineage.path)
@@ -54,6 +55,11 @@ async def approved(work: "Work", house: House, asked: Asked, decision: Decision)
     house.policy.settled(asked, decision, Verdict.ALLOW if is_yes else Verdict.DENY, by)
     work.notice(f"{'Approved' if is_yes else 'Not approved'}: {by}.")
     return None if is_yes else _no(decision, by, "Ask again when somebody is there to say yes, or do it another way.")
+
+
+def refused(decision: Decision, otherwise: str) -> Refused:
+    advice = decision.advice or "Ask for something else, or have the rule changed: `remit policy explain` says which one decided."
+    return Refused(decision.because or otherwise, code="POLICY_DENIED", advice=advice)
 
 
 def _no(decision: Decision, by: str, advice: str) -> Refused:

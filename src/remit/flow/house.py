@@ -14,6 +14,7 @@ from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Approver, Pending, Policy
 from remit.core.ports import AgentPort
 from remit.core.result import Return
+from remit.core.secrets import Held
 from remit.flow.context import Handle
 from remit.flow.route import RoutingTable
 
@@ -102,6 +103,8 @@ class Order:
     warnings: tuple[str, ...] = ()
     pending: Pending | None = None
     """What a person must say yes to before its agent runs."""
+    secrets: Held | None = None
+    """Those of its parameters: struck out of whatever is kept, as long as this lives."""
 
 
 ROOT_LINEAGE = Lineage(session_id="", root_id="", parent_id=None, depth=0, path=(ROOT_CALLER,))

@@ -11,15 +11,14 @@ from typing import Any
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
 from remit.core.errors import Refused
-from remit.core.lineage import Lineage
-from remit.core.policy import Asked, Decision, Policy, Verdict
-from remit.flow.approve import approved
+from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.policy import Asked, Decision, Pending, Policy, Verdict
+from remit.flow.approve import approved, refused
 from remit.flow.facts import facts_of, facts_said, real_path_facts
-from remit.flow.house import House
+from remit.flow.house import Caller, House, Order
 from remit.flow.perform import Work
 
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
-_NOT_LESS = "Ask for something else, or have the rule changed: `remit policy explain` says which one decided."
 
 
 def asked_for(
@@ -74,6 +73,19 @@ def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
+def pending_again(order: Order, caller: Caller | None, house: House) -> Pending | None:
+    """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
+    assert order.agent is not None
+    delegation = order.delegation
+    workspace = house.root if caller is None else caller.workspace
+    asks = ROOT_CALLER if caller is None else caller.delegation.agent
+    left = order.budget.left(house.clock.monotonic())
+    seconds = delegation.deadline.timeout_seconds
+    asked = asked_for(order.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
+    decision = judged(house.policy, asked, workspace)
+    return None if decision.verdict is Verdict.ALLOW else Pending(asked=asked, decision=decision)
+
+
 async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
     asked = asked_by(work, action, facts)
@@ -87,5 +99,4 @@ async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]
 
 
 def refusal(asked: Asked, decision: Decision) -> Refused:
-    because = decision.because or f"The policy does not allow {asked.action}."
-    return Refused(because, code="POLICY_DENIED", advice=decision.advice or _NOT_LESS)
+    return refused(decision, f"The policy does not allow {asked.action}.")

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from remit.core.budget import Limits
-from remit.core.caller import struck_out_bytes
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Evidence, Return, Status, StopReason
+from remit.core.secrets import REDACTED, STRUCK_OUT, holds_any, is_harmless, redacted_bytes, redacted_parameters, redacted_text
 from remit.core.states import LIVE, Priority, State
 
 NAN = float("nan")
@@ -59,9 +59,9 @@ COLUMNS = ", ".join(Row._fields)
 def encoded(value: Any) -> str:
     """JSON of anything: what JSON cannot hold is kept as its description, because one odd value must not lose a whole group."""
     try:
-        return struck_out_bytes(to_json(value)).decode()
+        return redacted_bytes(to_json(value)).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
-        return _encoded_patiently(value, levels=3)
+        return redacted_text(_encoded_patiently(value, levels=3))
 
 
 def _encoded_patiently(value: Any, levels: int) -> str:
@@ -125,7 +125,20 @@ def result_text(result: Return) -> str:
         known["extra"] = result.extra
     if result.metadata.extra:
         known["metadata"] = result.metadata.extra
-    return encoded(known)
+    return _told_of_secrets(known, result)
+
+
+def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
+    """Without secrets; and whoever reads it back is told, where some were struck out."""
+    if len(known) == 2 and is_harmless(result.summary) and not holds_any():
+        try:
+            return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
+        except PydanticSerializationError:
+            return encoded(known)
+    text = encoded(known)
+    if REDACTED not in text or STRUCK_OUT in result.warnings:
+        return text
+    return encoded({**known, "warnings": (*result.warnings, STRUCK_OUT)})
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
@@ -159,7 +172,7 @@ def _context(
     """What is never searched for; what is usual is left out."""
     context: dict[str, Any] = {"depth": depth, "path": path, "timeout_seconds": timeout_seconds}
     if of.parameters:
-        context["parameters"] = of.parameters
+        context["parameters"] = redacted_parameters(of.parameters)
     if len(path) < 2 or of.caller != path[-2]:
         context["caller"] = of.caller
     if of.priority is not Priority.NORMAL:

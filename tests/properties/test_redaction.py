@@ -1,0 +1,136 @@
+"""A secret planted anywhere in the parameters is seen by the agent, and found nowhere in what is kept (item 7)."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit import Context, Remit, Return, agent
+from remit.core.errors import Failed
+from remit.core.secrets import REDACTED, STRUCK_OUT, is_secret_name, redacted_parameters, redacted_text
+
+LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
+words = st.text(LETTERS, min_size=24, max_size=40).filter(lambda word: any(c.isdigit() for c in word))
+named = st.sampled_from(
+    ["password", "Authorization", "cookie", "X-Api-Key", "api_key", "token", "secret", "clientSecret", "DB_PASSWORD", "private-key"]
+)
+formats = st.sampled_from(
+    [
+        "sk-{}", "sk-ant-{}", "ghp_{}", "github_pat_{}", "glpat-{}", "npm_aaaaaaaaaa{}", "Bearer {}", "eyJhbGciOi.eyJzdWIiOi.{}",
+        "xoxb-{}", "AIzaaaaaaaaaaa{}", "https://someone:{}@db.example/x", "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+    ]
+)  # fmt: skip
+wrappers = st.sampled_from(["plain", "in a mapping", "in a list", "in a pair", "with quotes"])
+
+
+@st.composite
+def planted(draw: st.DrawFn) -> tuple[dict[str, Any], str]:
+    """Parameters, and the secret among them."""
+    secret = draw(words)
+    value: Any
+    if draw(st.booleans()):
+        value = draw(formats).format(secret)
+        inner: dict[str, Any] = {draw(st.sampled_from(["note", "url", "text"])): f"before {value} after"}
+    else:
+        wrapper = draw(wrappers)
+        name = draw(named)
+        value = f'{secret}"\\\n' if wrapper == "with quotes" else secret
+        inner = {name: value}
+        if wrapper == "in a mapping":
+            inner = {name: {"inner": value}}
+        elif wrapper == "in a list":
+            inner = {name: [value, "x"]}
+        elif wrapper == "in a pair":
+            inner = {"headers": [["accept", "*/*"], [name, value]]}
+    for _ in range(draw(st.integers(0, 3))):
+        inner = {draw(st.sampled_from(["a", "options", "more"])): draw(st.sampled_from([inner, [inner]]))}
+    return inner, secret
+
+
+seen: list[Any] = []
+
+
+@agent
+async def talkative(ctx: Context, given: dict[str, Any], how: str) -> Any:
+    """Says what it was given by every way there is."""
+    seen.append(given)
+    text = str(_leaf(given))
+    ctx.progress(f"I was given {text}")
+    ctx.emit({"chunk": text})
+    await ctx.checkpoint({"kept": text})
+    if how == "raise":
+        raise RuntimeError(f"cannot do {text}")
+    if how == "fail":
+        raise Failed(f"it broke over {text}", advice=f"Look at {text}.")
+    child = await ctx.delegate("echo", text=f"again {text}") if how == "delegate" else None
+    return {"answer": text, "child": None if child is None else child.data}
+
+
+@agent
+async def echo(ctx: Context, text: str) -> str:
+    return text
+
+
+def _leaf(value: Any) -> Any:
+    """The planted text itself, wherever it is."""
+    if isinstance(value, dict):
+        return _leaf(next(iter(value.values())))
+    return (
+        _leaf(value[-1] if isinstance(value[-1], list) else value[0]) if isinstance(value, list) and not _is_pair(value) else _last(value)
+    )
+
+
+def _is_pair(value: list[Any]) -> bool:
+    return len(value) == 2 and all(isinstance(one, str) for one in value) and is_secret_name(value[0])
+
+
+def _last(value: Any) -> Any:
+    return value[1] if isinstance(value, list) else value
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(planted(), st.sampled_from(["return", "raise", "fail", "delegate"]))
+def test_a_secret_planted_anywhere_is_seen_by_the_agent_and_kept_nowhere(case: tuple[dict[str, Any], str], how: str) -> None:
+    parameters, secret = case
+    seen.clear()
+
+    async def run(folder: str) -> tuple[Return, Return | None]:
+        async with Remit.open(folder, agents=[talkative, echo]) as remit:
+            live = await remit.delegate("talkative", given=parameters, how=how)
+            return live, await remit.result(live.session_id)
+
+    with TemporaryDirectory() as folder:
+        live, kept = asyncio.run(run(folder))
+        assert seen == [parameters]
+        for path in Path(folder, ".remit").rglob("*"):
+            if path.is_file() and not path.is_fifo():
+                assert secret.encode() not in path.read_bytes(), path
+    if how in ("return", "delegate"):
+        assert secret in str(live.data)  # the one who waits is given it
+        assert kept is not None
+        assert STRUCK_OUT in kept.warnings
+        assert STRUCK_OUT not in live.warnings
+
+
+@given(st.text(max_size=200))
+def test_text_without_secrets_stays_as_it_is(text: str) -> None:
+    if not any(sign in text for sign in ("://", "sk-", "eyJ", "earer", "uthorization", "PRIVATE")):
+        assert redacted_text(text) == text
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=5)
+)
+def test_names_that_are_no_secrets_keep_their_values(value: Any) -> None:
+    for name in ("path", "max_tokens", "author", "tokens", "query", "key", "monkey"):
+        assert redacted_parameters({name: value}) == {name: value}
+
+
+def test_the_shape_of_what_is_hidden_stays() -> None:
+    assert redacted_parameters({"headers": {"Cookie": "a=b", "Accept": "*/*"}, "token": None}) == {
+        "headers": {"Cookie": REDACTED, "Accept": "*/*"},
+        "token": None,
+    }
