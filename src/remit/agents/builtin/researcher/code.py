@@ -60,6 +60,12 @@ def code_passages(text: str, suffix: str) -> Iterator[Passage]:
         if suffix in (".py", ".pyi") and (opened := _DOCSTRING.match(line)):
             end, passages = _docstring(reader, at, opened[1])
             yield from passages
+        elif suffix in (".py", ".pyi") and (quotes := _opens_string(line)):
+            end = at + 1
+            while end < len(reader.lines) and quotes not in reader.lines[end]:
+                end += 1
+            end += 1  # the text of a program, such as a template: neither prose nor code of its own
+            yield from _line(reader, line, at + 1)
         elif bare.startswith("/*") and mark == "//":
             end, passages = _block_comment(reader, at)
             yield from passages
@@ -72,6 +78,11 @@ def code_passages(text: str, suffix: str) -> Iterator[Passage]:
             yield from _line(reader, line, at + 1)
             end = at + 1
         at = max(end, at + 1)
+
+
+def _opens_string(line: str) -> str:
+    """The quotes of a long string that begins on this line and does not end on it."""
+    return next((quotes for quotes in ('"""', "'''") if line.count(quotes) % 2), "") if "#" not in line else ""
 
 
 def _docstring(reader: _Reader, at: int, quotes: str) -> tuple[int, list[Passage]]:

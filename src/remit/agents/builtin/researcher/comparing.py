@@ -19,6 +19,8 @@ SAME = 0.5
 """Cosine of two sentences from which on they count as saying the same."""
 MOST_STATEMENTS = 600
 """Of one source; of longer ones the weightiest."""
+SAME_IF_SHORT = 0.65
+_SHORT = 6
 _SHARED = 3
 _FREQUENT = 60
 """Words in more sentences than this bring no pairs together."""
@@ -56,7 +58,8 @@ def compare(documents: Sequence[Document], *, most: int = 8) -> Compared:
     grouped: set[int] = set()
     for group in sorted(groups, key=lambda group: -sum(map(weights.of, group))):
         grouped.update(id(one) for one in group)
-        _file(_one_of_each(group, weights), compared)
+        if len(members := _one_of_each(group, weights)) > 1:
+            _file(members, compared)
     del compared.agreed[most * 2 :]
     for document in documents:
         own = [one for one in kept if one.document is document and id(one) not in grouped]
@@ -131,11 +134,13 @@ def _groups(statements: Sequence[Statement], weights: _Weights) -> list[list[Sta
         if len(held) <= _FREQUENT:
             met.update((a, b) for i, a in enumerate(held) for b in held[i + 1 :] if statements[a].document is not statements[b].document)
     links = [(weights.likeness(statements[a], statements[b]), a, b) for (a, b), times in met.items() if times >= 2]
+    short = {number for number, one in enumerate(statements) if len(one.words) < _SHORT}
     group_of: dict[int, list[int]] = {}
     for likeness, a, b in sorted(links, reverse=True):
         if likeness < SAME:
             break
-        _join(group_of, a, b)
+        if likeness >= SAME_IF_SHORT or not short & {a, b}:
+            _join(group_of, a, b)
     unique = {id(group): group for group in group_of.values()}
     return [[statements[i] for i in group] for group in unique.values()]
 
@@ -158,7 +163,8 @@ def _one_of_each(group: list[Statement], weights: _Weights) -> list[Statement]:
     first = weights.best(group, 1)[0]
     chosen: dict[str, Statement] = {first.document.name: first}
     for one in sorted(group, key=lambda one: -weights.likeness(first, one) if one is not first else -2.0):
-        chosen.setdefault(one.document.name, one)
+        if weights.likeness(first, one) >= SAME * 0.8:
+            chosen.setdefault(one.document.name, one)
     return list(chosen.values())
 
 

@@ -97,6 +97,8 @@ def _take(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
             yield reader.passage([unit], Kind.ROW)
     elif (item := _ITEM.match(line)) or (item := _FIELD.match(line)):
         yield from reader.flush()
+        if _is_only_links(line[item.end() :].strip() or "-"):
+            return
         reader.kind = Kind.ITEM
         reader.add(" " * item.end() + line[item.end() :] if item.re is _ITEM else line, number)
     else:

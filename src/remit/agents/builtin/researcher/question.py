@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from remit.agents.builtin.researcher.words import alike, language_of, pieces, stem, stop_words
+from remit.agents.builtin.researcher.words import WEAK, alike, language_of, pieces, stem, stop_words
 
 MOST_PARTS = 5
 MOST_TERMS = 14
@@ -22,6 +22,7 @@ _COMPARED = re.compile(
     r"\s+(?:and|or|with|to|from)\s+(?:an?\s+|the\s+)?(?P<other>[\w.`'\"-]+(?:\s[\w.`'\"-]+)?)|(?P<left>[\w.`-]+)\s+(?:vs\.?|versus)\s+(?P<right>[\w.`-]+)",
     re.IGNORECASE,
 )
+_HOW_MUCH = re.compile(r"\bhow (?:many|much|long|large|big|fast|often|old|far|deep|quickly|soon)\b", re.IGNORECASE)
 _URL = re.compile(r"https?://[^\s<>\"')\]]+")
 _OUTSIDE = re.compile(
     r"\b(?:online|on the (?:web|internet)|search the web|web search|news|latest|nowadays|worldwide|im internet)\b", re.IGNORECASE
@@ -109,7 +110,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def part_of(text: str) -> Part:
-    words = pieces(text)
+    words = pieces(_HOW_MUCH.sub("how", text))
     language = language_of(words)
     stop = stop_words(language) | (stop_words() if language != "EN_PLUS" else frozenset())
     quoted = [next(group for group in match.groups() if group).strip() for match in _QUOTED.finditer(text)]
@@ -121,7 +122,7 @@ def part_of(text: str) -> Part:
         stemmed = stem(word)
         if word in stop or stemmed in terms or (len(word) < 2 and not word.isdigit()):
             continue
-        weight = 1.6 if stemmed in strong else 1.3 if stemmed in names else 1.0
+        weight = 1.6 if stemmed in strong else 1.3 if stemmed in names else 0.4 if stemmed in WEAK else 1.0
         terms[stemmed] = Term(stem=stemmed, word=word, weight=weight, alike=alike(stemmed))
     return Part(
         text=_as_question(text),

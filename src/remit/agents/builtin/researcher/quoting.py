@@ -14,6 +14,11 @@ _CODE_SPAN = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
+def masked(text: str) -> str:
+    """`text` with blanks in place of its line marks, so that every character keeps its place."""
+    return _LINE_MARK.sub(lambda mark: " " * len(mark.group()), text)
+
+
 def squeezed(text: str) -> str:
     """A text as it is compared and shown: line marks and runs of white space are one blank."""
     return " ".join(_LINE_MARK.sub(" ", text).split())

@@ -19,10 +19,12 @@ from remit.agents.builtin.researcher.sentences import LONGEST, Unit
 from remit.agents.builtin.researcher.words import stems
 
 CANDIDATES = 500
-ALIKE_WORTH = 0.55
+ALIKE_WORTH = 0.45
 AROUND_WORTH = 0.6
 SUPPORTS = 0.5
 """The part of the question's words, weighed by rarity, that must come together for a sentence to count as an answer."""
+SUPPORTS_ALONE = 0.4
+"""The same for a sentence that holds all of these itself, and not only together with what stands around it."""
 _WORTH = {
     Kind.PROSE: 1.0,
     Kind.ITEM: 0.97,
@@ -42,6 +44,12 @@ _FORM = {
     Asks.AMOUNT: r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|half|twice|at most|at least|default)\b",
 }
 _FORMS = {asks: re.compile(pattern, re.IGNORECASE) for asks, pattern in _FORM.items()}
+_IS_A = re.compile(r"^.{1,60}?\b(?:is|are|means)\s+(?:an?|the|one|what)\b", re.IGNORECASE)
+_ENTRY = re.compile(r"^[\W_]*\w+(?: \w+)?[\W_]*?(?: \||:| –| —) ?\S")
+"""As in a glossary: the word, then what it is."""
+_POINTS_ON = re.compile(r"^[\W_]*(?:see|cf|siehe|voir)\b", re.IGNORECASE)
+_SPAN = re.compile(r"`[^`]*`")
+_CODEY = re.compile(r"[=(){}\[\];]")
 _POINTS_BACK = re.compile(r"^(?:it|this|that|these|those|they|he|she|such|there|so|then|here)\b", re.IGNORECASE)
 
 
@@ -66,9 +74,12 @@ class Ranked:
     coverage: float
     """How much of the sub-question's words, weighed by rarity, stands in it or around it."""
 
+    alone: float
+    """The same, in the sentence itself."""
+
     @property
     def supports(self) -> bool:
-        return self.coverage >= SUPPORTS
+        return self.coverage >= SUPPORTS or self.alone >= SUPPORTS_ALONE
 
 
 class Index:
@@ -137,6 +148,8 @@ class Index:
         coverage = in_all / asked if asked else 0.0
         base = 0.35 * coverage + 0.3 * (in_sentence / asked if asked else 0.0) + 0.175 * matched
         base += _bonus(part, sentence)
+        if part.asks is Asks.DEFINITION:
+            base *= 1.3 if _defines(part, sentence) else 0.9
         if key is not None and not _held(key, sentence.around):
             base, coverage = base * 0.8, coverage * 0.8  # about something near the question, not about what it asks for
         score = (
@@ -146,7 +159,7 @@ class Index:
             * _shape(sentence)
             / (1 + 0.05 * sentence.document.depth)
         )
-        return Ranked(sentence=sentence, score=score, coverage=coverage)
+        return Ranked(sentence=sentence, score=score, coverage=coverage, alone=in_sentence / asked if asked else 0.0)
 
 
 def _bm25(corpus: list[list[str]]) -> Any:
@@ -180,6 +193,13 @@ def _bonus(part: Part, sentence: Sentence) -> float:
     return bonus
 
 
+def _defines(part: Part, sentence: Sentence) -> bool:
+    """The word first, then what it is."""
+    text = sentence.unit.text
+    begins = part.terms[0].stem in sentence.stems[:3]
+    return begins and (_IS_A.search(text) is not None or _ENTRY.search(text) is not None)
+
+
 def _shape(sentence: Sentence) -> float:
     """Whether it can stand alone."""
     text = sentence.unit.text
@@ -194,5 +214,10 @@ def _shape(sentence: Sentence) -> float:
         shape *= 0.85
     if _POINTS_BACK.match(text) and not sentence.is_first:
         shape *= 0.92
+    if _POINTS_ON.match(text):
+        shape *= 0.6
+    bare = _SPAN.sub("", text)
+    if sentence.passage.kind not in (Kind.CODE, Kind.DEFINITION) and len(_CODEY.findall(bare)) > 3 + 0.02 * len(bare):
+        shape *= 0.6  # an example that stands among prose
     letters = sum(character.isalpha() or character.isspace() for character in text)
     return shape * (1.0 if letters > 0.7 * len(text) else 0.8)

@@ -64,6 +64,8 @@ def _answer(result: Result, searched: Searched) -> str:
     what = searched.read
     if not result.answer:
         nearest = " The nearest passages are listed below; they may be about something else." if result.citations else ""
+        if not searched.files and not searched.pages:
+            return "## Answer\n\nNothing was found to read: no word of the question stands in what could be searched."
         return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
     quotes = "\n".join(f"- {quote.citation.quoted}" for quote in result.answer)
     return f"## Answer\n\nQuoted from {what}; each sentence stands word for word where its number says.\n\n{quotes}"

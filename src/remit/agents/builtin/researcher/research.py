@@ -10,7 +10,7 @@ from remit.agents.builtin.researcher.findings import Result, weigh_up
 from remit.agents.builtin.researcher.gathering import Gatherer, Hits
 from remit.agents.builtin.researcher.leads import Leads, definition_pattern, leads
 from remit.agents.builtin.researcher.passages import CODE, worth_of
-from remit.agents.builtin.researcher.question import Question, Term
+from remit.agents.builtin.researcher.question import Asks, Question, Term
 from remit.agents.builtin.researcher.report import Searched, as_data, report
 from remit.agents.builtin.researcher.returning import answered
 from remit.agents.builtin.researcher.sources import DOCUMENTS, Places
@@ -88,7 +88,7 @@ class Research:
         total = max(len(self._gatherer.listed), 20)
         scores: dict[str, float] = {}
         for name, hits in found.items():
-            rarity = math.log(1 + total / (1 + len(hits.lines))) * (1.5 if name.startswith("together") else 1.0)
+            rarity = math.log(1 + total / (1 + len(hits.lines))) * (1.5 if name.startswith(("together", "definition")) else 1.0)
             rarity *= 0.3 if hits.truncated else 1.0  # it stands in many more than were told
             for path, lines in hits.lines.items():
                 scores[path] = scores.get(path, 0.0) + rarity * (1 + 0.25 * math.log(len(lines)))
@@ -148,10 +148,15 @@ def patterns(question: Question, most: int) -> dict[str, str]:
     for part in question.parts:
         for phrase in part.phrases:
             wanted.setdefault(f"“{phrase}”", "(?i)" + r"\s+".join(re.escape(word) for word in phrase.split()))
+    defined = [term for part in question.parts if part.asks is Asks.DEFINITION for term in part.terms[:2]]
+    if defined:
+        either = "|".join(_one(term) for term in defined)
+        pattern = rf"(?i)^\W*(?:an? |the )?(?:{either})\w*\W*(?:\||:| – | — | is | are | means )"
+        wanted = {f"definition of {', '.join(term.word for term in defined)}": pattern, **wanted}
     pairs = [(one, other) for part in question.parts for one, other in zip(part.terms, part.terms[1:], strict=False)][:6]
     if pairs:
-        either = [f"{_one(a)}.{{0,60}}{_one(b)}|{_one(b)}.{{0,60}}{_one(a)}" for a, b in pairs]
-        wanted = {f"together: {', '.join(f'{a.word} {b.word}' for a, b in pairs)}": "(?i)" + "|".join(either), **wanted}
+        both = [f"{_one(a)}.{{0,60}}{_one(b)}|{_one(b)}.{{0,60}}{_one(a)}" for a, b in pairs]
+        wanted = {f"together: {', '.join(f'{a.word} {b.word}' for a, b in pairs)}": "(?i)" + "|".join(both), **wanted}
     return dict(list(wanted.items())[: max(1, most)])
 
 
@@ -160,15 +165,18 @@ def among(stemmed: frozenset[str]) -> str:
 
 
 def _one(term: Term) -> str:
-    return f"(?:{'|'.join(re.escape(form) for form in forms(term.stem))})"
+    return rf"(?:\b|_)(?:{'|'.join(re.escape(form) for form in forms(term.stem))})"
 
 
 def _pattern(beginnings: Sequence[str]) -> str:
-    """A word's beginning anywhere, also inside of identifiers; short ones only where a word begins and ends."""
-    long = [re.escape(one) for one in beginnings if len(one) > 3]
-    short = [re.escape(one) for one in beginnings if len(one) <= 3]
-    alternatives = [*long, *(rf"(?:\b|_){one}(?:s|es)?(?:\b|_)" for one in short)]
-    return f"(?i)(?:{'|'.join(alternatives)})"
+    """Words that begin so, also inside of identifiers (`kill_orphans`, `KillOrphans`); short ones only as whole words."""
+    long = "|".join(re.escape(one) for one in beginnings if len(one) > 3)
+    short = "|".join(re.escape(one) for one in beginnings if len(one) <= 3)
+    humps = "|".join(re.escape(one.capitalize()) for one in beginnings if len(one) > 3 and one.isascii())
+    alternatives = [rf"(?i:(?:\b|_)(?:{long}))"] if long else []
+    alternatives += [rf"(?:{humps})"] if humps else []
+    alternatives += [rf"(?i:(?:\b|_)(?:{short})(?:s|es)?(?:\b|_))"] if short else []
+    return "|".join(alternatives)
 
 
 def _is_document(path: str, named: Sequence[str]) -> bool:

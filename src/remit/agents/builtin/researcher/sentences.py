@@ -8,7 +8,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
 
-from remit.agents.builtin.researcher.quoting import squeezed
+from remit.agents.builtin.researcher.quoting import masked, squeezed
 
 LONGEST = 700
 """Characters; what is longer is split at semicolons, and what is longer even then is not quoted."""
@@ -30,6 +30,7 @@ class Unit:
 
 def units_of(text: str, first_line: int) -> list[Unit]:
     """The sentences of `text`, whose first line has this number in its source."""
+    text = masked(text)
     breaks = [i for i, character in enumerate(text) if character == "\n"]
     units = []
     for start, end in _spans(text):

@@ -64,7 +64,10 @@ class Synthesis:
             if own:
                 parts.append(f"### {line(document.title or document.name)}\n\n" + _bullets(own))
         if self._figures:
-            rows = [f"- **{line(figure.text)}**: {citation.quoted}" for figure, (citation, _) in self._figures]
+            told: dict[int, tuple[Citation, list[str]]] = {}
+            for figure, (citation, _) in self._figures:
+                told.setdefault(citation.number, (citation, []))[1].append(line(figure.text))
+            rows = [f"- **{', '.join(said)}**: {citation.quoted}" for citation, said in told.values()]
             parts += ["## Figures and dates", "\n".join(rows)]
         return parts
 

@@ -22,10 +22,15 @@ _QUESTION_WORDS = frozenset(
         "actually get gets got difference between versus vs exactly work works working mean means use used using about",
     )
 )
+WEAK = frozenset(
+    ["keep", "hav", "happen", "com", "go", "tak", "put", "giv", "hold", "bring", "turn", "long", "befor", "after", "again", "part",
+     "kind", "creat", "mak", "us", "work", "call", "set", "chang", "possibl", "differ", "good", "best", "new", "old"]
+)  # fmt: skip
+"""Stems of words that a question holds without being about them."""
 _LANGUAGES = ("GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "SWEDISH")
 _SAME = (
     "delete remove erase unlink drop", "stop kill terminate end cancel abort", "create make build generate",
-    "start begin launch spawn run", "error failure fault exception", "settings configuration config option preference",
+    "start begin launch", "error failure fault exception", "settings configuration config option preference",
     "folder directory", "documentation docs manual guide", "parameter argument", "timeout deadline", "limit maximum bound cap",
     "process subprocess", "secret password token credential key", "permission access authorization", "refuse deny reject forbid",
     "install setup", "test check verify validate", "fast quick speed performance", "slow latency", "database store storage",
