@@ -167,6 +167,18 @@ async def test_a_module_that_breaks_at_import_does_not_break_the_warm_up(
     assert await house.run(agents.add, a=1, b=1) == 2
 
 
+async def test_warming_up_again_adds_to_what_is_loaded_ahead(house: House, tmp_path: Path) -> None:
+    """As with an agent that is registered, or loaded, while all is open."""
+    (tmp_path / "loaded_ahead.py").write_text("import sys\ndef was_loaded(): return 'loaded_ahead' in sys.modules\n")
+    from remit.agents.process.target import Place, Target
+
+    more = Target(place=Place.FILE, module="loaded_ahead", file=str(tmp_path / "loaded_ahead.py"), qualname="was_loaded")
+    house.pool.warm_up([target_of(agents.add)])
+    house.pool.warm_up([target_of(agents.add), more])
+    await house.pool.wait_warm()
+    assert await house.run(agents.add, a=1, b=1) == 2
+
+
 async def test_warm_workers_cost_far_less_than_an_interpreter(house: House) -> None:
     """Issue 2, item 5: no interpreter start-up each time. Measured in the same run, as a ratio."""
     house.pool.warm_up([target_of(agents.add)])

@@ -1,5 +1,6 @@
 """Carriers: a declared function gets the isolation it asked for (design 6), a definition the adapter of its kind."""
 
+from collections.abc import Callable
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
@@ -16,11 +17,12 @@ from remit.flow.context import Context
 class ProcessAgent:
     """Carries out a `FunctionAgent` in a process of its own."""
 
-    __slots__ = ("_agent", "_pool", "spec", "target")
+    __slots__ = ("_agent", "_pool", "_used", "spec", "target")
 
-    def __init__(self, agent: FunctionAgent, pool: ProcessPool) -> None:
+    def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None]) -> None:
         self._agent = agent
         self._pool = pool
+        self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = target_of(agent.function)
 
@@ -29,6 +31,7 @@ class ProcessAgent:
         return parameters
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        self._used(self.target)
         # The recorded parameters, not `arguments`: they are plain, and the worker checks them again into what the function takes.
         return await self._pool.run(Job(target=self.target, parameters=ctx.parameters), ctx)
 
@@ -41,13 +44,16 @@ class Carriers:
         self.threads = ThreadPool()
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
+        """Whose modules are loaded ahead."""
+        self._is_open = False
         self._has_commands = False
 
     def __call__(self, agent: FunctionAgent) -> AgentPort:
         match agent.spec.isolation:
             case Isolation.PROCESS:
-                carrier = ProcessAgent(agent, self.processes)
-                self._targets.append(carrier.target)
+                carrier = ProcessAgent(agent, self.processes, self._used)
+                if not self._is_open:
+                    self._targets.append(carrier.target)
                 return carrier
             case Isolation.THREAD:
                 return ThreadAgent(agent, self.threads, self._grace_seconds)
@@ -75,8 +81,16 @@ class Carriers:
 
     def warm_up(self) -> None:
         """Start what process agents need, in the background, if there are any."""
+        self._is_open = True
         if self._targets or self._has_commands:
             self.processes.warm_up(self._targets, for_commands=self._has_commands)
+
+    def _used(self, target: Target) -> None:
+        """One that was registered later (those that come with remit are) has its module loaded ahead from its first use on: most are
+        never used, and a process that has loaded them all costs each who opens a project."""
+        if all(target.module != known.module for known in self._targets):
+            self._targets.append(target)
+            self.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
         await self.processes.close()

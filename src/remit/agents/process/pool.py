@@ -59,8 +59,10 @@ class ProcessPool:
         self._is_closed = False
 
     def warm_up(self, targets: Sequence[Target], *, for_commands: bool = False) -> None:
-        """Load the targets' modules ahead, and have what starts commands ready, in the background. Nothing waits for it."""
-        self._warming = asyncio.create_task(self._warm_up(targets, for_commands))
+        """Load the targets' modules ahead, and have what starts commands ready, in the background. Nothing waits for it. Asked for again,
+        it is done again when the first is done."""
+        if not self._is_closed:
+            self._warming = asyncio.create_task(self._warm_up(targets, for_commands, self._warming))
 
     async def wait_warm(self) -> None:
         if self._warming is not None:
@@ -130,7 +132,9 @@ class ProcessPool:
         if not task.cancelled():
             task.exception()  # whoever awaits it gets it; when nobody does any more, it has no one to tell
 
-    async def _warm_up(self, targets: Sequence[Target], for_commands: bool) -> None:
+    async def _warm_up(self, targets: Sequence[Target], for_commands: bool, before: "asyncio.Task[None] | None") -> None:
+        if before is not None:
+            await before
         # A warm start is a convenience: without it workers import for themselves, and say what went wrong.
         with contextlib.suppress(Unavailable, ZygoteGone):
             if for_commands:
