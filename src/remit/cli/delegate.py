@@ -28,7 +28,7 @@ def delegate(
     timeout: Annotated[
         str | None, typer.Option(metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
     ] = None,
-    priority: Annotated[str, typer.Option(help="low, normal, high or critical.")] = "normal",
+    priority: Annotated[str, typer.Option(help="low, normal, high or critical; or 1 to 4.")] = "normal",
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same key is never run twice.", show_default=False)] = None,
     accept: Annotated[
         list[str] | None, typer.Option(metavar="COMMAND", help="Must exit 0 afterwards for it to count as completed; repeatable.")
@@ -59,7 +59,7 @@ def delegate(
         values.pairs(given)  # whatever is wrongly written is found before anything is opened or recorded
     options: dict[str, Any] = {
         "timeout": values.seconds(timeout, "--timeout"),
-        "priority": priority_of(priority),
+        "priority": priority_of(int(priority) if priority in "01234" and priority else priority),
         "key": _key(key),
         "accept": tuple(accept or ()),
         "budget": values.budget(budget or []),

@@ -71,8 +71,9 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
 
     from remit.app import Remit
     from remit.cli.living import mind_the_dead
-    from remit.cli.output import claim_stdout, json_text, say_json, say_json_line
+    from remit.cli.output import claim_stdout, say_json_line
     from remit.tool.faults import DelegateError
+    from remit.tool.speaking import json_text
     from remit.tool.tool import DelegateTool
 
     claim_stdout()
@@ -90,7 +91,7 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
             return Exit.USAGE
         assert last is not None  # a stream ends with the result
         if not streams:
-            say_json(last.to_dict())
+            say_json_line(last.to_json(indent=2))
         return Exit.INTERRUPTED if interrupted.is_set() else _exit(last)
 
 
