@@ -35,7 +35,7 @@ from remit.flow.context import Handle
 from remit.flow.house import House
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
-from remit.settings import Settings, load_settings
+from remit.settings import Settings, environment_of, load_settings
 from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
@@ -335,7 +335,9 @@ class Remit:
         """Of the agents given, and of those of the project at `root`, if one is named."""
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         grace = self.settings.kill_grace_seconds
-        self._carriers = Carriers(ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace), grace)
+        told = environment_of(self.settings)
+        pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=told)
+        self._carriers = Carriers(pool, grace)
         self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:
             self.directory.register(given)

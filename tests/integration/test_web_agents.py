@@ -130,6 +130,20 @@ async def test_limits_are_the_callers_below_those_of_the_project(project: Path) 
     ]  # fmt: skip
 
 
+async def test_settings_given_as_arguments_reach_the_process_of_the_agent(project: Path) -> None:
+    (project / "remit.toml").write_text("[web]\nmax_bytes = 1000\n")
+    with web_server({"/": answer("x" * 5000)}) as server:
+        async with Remit.open(project, settings={"web": {"max_bytes": 20}}) as remit:
+            assert (await remit.delegate("worker.web_fetch", url=f"{server.url}/")).data["bytes"] == 20
+
+
+async def test_words_about_wrong_headers_repeat_no_value(remit: Remit) -> None:
+    for headers in ("Authorization: Bearer abcdef", {"Authorization": ["Bearer abcdef"]}, {"X": "a\r\nabcdef"}, ["abcdef"]):
+        result = await remit.delegate("worker.web_fetch", url="http://127.0.0.1/", headers=headers)
+        assert result.errors[0].code == "INVALID_PARAMETERS"
+        assert "abcdef" not in str(result.to_dict())
+
+
 async def test_what_is_sent_is_what_was_given(remit: Remit) -> None:
     with web_server({"/": answer('{"ok": true}', type_="application/json")}) as server:
         result = await remit.delegate("worker.web_fetch", url=f"{server.url}/", method="post", headers={"X-Count": 3}, body={"owls": 2})

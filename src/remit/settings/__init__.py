@@ -4,12 +4,12 @@
     model     the shape a file, the environment and arguments must have
     layers    reading them, each value with its source
     faults    what is wrong with them, said so that it can be put right
-    load      `load_settings` and `describe`
+    load      `load_settings`, `describe` and `environment_of`
 
 The one place where settings are read. Whatever uses them is given values; nothing else looks at files or the environment for them.
 """
 
-from remit.settings.load import describe, load_settings
+from remit.settings.load import describe, environment_of, load_settings
 from remit.settings.values import Settings
 
-__all__ = ["Settings", "describe", "load_settings"]
+__all__ = ["Settings", "describe", "environment_of", "load_settings"]

@@ -1,5 +1,6 @@
 """Settings from everywhere, made into one value; and told, key by key, with where each came from (`remit config`)."""
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from remit.flow.route import Rule
 from remit.settings.faults import misused, shape_faults, timeout_faults
-from remit.settings.layers import argument_layer, environment_layer, file_layers, laid_over, nested
+from remit.settings.layers import PREFIX, argument_layer, environment_layer, file_layers, laid_over, nested
 from remit.settings.model import SettingsTable
 from remit.settings.values import Settings
 
@@ -32,6 +33,15 @@ def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:
     """Every key, its value, and where the value came from."""
     return [(key, value, settings.source_of(key)) for key, value in _told(settings)]
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """What agents in processes of their own read by `load_settings`: with these variables they find what holds here, arguments too."""
+    told = ((key, value) for key, value in _told(settings) if key.partition(".")[0] in ("web", "search"))
+    return {
+        f"{PREFIX}{key.replace('.', '__').upper()}": "none" if value is None else json.dumps(value, ensure_ascii=False)
+        for key, value in told
+    }
 
 
 def _told(settings: Settings) -> list[tuple[str, Any]]:

@@ -48,7 +48,11 @@ def marker(project: str, owner_id: str, session_id: str = "") -> str:
 
 
 class ProcessPool:
-    def __init__(self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS) -> None:
+    def __init__(
+        self, *, project: str, owner_id: str, term_grace: float = TERM_GRACE_SECONDS, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment` is what workers find in theirs beside what they inherit: settings that their agents read."""
+        self._environment = dict(environment or {})
         self._project = project
         self._owner_id = owner_id
         self._term_grace = term_grace
@@ -150,7 +154,7 @@ class ProcessPool:
         channel, channel_end, link, link_end = sockets
         try:
             await child.connect(channel, link)
-            child.send(_job_frame(job, ctx))
+            child.send(_job_frame(job, ctx, self._environment))
             fds = {"channel": channel_end.fileno(), "link": link_end.fileno()}
             child.link.know(await self._nursery.fork(mark=mark, session_id=ctx.session_id, **fds))
         finally:
@@ -199,14 +203,14 @@ async def _tell_hand_in(child: Child, ctx: Context) -> None:
         child.send({"k": "hand_in"})
 
 
-def _job_frame(job: Job, ctx: Context) -> dict[str, Any]:
+def _job_frame(job: Job, ctx: Context, environment: Mapping[str, str]) -> dict[str, Any]:
     desk = ctx._desk  # carrying a context over a pipe needs what stands behind it
     return {
         "target": job.target.to_wire(),
         "parameters": job.parameters,
         "sys_path": sys.path,
         "folder": os.getcwd(),
-        "environment": desk.environment(),
+        "environment": {**environment, **desk.environment()},
         "facts": {
             "delegation": delegation_to_wire(desk.delegation),
             "root": str(desk.root),

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, WithJsonSchema
 
 from remit.agents.builtin.worker.reach import fetch as fetching
 from remit.agents.builtin.worker.reach.fetch import Fetched, Reading, Undecodable, Unreached
@@ -28,6 +28,8 @@ from remit.settings.values import Web
 from remit.system.threads import off_loop
 
 __all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
+_Headers = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": {"type": "string"}}, {"type": "null"}]})]
+"""Judged by `headers_of` alone: words about a wrong parameter repeat its value, and here that is a key."""
 _READING_SHARE = 0.25
 """Of the time there is, kept for reading what was fetched."""
 
@@ -37,7 +39,7 @@ async def web_fetch(
     ctx: Context,
     url: str,
     method: str = "GET",
-    headers: dict[str, str | int | float] | None = None,
+    headers: _Headers = None,
     body: Any = None,
     max_bytes: Annotated[int, Field(ge=1)] | None = None,
     max_characters: Annotated[int, Field(ge=1, le=5_000_000)] = fetching.MOST_CHARACTERS,

@@ -54,6 +54,8 @@ class Reading:
     page: Page = field(default_factory=Page)
     charset: str = ""
     json: Any = None
+    is_raw: bool = False
+    """The text is wanted beside the data."""
 
 
 async def fetch(asking: Asking, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> Fetched:
@@ -69,21 +71,23 @@ async def fetch(asking: Asking, network: Network, *, most: int, seconds: float, 
         target=trail.last,
         status=answer.status,
         content_type=answer.header("content-type").strip()[:200],
-        headers={name: answer.header(name) for name in ("last-modified", "etag", "retry-after") if answer.header(name)},
+        headers={name: answer.header(name) for name in ("last-modified", "retry-after") if answer.header(name)},
         body=body,
         trail=trail,
         fetched_at=time.time(),
     )
 
 
-def headers_of(given: Mapping[str, Any] | None) -> Headers:
+def headers_of(given: Any) -> Headers:
     """What is sent: ours, and the caller's over them. Raises `Misused`, which names a header and never repeats its value."""
+    if given is not None and not isinstance(given, Mapping):
+        raise Misused("headers must be a mapping of names to values.", advice='E.g. {"Accept-Language": "en"}.')
     sent = {
         "user-agent": ("User-Agent", USER_AGENT),
         "accept": ("Accept", "text/html,application/xhtml+xml,application/json;q=0.9,*/*;q=0.8"),
     }
     for name, value in (given or {}).items():
-        if not _TOKEN.fullmatch(name):
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             raise Misused("headers: a name is no name of a header.", advice="Use letters, digits and hyphens.")
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
             raise Misused(f"headers: {name} is not the caller's to set.", advice="Leave it out.")
@@ -140,7 +144,7 @@ def _is_readable(start: bytes) -> bool:
 def read_out(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
     """What the answer says, by its kind. For a process that may be killed over it."""
     kind = kind_of(fetched)
-    reading = Reading(kind=kind)
+    reading = Reading(kind=kind, is_raw=raw)
     content = fetched.body.content
     if kind == "binary" or not content:
         return reading

@@ -61,9 +61,8 @@ async def followed(asking: Asking, network: Network, trail: Trail) -> AsyncItera
         trail.last = asking.target
         addresses = await checked(asking.target, asking.method, network)
         async with contextlib.AsyncExitStack() as stack:
-            answer = await stack.enter_async_context(
-                exchange(asking.target, addresses, asking.method, asking.headers, asking.body, network.tls())
-            )
+            tls = network.tls() if asking.target.scheme == "https" else None
+            answer = await stack.enter_async_context(exchange(asking.target, addresses, asking.method, asking.headers, asking.body, tls))
             location = answer.header("location") if answer.status in _REDIRECTS else ""
             if not location:
                 yield answer

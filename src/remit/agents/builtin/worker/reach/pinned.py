@@ -70,7 +70,7 @@ def trusted(ca_file: Path | None) -> ssl.SSLContext:
 
 @contextlib.asynccontextmanager
 async def exchange(
-    target: Target, addresses: Sequence[Address], method: str, headers: Headers, body: bytes | None, tls: ssl.SSLContext
+    target: Target, addresses: Sequence[Address], method: str, headers: Headers, body: bytes | None, tls: ssl.SSLContext | None
 ) -> AsyncIterator[Answer]:
     """Ask `target` at one of `addresses`, which were checked. The connection ends with this. Raises `Unreached`."""
     core = need("httpcore", "web")

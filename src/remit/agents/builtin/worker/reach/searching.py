@@ -16,7 +16,7 @@ from remit.agents.builtin.worker.reach.pace import back_off, turn
 from remit.agents.builtin.worker.reach.pinned import Unreached
 from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered, provider
 from remit.agents.builtin.worker.reach.target import target_of
-from remit.core.errors import Refused, RemitError
+from remit.core.errors import Misused, Refused, RemitError
 from remit.settings.values import Search
 from remit.system.threads import off_loop
 
@@ -92,10 +92,10 @@ class Searching:
         return Reaching(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=self._blocking, environ=self.environ)
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
-        asking = Asking(target=target_of(url), headers=headers_of({"Accept": "application/json", **headers}))
         try:
+            asking = Asking(target=target_of(url), headers=headers_of({"Accept": "application/json", **headers}))
             fetched = await fetch(asking, self.network, most=MOST_BYTES, seconds=self._seconds())
-        except (Unreached, Undecodable) as error:
+        except (Unreached, Undecodable, Misused) as error:
             raise Unanswered(str(error)) from None
         if fetched.status == 429:
             said = fetched.headers.get("retry-after", "")
@@ -113,7 +113,7 @@ class Searching:
     async def _permit(self, url: str) -> None:
         try:
             await checked(target_of(url), "GET", self.network)
-        except Unreached as error:
+        except (Unreached, Misused) as error:
             raise Unanswered(str(error)) from None
 
     async def _blocking(self, work: Callable[[], Any]) -> Any:

@@ -16,7 +16,7 @@ _MARKS = re.compile(r"[`*_<>\[\]#|\U0001f000-\U0001faff☀-➿]")
 
 def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_characters: int, file: Path | None) -> dict[str, Any]:
     page, body = reading.page, fetched.body
-    text = page.text if reading.json is None else ""
+    text = page.text if reading.json is None or reading.is_raw else ""
     notes = [*fetched.trail.notes, *([body.cut] if body.cut else []), *page.notes]
     if len(text) > max_characters:
         notes.append(f"The text is {len(text)} characters long; the first {max_characters} are given.")
