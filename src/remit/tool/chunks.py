@@ -11,7 +11,6 @@ from typing import Any
 from remit.core.events import Event, EventKind
 from remit.tool.result import DelegateResult
 
-
 WAITING = "Waiting for a person's approval"
 """How the notice begins by which an approval is asked for."""
 
