@@ -154,6 +154,7 @@ async def test_what_is_sent_is_what_was_given(remit: Remit) -> None:
         assert (refused.status, refused.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
+# Of a header, of a cookie and the address, of a query.
 SECRETS = ["not-a-real-key-0123456789", "hunter2-hunter2-hunter2", "query-secret-0123456789"]
 
 
@@ -182,6 +183,17 @@ async def test_credentials_stand_in_no_answer_and_no_event(remit: Remit) -> None
             told += [str(event.body) for event in events if event.kind in ("progress", "failed", "completed")]
     told += [file.read_text() for file in (remit.folder).rglob("*.jsonl")]
     assert not [secret for secret in SECRETS if any(secret in one for one in told)]
+
+
+async def test_credentials_stand_nowhere_in_the_record(project: Path) -> None:
+    """Issue item 7: keys, tokens and headers are redacted in logs, events and history, although the agent was given them."""
+    routes = {"/": answer("<p>Hello.</p>", type_="text/html"), "/r": redirect("http://169.254.169.254/"), "/odd": raw(b"no HTTP")}
+    with web_server(routes) as server:
+        async with Remit.open(project) as remit:
+            await fetch_with_secrets(remit, server)
+    for file in (project / ".remit").rglob("*"):
+        content = file.read_bytes() if file.is_file() else b""
+        assert not [secret for secret in SECRETS[:2] if secret.encode() in content], file
 
 
 async def test_hostile_pages_end_with_an_answer(remit: Remit) -> None:
