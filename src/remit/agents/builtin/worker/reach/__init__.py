@@ -10,6 +10,8 @@
     limits      how much memory and time the parsers get
     fetch       all of these together: from a request to an answer
     providers   who is asked for `web_search`: SearXNG, Brave, DuckDuckGo, others'
+    searching   one search: the providers in their order, and the guarded means they are given
+    telling     what was fetched or found, as returns
     pace        not more often than is polite, over all processes of the project
 
 Nothing here decides what is allowed: each hop is put to the policy, with the kind of address it leads to.
