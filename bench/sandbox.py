@@ -1,4 +1,4 @@
-"""sandbox: what `coder.execute_code` adds around an empty Python script, beside bubblewrap and the same interpreter started by asyncio alone.
+"""sandbox: what `coder.execute_code` adds around an empty Python script, beside bubblewrap and python started by asyncio alone.
 
 The floor has the same namespaces, folders and limited file systems; it has no keeper, no Landlock, no filter, no record.
 """

@@ -98,7 +98,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
             rules = [(str(prefix), landlock.READ) if path == str(recipe.python().prefix) else (path, bits) for path, bits in rules]
         families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
-        wanted = seccomp.Filter(families=families, signals=offer.landlock >= 6 or bool(uid))
+        wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE or bool(uid), shares_user=not uid)
         orders = {
             "workspace": str(workspace),
             "mounts": [],

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-from remit.sandbox.syscalls import FORBIDDEN, NEWEST, WATCHED
+from remit.sandbox.syscalls import BY_PATH, FORBIDDEN, NEWEST, WATCHED, WATCHING
 
 _LOAD, _EQUAL, _GREATER, _SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 """BPF instructions: load a word, jump if equal, if greater, if any bit is set; return."""
@@ -22,6 +22,10 @@ _NEW_NAMESPACES = 0x7E020000
 """CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
 _PR_SET_DUMPABLE = 4
+_F_SETOWN, _F_SETSIG, _F_SETOWN_EX = 8, 10, 15
+"""By these a file that becomes readable sends any signal to anybody."""
+_OF_ANY_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+"""Their first argument is a process; 0 is oneself."""
 _ASK_PERSONALITY = 0xFFFFFFFF
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1), "arm64": (0xC00000B7, 1)}
 
@@ -34,6 +38,8 @@ class Filter:
     """Kinds of sockets that may be made. A pair of connected ones leads nowhere and is always allowed."""
     signals: bool = True
     """Whether signals may be sent to any process that can be seen; without it only to the first of the code's processes and its group."""
+    shares_user: bool = False
+    """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
 
 
 def is_supported(machine: str = "") -> bool:
@@ -54,11 +60,16 @@ def program(wanted: Filter, machine: str = "") -> bytes:
     ]
     for name, check in _checks(wanted).items():
         steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
-    for numbers in FORBIDDEN.values():
-        number = numbers[column]
-        if number is not None:
-            steps += [_step(_EQUAL, number, 0, 1), _refuse(errno.EPERM)]
+    steps += _each(FORBIDDEN, column, errno.EPERM)
+    if wanted.shares_user:
+        # Copying a file sets its rights and times, and programs give up when that fails: they are told that it was done.
+        steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
     return b"".join([*steps, _step(_RETURN, _ALLOW)])
+
+
+def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: int) -> list[bytes]:
+    numbers = [numbers[column] for numbers in calls.values()]
+    return [step for number in numbers if number is not None for step in (_step(_EQUAL, number, 0, 1), _refuse(error))]
 
 
 OWN_PID = 0x7E57_91D0
@@ -84,6 +95,11 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
             name: [_refuse(errno.EPERM)]
             for name in ("tkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
         }  # fmt: skip
+        checks["fcntl"] = _none_of(1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX), errno.EPERM)
+    if wanted.shares_user:
+        checks |= {name: _only(0, (0,), errno.EPERM) for name in _OF_ANY_PROCESS}
+        checks |= {name: _only(1, (0,), errno.EPERM) for name in ("setpriority", "ioprio_set")}
+        checks["utimensat"] = _only(1, (0,), 0)  # of an open file: then no name is given
     return checks
 
 

@@ -107,5 +107,34 @@ WATCHED: dict[str, tuple[int, int]] = {
     "rt_sigqueueinfo": (129, 138),
     "rt_tgsigqueueinfo": (297, 240),
     "pidfd_send_signal": (424, 424),
+    "prlimit64": (302, 261),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "fcntl": (72, 25),
+    "utimensat": (280, 88),
 }
 """Allowed or not by what they are called with."""
+
+BY_PATH: dict[str, tuple[int | None, int | None]] = {
+    "chmod": (90, None),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+}
+"""What Landlock does not look at: rights and times of files by their names, wherever they are."""
+
+WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26), "truncate": (76, 45)}
+"""The same, of what happens in folders; and cutting files off, which older versions of Landlock do not look at."""

@@ -1,0 +1,115 @@
+"""What escapes are tried against, and the trying: also as a program of its own, so that it can be done by another user.
+
+`python escape_stage.py FACTS` reads the facts as JSON and prints what each attempt did in each stack.
+"""
+
+import ast
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from escapes import ATTEMPTS, BATCH, Attempt
+
+from remit.sandbox.boxes import Job
+from remit.sandbox.limits import Limits
+from remit.sandbox.probe import Offer, probe
+from remit.sandbox.run import Ran, run
+
+STACKS = ("bubblewrap", "landlock")
+AT_ONCE = 4
+
+
+def offer_of(stack: str) -> Offer:
+    return replace(probe(), bubblewrap=None) if stack == "landlock" else probe()
+
+
+async def sandboxed(
+    code: str, stack: str = "bubblewrap", *, language: str = "python", out: Path | None = None, **given: Any
+) -> tuple[Ran, str, str]:
+    """How it ended, what it printed, and what it complained."""
+    heard = {"stdout": b"", "stderr": b""}
+
+    def hear(stream: str, data: bytes) -> None:
+        heard[stream] += data
+
+    with tempfile.TemporaryDirectory() as folder:
+        ran = await run(
+            Job(language=language, code=code, **{"limits": Limits(seconds=20), **given}),
+            offer_of(stack),
+            hear=hear,
+            choose=lambda left: range(len(left)),
+            out=out or Path(folder) / "out",
+        )
+    return ran, heard["stdout"].decode("utf-8", "replace"), heard["stderr"].decode("utf-8", "replace")
+
+
+def filled(attempt: Attempt, facts: dict[str, Any]) -> str:
+    code = attempt.code
+    for name, value in facts.items():
+        code = code.replace("{" + name + "}", str(value))
+    return code.replace("{{", "{").replace("}}", "}") if attempt.language == "python" else code
+
+
+async def try_all(facts: dict[str, Any]) -> dict[str, dict[str, str]]:
+    at_once = asyncio.Semaphore(AT_ONCE)
+
+    async def one(stack: str, attempt: Attempt) -> dict[str, str]:
+        async with at_once:
+            files = {name: text.encode() for name, text in attempt.files.items()}
+            given = {"language": attempt.language, "files": files, "hidden": (Path(facts["project"]),)}
+            ran, stdout, stderr = await sandboxed(filled(attempt, facts), stack, **given)
+        return {attempt.name: f"{stdout}\n{stderr}\n{ran.ended}"}
+
+    async def batch(stack: str) -> dict[str, str]:
+        async with at_once:
+            ran, stdout, stderr = await sandboxed(batched(facts), stack, hidden=(Path(facts["project"]),))
+        assert ran.ended.exit_code == 0, f"{stdout}\n{stderr}\n{ran.ended}"
+        return said_in(stdout)
+
+    found: dict[str, dict[str, str]] = {}
+    for stack in STACKS:
+        single = [one(stack, attempt) for attempt in ATTEMPTS if is_single(attempt)]
+        parts = await asyncio.gather(batch(stack), *single)
+        found[stack] = {name: words for part in parts for name, words in part.items()}
+    return found
+
+
+def is_single(attempt: Attempt) -> bool:
+    return attempt.alone or attempt.language != "python"
+
+
+def batched(facts: dict[str, Any], only: Callable[[Attempt], bool] = lambda _: True) -> str:
+    attempts = [(one.name, filled(one, facts)) for one in ATTEMPTS if not is_single(one) and only(one)]
+    return BATCH.format(attempts=repr(attempts))
+
+
+def said_in(printed: str) -> dict[str, str]:
+    return dict(ast.literal_eval(line) for line in printed.splitlines())
+
+
+def try_outside(facts: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The same programs with nothing around them: those that are said to get out then."""
+    proving = [one for one in ATTEMPTS if one.proves]
+    said = said_in(_bare([sys.executable, "-c", batched(facts, lambda one: one.proves)], folder))
+    for attempt in filter(is_single, proving):
+        program = {"python": [sys.executable, "-c"], "shell": ["bash", "-c"], "javascript": ["node", "-e"]}[attempt.language]
+        if shutil.which(program[0]):
+            said[attempt.name] = _bare([*program, filled(attempt, facts)], folder)
+    return said
+
+
+def _bare(command: list[str], folder: Path) -> str:
+    environment = {**os.environ, "REMIT_TEST_SECRET": "geheim"}
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env=environment).stdout
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(try_all(json.loads(sys.argv[1])))))
