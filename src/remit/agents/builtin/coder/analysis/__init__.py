@@ -48,7 +48,7 @@ def analyze_code(ctx: BlockingContext, path: str = ".", patterns: list[str] | No
         running.write_markdown(findings, scratch / "analysis.md")
         ctx.artifact(scratch / "analysis.md", "report", "What this is, where one starts, what is risky, tangled and untested.")
         running.write_picture(findings, scratch / "imports.svg")
-        ctx.artifact(scratch / "imports.svg", "picture", "Which parts import which.")
+        ctx.artifact(scratch / "imports.svg", "documentation", "Which parts import which.")
         running.write_whole(analysis, findings, cache, scratch / "analysis.json")
         ctx.artifact(scratch / "analysis.json", "data", "Every file with its symbols and imports.")
     finally:

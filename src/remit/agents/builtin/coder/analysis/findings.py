@@ -51,6 +51,8 @@ class HotSpot:
 @dataclass(slots=True, kw_only=True)
 class Findings:
     path: str
+    folder: str = "This folder"
+    """What the workspace is called."""
     survey: Survey
     manifests: Manifests
     edges: Edges
@@ -80,16 +82,23 @@ def found(
     path: str, survey: Survey, manifests: Manifests, read_history: Callable[[], History], is_package: Callable[[str], bool]
 ) -> Findings:
     edges = resolve(survey.members, manifests, is_package)
-    knots = cycles(edges.hard)
+    tests_only = {node_of(member) for member in survey.members if member.is_test} - {node_of(m) for m in survey.members if not m.is_test}
+    knots = [knot for knot in cycles(edges.hard) if not tests_only.issuperset(knot.members)]
     both = {node: {**edges.lazy.get(node, {}), **edges.hard.get(node, {})} for node in {*edges.hard, *edges.lazy}}
     tied = {frozenset(knot.members) for knot in knots}
-    lazy_knots = sum(frozenset(knot.members) not in tied for knot in cycles(both))
+    lazy_knots = sum(frozenset(knot.members) not in tied and not tests_only.issuperset(knot.members) for knot in cycles(both))
     tests = touched(survey.members, edges)
     history = read_history()
     return Findings(
         path=path, survey=survey, manifests=manifests, edges=edges, knots=knots, lazy_knots=lazy_knots,
-        imported_by=dict(dependents(edges.hard, edges.lazy)), tests=tests, history=history, hot_spots=_hot_spots(survey, tests, history),
+        imported_by=_imported_by(edges, tests_only), tests=tests, history=history, hot_spots=_hot_spots(survey, tests, history),
     )  # fmt: skip
+
+
+def _imported_by(edges: Edges, tests_only: set[str]) -> dict[str, int]:
+    """By code, not by tests: a test's imports say nothing about what the rest rests on."""
+    graphs = [{node: targets for node, targets in graph.items() if node not in tests_only} for graph in (edges.hard, edges.lazy)]
+    return dict(dependents(*graphs))
 
 
 def _hot_spots(survey: Survey, tests: Touched, history: History) -> list[HotSpot]:
@@ -136,9 +145,11 @@ def as_data(findings: Findings) -> dict[str, Any]:
 def entries(findings: Findings) -> list[Entry]:
     """Commands first, then programs near the top, what only shows or measures something last."""
     declared = findings.manifests.entries
-    return declared + sorted(
-        findings.survey.entries, key=lambda e: (not _ASIDE.isdisjoint(e.path.split("/")), e.path.count("/"), e.path, e.line)
-    )
+    first: dict[str, Entry] = {}
+    for entry in findings.survey.entries:
+        if entry.path not in first or first[entry.path].what.startswith("#!"):
+            first[entry.path] = entry
+    return declared + sorted(first.values(), key=lambda e: (not _ASIDE.isdisjoint(e.path.split("/")), e.path.count("/"), e.path, e.line))
 
 
 def _languages(survey: Survey) -> list[dict[str, Any]]:

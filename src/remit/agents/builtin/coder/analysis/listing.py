@@ -4,6 +4,7 @@ What is left out by its name (folders of other people's code, files of no text) 
 """
 
 import os
+import re
 import stat
 import time
 from collections import Counter
@@ -27,7 +28,7 @@ VENDORED = frozenset(
      "__pycache__", ".venv", "venv", ".tox", ".nox", ".eggs", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".git", ".hg", ".svn",
      ".remit"}
 )  # fmt: skip
-_NEVER = frozenset({".git", ".hg", ".svn", ".remit"})
+_NEVER = frozenset({".git", ".hg", ".svn", ".remit", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox", ".eggs"})
 """Not code at all, so nobody needs to be told."""
 _BINARY = frozenset(
     {".png", ".jpg", ".jpeg", ".gif", ".ico", ".webp", ".bmp", ".pdf", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".jar",
@@ -35,6 +36,7 @@ _BINARY = frozenset(
      ".mov",
      ".wav", ".ogg", ".webm", ".db", ".sqlite", ".sqlite3", ".parquet", ".npy", ".npz", ".pkl", ".bin", ".dat", ".wasm", ".whl"}
 )  # fmt: skip
+_EXTENSION = re.compile(r"^\.[a-z][a-z0-9+_-]{0,11}$")
 _GENERATED = (
     "_pb2.py",
     "_pb2_grpc.py",
@@ -120,22 +122,13 @@ class Lister:
     def _from_git(self) -> list[str] | None:
         """None where it is no checkout, or git has no say: an ignored folder that was named outright is still wanted."""
         git = Git(folder=self._workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False)
-        where = f":(top,literal){self._prefix(git)}{self._below}" if self._below else "."
-        if where.endswith("\0"):
-            return None
         try:
+            where = f":(top,literal){git.says('rev-parse', '--show-prefix')}{self._below}" if self._below else "."
             output = git.run("ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", where)
         except RemitError:
             return None
         paths = sorted({os.fsdecode(raw) for raw in output.split(b"\0") if raw})
         return [path for path in paths if not path.startswith(("../", "/"))] or None
-
-    def _prefix(self, git: Git) -> str:
-        """Where the workspace lies in its checkout."""
-        try:
-            return git.says("rev-parse", "--show-prefix")
-        except RemitError:
-            return "\0"
 
     def _walked(self, listing: Listing) -> Iterator[str]:
         top = self._workspace / self._below
@@ -209,7 +202,7 @@ def _kind(path: str) -> tuple[str, bool]:
         return BY_EXTENSION[extension], True
     if not extension or name.startswith("."):
         return ("?", False) if "." not in name else ("dot files", False)
-    return OTHERS.get(extension, extension), False
+    return OTHERS.get(extension) or (extension if _EXTENSION.match(extension) else "other"), False
 
 
 def _settle_headers(listing: Listing) -> None:

@@ -3,7 +3,6 @@
 Names come from a repository that may be anybody's: every text is escaped, and what XML cannot hold is replaced.
 """
 
-import posixpath
 import re
 import unicodedata
 from collections import Counter
@@ -17,6 +16,7 @@ BOXES_AT_MOST = 48
 ARROWS_AT_MOST = 70
 """More are thinned out: those that others imply are left away."""
 _LABEL = 30
+_MOST = 0.6
 _CHARACTER = 7.0
 _MARGIN = 28.0
 _HEAD = 66.0
@@ -134,13 +134,14 @@ def _box(node: str, label: str, files: int, box: Box, tops: Mapping[str, str], *
 
 
 def _tops(sizes: Mapping[str, int], prefix: str) -> dict[str, str]:
-    """The largest folders at the top, each with its colour; longest name first, so that the nearest counts."""
+    """The largest folders below the one that holds most, each with its colour; longest name first, so that the nearest counts."""
     weights: Counter[str] = Counter()
-    for node, files in sizes.items():
-        head, slash, _ = node[len(prefix) :].partition("/")
+    for node in sizes:
+        base = prefix if node.startswith(prefix) else ""
+        head, slash, _ = node[len(base) :].partition("/")
         if slash and head:
-            weights[f"{prefix}{head}/"] += files
-    chosen = {name: _COLOURS[number % len(_COLOURS)] for number, (name, _) in enumerate(weights.most_common(len(_COLOURS)))}
+            weights[f"{base}{head}/"] += 1
+    chosen = {name: _COLOURS[number] for number, (name, _) in enumerate(weights.most_common(len(_COLOURS)))}
     return dict(sorted(chosen.items(), key=lambda item: (-len(item[0]), item[0])))
 
 
@@ -151,10 +152,10 @@ def _legend(tops: Mapping[str, str], prefix: str, has_knots: bool, left_away: in
         parts.append(f'<rect class="b" x="{x:.1f}" y="{y - 10:.1f}" width="12" height="12" rx="2" fill="{colour}"/>')
         parts.append(f'<text class="s" x="{x + 17:.1f}" y="{y:.1f}">{_safe(label)}</text>')
         x += 36 + _wide(label)
-    notes = ["red: part of a cycle"] if has_knots else []
+    notes = ["red: they import one another in a circle"] if has_knots else []
     notes += ["thicker: more imports"]
     notes += [f"{left_away} arrows that longer ways imply, or that stand for few imports, are left away"] if left_away > 0 else []
-    notes += [f"names are below {prefix}"] if prefix else []
+    notes += [f"names are below {prefix}, those with / before them are not"] if prefix else []
     line = " · ".join(notes)
     parts.append(f'<text class="s" x="0" y="{y + 22:.1f}">{_safe(line)}</text>')
     return "".join(parts), y + 28.0, max(x, _wide(line))
@@ -185,14 +186,18 @@ def _wide(text: str) -> float:
 
 
 def _common(names: list[str]) -> str:
-    folders = [name if name.endswith("/") else posixpath.dirname(name) + "/" for name in names]
-    prefix = posixpath.commonprefix(folders) if len(folders) > 1 else ""
-    prefix = prefix[: prefix.rfind("/") + 1]
-    return "" if prefix in ("/", "./") else prefix
+    """The deepest folder that holds most of them: it need not be said in each box."""
+    prefix = ""
+    while True:
+        heads = Counter(name[len(prefix) :].partition("/")[0] for name in names if name.startswith(prefix) and "/" in name[len(prefix) :])
+        head, count = max(heads.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+        if not head or head == "." or count < 2 or count < _MOST * len(names):
+            return prefix
+        prefix += head + "/"
 
 
 def _label(node: str, prefix: str) -> str:
-    short = node[len(prefix) :] or node
+    short = node[len(prefix) :] or node if node.startswith(prefix) else "/" + node
     short = "".join(" " if sign.isspace() or ord(sign) < 32 else sign for sign in short)
     return short if len(short) <= _LABEL else short[: _LABEL // 2 - 3] + "…" + short[-(_LABEL // 2 + 2) :]
 

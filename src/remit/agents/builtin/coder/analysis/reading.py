@@ -26,8 +26,9 @@ HARD = 15
 _TODO = re.compile(rb"\b(TODO|FIXME|XXX|HACK)\b[:( ]?[^\n]{0,160}")
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
+_UNDERLINED = re.compile(r"^[\w. -]{1,60}? [~=*-]{3,} ")
 _NO_PROSE = re.compile(
-    r"licen[cs]e|copyright|SPDX|^\W*$|eslint|@ts-|use strict|-\*-|pylint|mypy:|ruff:|noqa|vim:|coding[:=]", re.IGNORECASE
+    r"\$Id|licen[cs]e|copyright|SPDX|^\W*$|eslint|@ts-|use strict|-\*-|pylint|mypy:|ruff:|noqa|vim:|coding[:=]", re.IGNORECASE
 )
 _COMMENT_SIGNS = re.compile(r"""^[\s/*#!<>;"'-]+|[\s/*"'-]+$|^[rRbBuUfF]*(\"\"\"|''')""")
 
@@ -133,7 +134,7 @@ def _take_submodule(found: Found, node: Any, captures: dict[str, list[Any]]) -> 
 def _take_comment(found: Found, node: Any, captures: dict[str, list[Any]]) -> None:
     found.comments.append((node.start_byte, node.end_byte))
     if len(found.openings) < 12 and node.start_point[0] < 60:
-        found.openings.append((node.start_point[0], text_of(node)))
+        found.openings.append((node.start_byte, text_of(node)))
 
 
 def _take_doc(found: Found, node: Any, captures: dict[str, list[Any]]) -> None:
@@ -143,7 +144,10 @@ def _take_doc(found: Found, node: Any, captures: dict[str, list[Any]]) -> None:
 
 
 def _take_entry(found: Found, node: Any, captures: dict[str, list[Any]]) -> None:
-    found.entries.append((node.start_point[0] + 1, text_of(captures["entry.word"][0])))
+    word = text_of(captures["entry.word"][0])
+    found.entries.append((node.start_point[0] + 1, word))
+    if word == "__name__":
+        found.marks.append(Mark(node.start_byte, node.end_byte, "typing"))  # what is imported there is not, when the module is
 
 
 def _take_typing(found: Found, node: Any, captures: dict[str, list[Any]]) -> None:
@@ -248,13 +252,11 @@ def _tests(swept: Swept, found: Found, language: Language, is_test: bool) -> int
 
 def _about(found: Found) -> str:
     """The first sentence of what the file says about itself, where it does."""
-    rows = [(-1, found.doc)] if found.doc else sorted(found.openings)[:4]
-    last = None
-    for row, text in rows:
-        if last is not None and row > last + 30:
-            break
-        last = row
+    code = min([mark.start for mark in found.marks if mark.kind == "import"] + [start for start, _ in found.definitions], default=1 << 62)
+    openings = [found.doc] if found.doc else [text for start, text in sorted(found.openings)[:4] if start < code]
+    for text in openings:
         words = _COMMENT_SIGNS.sub("", _COMMENT_SIGNS.sub("", text)).replace(" * ", " ").strip()
+        words = _UNDERLINED.sub("", words)
         if len(words) > 15 and " " in words and not _NO_PROSE.search(words):
             sentence = re.split(r"(?<=[.!?])\s", words, maxsplit=1)[0]
             return sentence if len(sentence) <= 160 else sentence[:157].rsplit(" ", 1)[0] + "…"

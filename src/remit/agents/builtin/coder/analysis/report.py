@@ -15,7 +15,9 @@ from remit.agents.builtin.coder.analysis.survey import Function, Member, Tally
 from remit.agents.builtin.coder.analysis.wording import code, listed, many, prose, table
 
 _ROWS = 10
-_FOLDERS = 16
+_URGENCY = {"FIXME": 0, "XXX": 1, "HACK": 2, "TODO": 3}
+_FOLDERS = 40
+_FOLDERS_SHOWN = 18
 
 
 def write_report(findings: Findings) -> str:
@@ -24,7 +26,7 @@ def write_report(findings: Findings) -> str:
 
 
 def title(findings: Findings) -> str:
-    return findings.manifests.name or posixpath.basename(findings.path) or "This folder"
+    return findings.manifests.name or posixpath.basename(findings.path) or findings.folder
 
 
 def _opening(findings: Findings) -> str:
@@ -45,7 +47,7 @@ def composition(findings: Findings) -> str:
     first, rest = shares[0], [f"{name} ({_percent(t.code, total)})" for name, t in shares[1:4] if t.code * 100 >= total]
     others = f", with {listed(rest)}" if rest else ""
     tests = findings.tests
-    tested = f"; {_percent(tests.test_code, total)} of it tests" if tests.test_code else "; no tests were found"
+    tested = f"; {_percent(tests.test_code, total)} of it tests" if tests.test_code else "; no tests in it" if not findings.left else ""
     size = f"{many(total, 'line')} of code in {many(len(findings.survey.members), 'file')}"
     return f"{size}: {first[0]} ({_percent(first[1].code, total)}){others}{tested}."
 
@@ -102,7 +104,7 @@ def _tangle_point(findings: Findings) -> str:
 def _test_point(findings: Findings) -> str:
     tests = findings.tests
     if not tests.tests and not tests.test_files:
-        return "**Untested**: no tests were found." if findings.survey.members else ""
+        return "**Untested**: there are no tests in it." if findings.survey.members and not findings.left else ""
     count = len(tests.untouched)
     of = tests.direct + tests.indirect + count
     said = (
@@ -155,18 +157,30 @@ def _how_it_is_built(findings: Findings) -> str:
 
 
 def _folders(findings: Findings) -> list[tuple[str, ...]]:
-    """The folders that tell parts from one another, the larger ones opened."""
+    """The folders that tell parts from one another, the larger ones opened; tests are one part for each folder at the top."""
     by_path = {member.path: member for member in findings.survey.members}
     parts: dict[str, list[Member]] = defaultdict(list)
-    for path, folder in by_folder(sorted(by_path), _FOLDERS).items():
+    for path, folder in by_folder(sorted(path for path, member in by_path.items() if not member.is_test), _FOLDERS).items():
         parts[folder].append(by_path[path])
-    rows: list[tuple[str, ...]] = []
-    for folder, inside in sorted(parts.items(), key=lambda item: -sum(m.code for m in item[1])):
-        about = next((m.about for m in inside if m.about and _is_index(m.path) and posixpath.dirname(m.path) == folder.rstrip("/")), "")
-        about = about or ("tests" if all(m.is_test for m in inside) else "")
-        total = sum(m.code for m in inside)
-        rows.append((code(folder), f"{len(inside):,}", f"{total:,}", f"{sum(m.complexity for m in inside):,}", prose(about)))
-    return rows
+    tests: dict[str, list[Member]] = defaultdict(list)
+    for member in findings.survey.members:
+        if member.is_test:
+            tests[member.path.partition("/")[0] + "/" if "/" in member.path else "./"].append(member)
+    rows = [(folder, inside, _folder_about(folder, inside)) for folder, inside in parts.items()]
+    rows += [(folder, inside, "its tests") for folder, inside in tests.items()]
+    rows.sort(key=lambda row: -sum(member.code for member in row[1]))
+    lines: list[tuple[str, ...]] = [
+        (code(folder), f"{len(inside):,}", f"{sum(m.code for m in inside):,}", f"{sum(m.complexity for m in inside):,}", prose(about))
+        for folder, inside, about in rows[:_FOLDERS_SHOWN]
+    ]
+    rest = [member for _, inside, _ in rows[_FOLDERS_SHOWN:] for member in inside]
+    if rest:
+        lines.append((f"{len(rows) - _FOLDERS_SHOWN} smaller ones", f"{len(rest):,}", f"{sum(m.code for m in rest):,}", "", ""))
+    return lines
+
+
+def _folder_about(folder: str, inside: list[Member]) -> str:
+    return next((m.about for m in inside if m.about and _is_index(m.path) and posixpath.dirname(m.path) == folder.rstrip("/")), "")
 
 
 def _risky(findings: Findings) -> str:
@@ -240,11 +254,10 @@ def _open_ends(findings: Findings) -> str:
     if not tags:
         return ""
     counts = listed([f"{count:,} {tag}" for tag, count in tags.most_common()])
-    urgent = sorted(
-        findings.survey.todos, key=lambda t: (("FIXME", "XXX", "HACK", "TODO").index(t.tag) if t.tag in tags else 9, t.path, t.line)
-    )
+    tests = {member.path for member in findings.survey.members if member.is_test}
+    urgent = sorted(findings.survey.todos, key=lambda t: (t.path in tests, _URGENCY.get(t.tag, 9), t.path, t.line))
     lines = [f"- {code(t.path)}:{t.line} {prose(t.text[:140])}" for t in urgent[:_ROWS]]
-    more = f"\n- and {many(sum(tags.values()) - _ROWS, 'more')}" if sum(tags.values()) > _ROWS else ""
+    more = f"\n- and {sum(tags.values()) - _ROWS:,} more" if sum(tags.values()) > _ROWS else ""
     return f"## Left open\n\nComments say {counts}:\n\n" + "\n".join(lines) + more
 
 
@@ -253,7 +266,7 @@ def _languages(findings: Findings) -> str:
     rows = [_language_row(name, tally) for name, tally in ordered if tally.code][:14]
     if not rows:
         return ""
-    largest = findings.survey.largest(5)
+    largest = [member for member in findings.survey.largest() if not member.is_test][:5]
     said = "; ".join(f"{code(m.path)} ({m.code:,})" for m in largest)
     tail = f"\n\nLargest files, by lines of code: {said}." if largest else ""
     return "## Languages and sizes\n\n" + table(("Language", "Files", "Code", "Comments", "Blank", "Read"), rows) + tail

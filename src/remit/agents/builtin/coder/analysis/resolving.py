@@ -43,7 +43,7 @@ def resolve(members: Iterable[Member], manifests: Manifests, is_package: Callabl
     resolver = Resolver(members, manifests, is_package)
     edges = Edges()
     for member in members:
-        source, outside = node_of(member), set()
+        source, outside = node_of(member), set[str]()
         for one in member.imports:
             targets = resolver.targets(member, one)
             for target in targets:
@@ -53,7 +53,8 @@ def resolve(members: Iterable[Member], manifests: Manifests, is_package: Callabl
             if not targets and (name := resolver.outsider(member, one)):
                 outside.add(name)
                 edges.external += 1
-        edges.outside.update(outside)
+        if not member.is_test:
+            edges.outside.update(outside)
     return edges
 
 
@@ -63,6 +64,7 @@ class Resolver:
         self._manifests = manifests
         self._is_package = is_package
         self._python: dict[str, list[str]] = defaultdict(list)
+        self._starts: dict[str, int] = {}
         self._java: dict[str, list[str]] = defaultdict(list)
         self._java_packages: dict[str, list[str]] = defaultdict(list)
         self._tails: dict[str, list[str]] = defaultdict(list)
@@ -84,7 +86,7 @@ class Resolver:
         family, module = BY_NAME[member.language].family, one.module
         if family == "python":
             top = module.partition(".")[0]
-            return "" if top in sys.stdlib_module_names or top in self._python else top
+            return "" if top in sys.stdlib_module_names or top in self._python or top == "__main__" else top
         if family == "script":
             parts = module.split("/")
             return "" if module.startswith((".", "node:", "/")) else "/".join(parts[: 2 if module.startswith("@") else 1])
@@ -120,26 +122,30 @@ class Resolver:
         parts = stem.split("/")
         if parts[-1] == "__init__":
             parts.pop()
-        start = len(parts) - 1
-        while start > 0 and self._has_init("/".join(parts[:start])):
-            start -= 1
+        start = self._package_start("/".join(parts[:-1]), len(parts) - 1)
         yield ".".join(parts[start:])
         if start > 0:
             yield ".".join(parts)
             if parts[0] in ("src", "lib", "python") and start > 1:
                 yield ".".join(parts[1:])
 
-    def _has_init(self, folder: str) -> bool:
-        return f"{folder}/__init__.py" in self._files or self._is_package(folder)
+    def _package_start(self, folder: str, depth: int) -> int:
+        """How many folders lie above the topmost package that a folder is in."""
+        known = self._starts.get(folder)
+        if known is None:
+            is_package = depth > 0 and (f"{folder}/__init__.py" in self._files or self._is_package(folder))
+            known = self._package_start(folder.rpartition("/")[0], depth - 1) if is_package else depth
+            self._starts[folder] = known
+        return known
 
     def _of_python(self, member: Member, one: Import) -> list[str]:
         module = one.module
         if module.startswith("."):
             return self._relative_python(member.path, module, one.names)
-        beside = posixpath.join(posixpath.dirname(member.path), module.replace(".", "/"))
-        if module not in self._python and beside + ".py" in self._files:
-            return [beside + ".py"]
-        return self._python_module(module, one.names, member.path)
+        if found := self._python_module(module, one.names, member.path):
+            return found
+        beside = posixpath.join(posixpath.dirname(member.path), module.replace(".", "/")) + ".py"
+        return [beside] if beside in self._files else []
 
     def _relative_python(self, path: str, module: str, names: tuple[str, ...]) -> list[str]:
         name = module.lstrip(".").strip()

@@ -131,6 +131,7 @@ class Analysis:
             asked.below, self.survey, manifests, lambda: read_history(asked.workspace, asked.below),
             lambda folder: _is_above(folder, asked.below) and (asked.workspace / folder / "__init__.py").is_file(),
         )  # fmt: skip
+        findings.folder = asked.workspace.resolve().name or findings.folder
         findings.parsed_now, findings.from_cache, findings.left = self.read_now, self.from_cache, self.left
         if listing.is_cut:
             findings.notes.append(

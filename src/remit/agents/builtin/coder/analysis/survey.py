@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from remit.agents.builtin.coder.analysis.languages import BY_NAME
 
 LISTED = 50
-_POOL = 4_000
+_POOL = 20_000
 
 
 class Import(NamedTuple):
