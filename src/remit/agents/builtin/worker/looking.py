@@ -178,7 +178,7 @@ async def _allowed(ctx: Context, prefix: str, found: Found) -> Found:
         if number % _TURN == _TURN - 1:
             await asyncio.sleep(0)  # others have their turn
         try:
-            await ctx.permit(path=prefix + path)
+            await ctx.permit(path=_text(prefix + path))
         except Refused:
             refused.add(path)
     if not refused:

@@ -145,7 +145,7 @@ class _File:
         """Of a long line what stands round the match."""
         begin = max(0, column - 1 - _BEFORE_BYTES)
         window = self._bytes(offset + begin, SHOWN_BYTES)
-        text = _text(window.partition(b"\n")[0].lstrip(bytes(range(0x80, 0xC0)) if begin else b""))
+        text = _middle(window.partition(b"\n")[0], is_begun=begin > 0)
         count = _characters(self._bytes(offset, column - 1)) if column <= _COLUMN_BYTES else column - 1
         return count + 1, ("…" if begin else "") + text + ("" if b"\n" in window or len(window) < SHOWN_BYTES else "…")
 
@@ -154,7 +154,7 @@ class _File:
             self._lines = os.pread(self.descriptor, _WIDE_BYTES, 0).decode("utf-16", "replace").split("\n")
         if number > len(self._lines) or self._lines[number - 1].encode("utf-8", "replace")[:LINE_BYTES] != printed[:LINE_BYTES]:
             return None
-        return _characters(printed[: column - 1]) + 1, _text(printed[:LINE_BYTES])
+        return _characters(printed[: column - 1]) + 1, _middle(printed[:LINE_BYTES], is_begun=False)
 
     def _bytes(self, offset: int, count: int) -> bytes:
         if self._is_whole or offset + count <= len(self._block):
@@ -171,6 +171,15 @@ def _text(raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        # Cut inside a character, or not UTF-8 at all.
-        text = raw.decode("utf-8", "ignore")
-        return text if len(text.encode()) >= len(raw) - 6 else raw.decode("cp1252", "replace")
+        return raw.decode("cp1252", "replace")
+
+
+def _middle(raw: bytes, *, is_begun: bool) -> str:
+    """The text of a part of a line, which may begin and end inside a character."""
+    begin = next((at for at in range(4) if raw[at : at + 1] and raw[at] & 0xC0 != 0x80), 0) if is_begun else 0
+    for end in range(len(raw), max(begin, len(raw) - 4), -1):
+        try:
+            return raw[begin:end].decode().removesuffix("\r")
+        except UnicodeDecodeError:
+            continue
+    return _text(raw)

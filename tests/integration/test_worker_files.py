@@ -1,0 +1,340 @@
+"""The worker's files as its callers know it: read, write, delete, list (S5.2; issue 4, item 2)."""
+
+import asyncio
+import base64
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, Return, agent
+from remit.agents.builtin.worker.files import READ_BYTES
+from remit.system.replacing import TEMPORARY
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path) as opened:
+        yield opened
+
+
+async def ask(remit: Remit, operation: str, **parameters: Any) -> Any:
+    done = await remit.delegate(f"worker.{operation}", parameters=parameters)
+    assert done.ok, done.errors
+    assert not done.warnings, done.warnings
+    return done.data
+
+
+def code(done: Return) -> str:
+    assert not done.ok, done.summary
+    assert done.errors[0].recommendation
+    return done.errors[0].code
+
+
+# ---- reading
+
+
+async def test_a_file_is_read_with_what_a_program_needs_to_know(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("Grüße\nzwei\n")
+    done = await remit.delegate("worker.read_file", path="note.txt")
+    assert done.summary == "note.txt was read whole: 13 bytes, 2 lines. The content is UTF-8 text."
+    data = dict(done.data)
+    assert data.pop("modifiedAt").startswith("20")
+    assert data == {
+        "path": "note.txt",
+        "content": "Grüße\nzwei\n",
+        "encoding": "utf-8",
+        "offset": 0,
+        "bytesRead": 13,
+        "sizeBytes": 13,
+        "truncated": False,
+        "nextOffset": None,
+    }
+
+
+async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit: Remit, tmp_path: Path) -> None:
+    text = "aä€😀" * 60_000
+    (tmp_path / "large.txt").write_text(text, encoding="utf-8")
+    pieces, offset = [], 0
+    while offset is not None:
+        done = await remit.delegate("worker.read_file", path="large.txt", offset=offset)
+        assert done.data["bytesRead"] <= READ_BYTES
+        assert done.next_steps == (f"Read on with offset={done.data['nextOffset']}." if done.data["truncated"] else "")
+        pieces.append(done.data["content"])
+        offset = done.data["nextOffset"]
+    assert "".join(pieces) == text
+    assert len(pieces) == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be-bom", "utf-32"])
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7])
+async def test_pieces_of_any_size_join_to_the_whole(remit: Remit, tmp_path: Path, encoding: str, limit: int) -> None:
+    text = "aä€😀b\n"
+    raw = b"\xfe\xff" + text.encode("utf-16-be") if encoding == "utf-16-be-bom" else text.encode(encoding)
+    (tmp_path / "x").write_bytes(raw)
+    joined, offset = "", 0
+    while offset is not None:
+        data = await ask(remit, "read_file", path="x", offset=offset, limit=limit)
+        joined += data["content"]
+        assert data["nextOffset"] is None or data["nextOffset"] > offset
+        offset = data["nextOffset"]
+    assert joined == text
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "content"),
+    [
+        (b"\xff\xfeh\0i\0", "utf-16-le", "hi"),
+        ("plain words".encode("utf-16-le"), "utf-16-le", "plain words"),
+        (b"caf\xe9 cr\xe8me \x93quoted\x94", "cp1252", "café crème “quoted”"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "base64", base64.b64encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR").decode()),
+        (bytes(range(1, 32)) * 20, "base64", base64.b64encode(bytes(range(1, 32)) * 20).decode()),
+        ("überall Ä und ö, ".encode() * 20 + b"\xff", "utf-8", "überall Ä und ö, " * 20 + "\ufffd"),
+        (b"", "utf-8", ""),
+    ],
+)
+async def test_what_it_is_is_found_out_and_a_guess_is_said_to_be_one(
+    remit: Remit, tmp_path: Path, raw: bytes, encoding: str, content: str
+) -> None:
+    (tmp_path / "x").write_bytes(raw)
+    data = await ask(remit, "read_file", path="x")
+    assert (data["encoding"], data["content"]) == (encoding, content)
+    if encoding == "cp1252":
+        assert "guess" in data["notes"][0]
+
+
+async def test_an_encoding_that_is_named_is_used(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes("Привет".encode("cp1251"))
+    assert (await ask(remit, "read_file", path="x", encoding="cp1251"))["content"] == "Привет"
+    assert (await ask(remit, "read_file", path="x", encoding="base64"))["encoding"] == "base64"
+    assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
+
+
+async def test_a_name_that_is_nearly_right_is_told_what_may_be_meant(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "settings.py").write_text("x")
+    done = await remit.delegate("worker.read_file", path="src/setings.py")
+    assert code(done) == "FILE_NOT_FOUND"
+    assert done.next_steps == "Did you mean src/settings.py?"
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out", "a/../b", ".remit/remit.db", ".remit/run/x.sock", "to_remit/remit.db"])
+async def test_what_is_not_of_the_workspace_is_refused(remit: Remit, tmp_path: Path, path: str) -> None:
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    (tmp_path / "to_remit").symlink_to(".remit")
+    for operation, more in (("read_file", {}), ("write_file", {"content": "x"}), ("delete_file", {}), ("search_files", {"pattern": "x"})):
+        done = await remit.delegate(f"worker.{operation}", parameters={"path": path, **more})
+        if (operation, path) != ("delete_file", "out"):
+            assert code(done) in ("POLICY_DENIED", "INVALID_PARAMETERS", "FILE_NOT_FOUND"), (operation, done.summary)
+    assert (tmp_path / ".remit" / "remit.db").exists() == (tmp_path / ".remit" / "remit.db").exists()
+
+
+async def test_the_same_is_refused_where_there_is_no_policy(tmp_path: Path) -> None:
+    """The ground holds by itself: rules are for what is inside."""
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "link").symlink_to("../.git")
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    async with Remit.open(tmp_path, settings={"policy_mode": "disabled"}) as remit:
+        for path in ("../x", "/etc/passwd", "out", ".remit/x"):
+            assert code(await remit.delegate("worker.read_file", path=path)) == "POLICY_DENIED"
+        for path in (".git/hooks/pre-commit", "sub/link/hooks/pre-commit", ".remit/agents/a.py", ".GIT/x"):
+            done = await remit.delegate("worker.write_file", path=path, content="x", create_parents=True)
+            assert code(done) == "POLICY_DENIED", done.summary
+        for path in (".git", ".remit", ".", "sub/link/hooks"):
+            assert code(await remit.delegate("worker.delete_file", path=path, recursive=True)) == "POLICY_DENIED"
+    assert (tmp_path / ".git" / "hooks").is_dir()
+
+
+async def test_reports_of_earlier_delegations_can_be_read(tmp_path: Path) -> None:
+    @agent("reporter")
+    async def reporter(ctx: Context) -> None:
+        (ctx.scratch / "report.md").write_text("all is well")
+        ctx.artifact(ctx.scratch / "report.md")
+
+    async with Remit.open(tmp_path, agents=[reporter]) as remit:
+        done = await remit.delegate("reporter")
+        assert (await ask(remit, "read_file", path=done.artifacts[0].path))["content"] == "all is well"
+
+
+async def test_a_pipe_is_refused_at_once(remit: Remit, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    assert code(await remit.delegate("worker.read_file", path="pipe")) == "POLICY_DENIED"
+    assert code(await remit.delegate("worker.write_file", path="pipe", content="x")) == "POLICY_DENIED"
+    assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
+    assert time.monotonic() - began < 10
+
+
+async def test_the_policy_is_asked_where_a_link_leads(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    (tmp_path / "harmless.txt").symlink_to(".env")
+    assert code(await remit.delegate("worker.read_file", path="harmless.txt")) == "POLICY_DENIED"
+
+
+# ---- writing
+
+
+async def test_a_file_is_written_and_named_as_an_artifact(remit: Remit, tmp_path: Path) -> None:
+    done = await remit.delegate("worker.write_file", path="docs/new/guide.md", content="# Guide\n", create_parents=True)
+    assert done.summary == "docs/new/guide.md was made. It now has 8 bytes."
+    assert (tmp_path / "docs" / "new" / "guide.md").read_text() == "# Guide\n"
+    assert done.data["created"] is True
+    artifact = done.artifacts[0]
+    assert (artifact.type, artifact.path, artifact.sha256) == ("documentation", "docs/new/guide.md", done.data["sha256"])
+    again = await remit.delegate("worker.write_file", path="docs/new/guide.md", content="")
+    assert again.ok, again.errors
+    assert again.data["created"] is False
+    assert again.artifacts == ()
+
+
+async def test_missing_folders_are_made_only_when_asked(remit: Remit, tmp_path: Path) -> None:
+    assert code(await remit.delegate("worker.write_file", path="a/b.txt", content="x")) == "FILE_NOT_FOUND"
+    assert not (tmp_path / "a").exists()
+
+
+async def test_bytes_are_written_as_base64_and_other_encodings_by_name(remit: Remit, tmp_path: Path) -> None:
+    await ask(remit, "write_file", path="b", content=base64.b64encode(b"\0\xff").decode(), encoding="base64")
+    assert (tmp_path / "b").read_bytes() == b"\0\xff"
+    await ask(remit, "write_file", path="u", content="hé", encoding="utf-16")
+    assert (tmp_path / "u").read_text(encoding="utf-16") == "hé"
+    assert code(await remit.delegate("worker.write_file", path="b", content="no base64!", encoding="base64")) == "INVALID_PARAMETERS"
+    assert code(await remit.delegate("worker.write_file", path="b", content="€", encoding="latin-1")) == "INVALID_PARAMETERS"
+    assert (tmp_path / "b").read_bytes() == b"\0\xff"
+
+
+async def test_permissions_are_kept(remit: Remit, tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text("old")
+    script.chmod(0o755)
+    await ask(remit, "write_file", path="run.sh", content="new")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o755
+
+
+async def test_a_worker_below_an_agent_with_its_own_folder_works_there(tmp_path: Path) -> None:
+    @agent("copyist", workspace="copy")
+    async def copyist(ctx: Context) -> Any:
+        await ctx.delegate("worker.write_file", path="note.txt", content="in the copy")
+        return (await ctx.delegate("worker.read_file", path="note.txt")).data["content"]
+
+    (tmp_path / "note.txt").write_text("in the project")
+    async with Remit.open(tmp_path, agents=[copyist]) as remit:
+        assert (await remit.delegate("copyist")).data == "in the copy"
+    assert (tmp_path / "note.txt").read_text() == "in the project"
+
+
+WRITER = """
+import sys
+from remit.system.beneath import Root
+from remit.system.replacing import replace_file
+number = 0
+while True:
+    for letter in b"ab":
+        with Root(sys.argv[1]) as root, root.place("file") as place:
+            replace_file(place, bytes([letter]) * 3_000_000)
+        if number == 0:
+            print("writing", flush=True)
+        number += 1
+"""
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.004, 0.011, 0.02])
+def test_a_writer_killed_at_any_moment_leaves_the_old_file_or_the_new(tmp_path: Path, delay: float) -> None:
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        time.sleep(delay)
+        writer.send_signal(signal.SIGKILL)
+    held = (tmp_path / "file").read_bytes()
+    assert held in (b"a" * 3_000_000, b"b" * 3_000_000)
+    left = [name for name in os.listdir(tmp_path) if name != "file"]
+    assert all(TEMPORARY.match(name) for name in left), left
+
+
+# ---- deleting
+
+
+async def test_folders_with_something_in_them_are_deleted_only_when_asked(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "old" / "deep").mkdir(parents=True)
+    (tmp_path / "old" / "deep" / "x").write_text("xyz")
+    (tmp_path / "empty").mkdir()
+    assert code(await remit.delegate("worker.delete_file", path="old")) == "INVALID_PARAMETERS"
+    assert (tmp_path / "old" / "deep" / "x").exists()
+    data = await ask(remit, "delete_file", path="old", recursive=True)
+    assert (data["filesDeleted"], data["foldersDeleted"], data["sizeBytes"], data["type"]) == (1, 2, 3, "folder")
+    await ask(remit, "delete_file", path="empty")
+    assert not (tmp_path / "old").exists()
+    assert not (tmp_path / "empty").exists()
+
+
+async def test_a_link_is_deleted_and_what_it_names_stays(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "x").write_text("x")
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "link").symlink_to(outside)
+    async with Remit.open(root, settings={"policy_mode": "disabled"}) as remit:
+        assert (await ask(remit, "delete_file", path="link", recursive=True))["type"] == "link"
+    assert (outside / "x").exists()
+
+
+async def test_a_folder_that_holds_a_repository_is_left_alone(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "lib" / "deep" / ".git").mkdir(parents=True)
+    (tmp_path / "lib" / "a").write_text("x")
+    done = await remit.delegate("worker.delete_file", path="lib", recursive=True)
+    assert code(done) == "POLICY_DENIED"
+    assert "lib/deep/.git" in done.errors[0].message
+    assert (tmp_path / "lib" / "a").exists()
+
+
+# ---- listing
+
+
+async def test_a_listing_leaves_out_what_git_ignores_and_what_is_not_the_work(remit: Remit, tmp_path: Path) -> None:
+    for name in ("src/a.py", "src/b.txt", "src/deep/c.py", "build/x.py", ".github/w.yml", "node_modules/m/i.js"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / ".gitignore").write_text("build/\nnode_modules\n")
+    (tmp_path / "src" / ".gitignore").write_text("*.txt\n")
+    everything = await ask(remit, "list_files")
+    paths = [entry["path"] for entry in everything["entries"]]
+    assert [path for path in paths if path.endswith((".py", ".yml", ".txt", ".js"))] == [".github/w.yml", "src/a.py", "src/deep/c.py"]
+    assert not [path for path in paths if path.startswith((".remit", ".git/"))]
+    assert {"path", "type", "sizeBytes", "modifiedAt"} == set(everything["entries"][0])
+    found = await ask(remit, "list_files", path="src", pattern="*.py", max_depth=1)
+    assert [entry["path"] for entry in found["entries"]] == ["src/a.py"]
+    found = await ask(remit, "list_files", pattern="src/**/*.py")
+    assert [entry["path"] for entry in found["entries"]] == ["src/a.py", "src/deep/c.py"]
+    found = await ask(remit, "list_files", path="build")
+    assert [entry["path"] for entry in found["entries"]] == ["build/x.py"]
+    found = await ask(remit, "list_files", pattern="*.txt", include_ignored=True)
+    assert [entry["path"] for entry in found["entries"]] == ["src/b.txt"]
+
+
+async def test_a_listing_of_very_many_files_is_bounded_and_says_so(remit: Remit, tmp_path: Path) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    (many / "first").write_text("x")
+    folder = os.open(many, os.O_RDONLY)
+    for number in range(30_000):  # hard links: cheap to make, and as many entries
+        if number % 20_000 == 0:
+            (many / f"seed{number}").write_text("x")
+        os.link(f"seed{number // 20_000 * 20_000}", f"file{number}", src_dir_fd=folder, dst_dir_fd=folder)
+    os.close(folder)
+    began = time.monotonic()
+    done = await remit.delegate("worker.list_files")
+    assert time.monotonic() - began < 20
+    assert done.ok
+    assert len(done.data["entries"]) == 10_000
+    assert done.data["truncated"] is True
+    assert "10,000 of 30,0" in done.data["notes"][0]
+    assert "10,000 of 30,0" in done.summary
+    await asyncio.sleep(0)

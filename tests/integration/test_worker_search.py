@@ -1,0 +1,281 @@
+"""The worker's search through contents: by ripgrep and, where there is none, by a process of ours; one suite for both (issue 4, item 2)."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, Return
+from remit.agents.builtin.worker import looking, ripgrep
+from remit.agents.builtin.worker.searching import Search, Wanted
+from remit.system.beneath import Root
+from remit.system.processes import MARK
+
+PYTHON_SLOWLY = "(x+x+)+y"
+
+
+@pytest.fixture(params=["ripgrep", "python"])
+def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "python":
+        monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+    elif ripgrep.find_ripgrep() is None:
+        pytest.skip("there is no ripgrep here")
+    return str(request.param)
+
+
+@pytest.fixture
+async def remit(tool: str, tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path) as opened:
+        yield opened
+
+
+async def search(remit: Remit, **parameters: Any) -> Any:
+    done = await remit.delegate("worker.search_files", parameters=parameters)
+    assert done.ok, done.errors
+    assert not done.warnings, done.warnings
+    return done.data
+
+
+def plant(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = root / name.replace("__", "/").replace("_dot_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+async def test_each_match_has_its_line_and_its_column_in_characters(remit: Remit, tool: str, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "a.py").write_text("first\ngrüße an alle: hello, hello\r\nlast hello")
+    (tmp_path / "b.txt").write_text("nothing\n")
+    data = await search(remit, pattern="hello")
+    assert data["matches"] == [
+        {"path": "src/a.py", "line": 2, "column": 16, "text": "grüße an alle: hello, hello"},
+        {"path": "src/a.py", "line": 3, "column": 6, "text": "last hello"},
+    ]
+    assert (data["filesSearched"], data["filesMatched"], data["truncated"], data["searchedWith"]) == (2, 1, False, tool)
+
+
+async def test_text_is_taken_as_it_stands_unless_it_is_said_to_be_an_expression(remit: Remit, tmp_path: Path) -> None:
+    plant(tmp_path, a="f(x) = [1]\nfoo(\nFOO\n")
+    assert [one["line"] for one in (await search(remit, pattern="(x) = ["))["matches"]] == [1]
+    assert [one["line"] for one in (await search(remit, pattern=r"^f\w+\($", regex=True))["matches"]] == [2]
+    assert [one["line"] for one in (await search(remit, pattern="foo", ignore_case=True))["matches"]] == [2, 3]
+    assert (await search(remit, pattern="--files"))["matches"] == []
+
+
+@pytest.mark.parametrize(("pattern", "position"), [("ab[", "2"), ("(?P<n", ""), ("x(y", ""), ("a{2,1}", ""), ("*x", "")])
+async def test_what_is_no_expression_is_told_with_its_place(remit: Remit, tmp_path: Path, pattern: str, position: str) -> None:
+    plant(tmp_path, a="x")
+    done = await remit.delegate("worker.search_files", pattern=pattern, regex=True)
+    assert done.errors[0].code == "INVALID_PARAMETERS", done
+    assert "is not a regular expression" in done.errors[0].message
+    assert f"at position {position}" in done.errors[0].message
+
+
+@pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b", "x" * 5000, "\ud800"])
+async def test_what_cannot_be_searched_for_is_told_so(remit: Remit, tmp_path: Path, pattern: str) -> None:
+    done = await remit.delegate("worker.search_files", pattern=pattern)
+    assert done.errors[0].code == "INVALID_PARAMETERS", done
+
+
+async def test_what_git_ignores_and_what_is_not_text_is_left_out(remit: Remit, tmp_path: Path) -> None:
+    plant(tmp_path, _dot_gitignore="*.log\n/src/gen\n", a="hit", x_dot_log="hit", src__gen__g="hit", src__s="hit", _dot_github__w="hit")
+    plant(tmp_path, src__deep___dot_gitignore="no\n", src__deep__no="hit", src__deep__yes="hit", _dot_git__info__exclude="excluded\n")
+    plant(tmp_path, excluded="hit", src__excluded="hit", _dot_git__config="hit")
+    (tmp_path / "binary").write_bytes(b"\0hit\n")
+    (tmp_path / "link").symlink_to("a")
+    paths = [one["path"] for one in (await search(remit, pattern="hit"))["matches"]]
+    assert paths == [".github/w", "a", "src/deep/yes", "src/s"]
+    assert [one["path"] for one in (await search(remit, pattern="hit", path="src"))["matches"]] == ["src/deep/yes", "src/s"]
+    assert [one["path"] for one in (await search(remit, pattern="hit", path="src/deep"))["matches"]] == ["src/deep/yes"]
+    assert [one["path"] for one in (await search(remit, pattern="hit", path="src/gen"))["matches"]] == ["src/gen/g"]
+    assert "x.log" in [one["path"] for one in (await search(remit, pattern="hit", include_ignored=True))["matches"]]
+    assert [one["path"] for one in (await search(remit, pattern="hit", recursive=False))["matches"]] == ["a"]
+
+
+async def test_a_glob_narrows_the_search_and_takes_in_nothing_that_is_ignored(remit: Remit, tmp_path: Path) -> None:
+    plant(
+        tmp_path,
+        _dot_gitignore="gen.py\n",
+        a_dot_py="hit",
+        b_dot_txt="hit",
+        src__c_dot_py="hit",
+        src__deep__d_dot_py="hit",
+        gen_dot_py="hit",
+    )
+    for glob, expected in {
+        "*.py": ["a.py", "src/c.py", "src/deep/d.py"],
+        "src/*.py": ["src/c.py"],
+        "src/**/*.py": ["src/c.py", "src/deep/d.py"],
+        "*.{txt,md}": ["b.txt"],
+    }.items():
+        assert [one["path"] for one in (await search(remit, pattern="hit", glob=glob))["matches"]] == expected, glob
+
+
+async def test_one_file_can_be_searched_and_lines_round_a_match_shown(remit: Remit, tmp_path: Path) -> None:
+    plant(tmp_path, src__a="1\n2\nhit\n4\nhit\n6\n7\n", b="hit")
+    data = await search(remit, pattern="hit", path="src/a", context_lines=2)
+    assert data["matches"] == [
+        {"path": "src/a", "line": 3, "column": 1, "text": "hit", "before": ["1", "2"], "after": ["4", "hit"]},
+        {"path": "src/a", "line": 5, "column": 1, "text": "hit", "before": ["hit", "4"], "after": ["6", "7"]},
+    ]
+
+
+async def test_encodings_and_odd_names_do_not_hide_a_match(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "u16").write_text("erste\nhit hier\n", encoding="utf-16")
+    (tmp_path / "bom").write_text("\ufeffhit\nhit\n", encoding="utf-8")
+    (tmp_path / "latin").write_bytes(b"caf\xe9 hit\n")
+    (tmp_path / "new\nline").write_text("hit\n")
+    (tmp_path / "-rf").write_text("hit\n")
+    (tmp_path / "a:1:2:b").write_text("hit\n")
+    (tmp_path / "late").write_bytes(b"hit\n" + b"x" * 100_000 + b"\0\n")
+    (tmp_path / os.fsdecode(b"\xff")).write_text("hit\n")
+    data = await search(remit, pattern="hit")
+    found = {(one["path"], one["line"]): (one["column"], one["text"]) for one in data["matches"]}
+    assert found["u16", 2] == (1, "hit hier")
+    assert found["bom", 2] == (1, "hit")
+    assert found["latin", 1] == (6, "café hit")
+    assert {"new\nline", "-rf", "a:1:2:b"} <= {path for path, _ in found}
+
+
+async def test_many_matches_and_long_lines_are_cut_and_that_is_said(remit: Remit, tmp_path: Path) -> None:
+    plant(tmp_path, many="hit\n" * 5000, long="ä" * 3000 + "hit" + "z" * 3000 + "\n")
+    data = await search(remit, pattern="hit", path="many", max_results=10)
+    assert (len(data["matches"]), data["truncated"]) == (10, True)
+    assert "there are more" in data["notes"][0]
+    (one,) = (await search(remit, pattern="hit", path="long"))["matches"]
+    assert one["column"] == 3001
+    assert len(one["text"]) < 500
+    assert "ähitz" in one["text"]
+    assert one["text"].startswith("…")
+
+
+async def test_what_the_policy_lets_nobody_read_is_not_found_either(remit: Remit, tmp_path: Path) -> None:
+    plant(tmp_path, _dot_env="PASSWORD=hit", a="hit")
+    data = await search(remit, pattern="hit")
+    assert [one["path"] for one in data["matches"]] == ["a"]
+    assert "policy" in data["notes"][0]
+
+
+async def test_a_pattern_that_takes_for_ever_holds_nobody_and_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+    plant(tmp_path, a="hit x\n", b="x" * 5000 + "\n")
+    async with Remit.open(tmp_path) as remit:
+        running = asyncio.create_task(remit.delegate("worker.search_files", pattern=PYTHON_SLOWLY + "|hit", regex=True, timeout=3))
+        turns = 0
+        while not running.done():
+            await asyncio.sleep(0.02)
+            turns += 1
+        done: Return = running.result()
+    assert turns > 20, "the loop went on"
+    assert (str(done.status), done.errors[0].code) == ("partial", "TIMEOUT")
+    assert [one["path"] for one in done.data["matches"]] == ["a"]
+    assert not marked(tmp_path)
+
+
+async def test_a_search_that_is_cancelled_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+    plant(tmp_path, b="x" * 5000 + "\n")
+    async with Remit.open(tmp_path) as remit:
+        handle = await remit.start("worker.search_files", pattern=PYTHON_SLOWLY, regex=True)
+        await until(lambda: bool(marked(tmp_path)))
+        await handle.cancel("enough")
+        await until(lambda: not marked(tmp_path))
+
+
+ORPHAN = """
+import asyncio, sys
+from remit import Remit
+from remit.agents.builtin.worker import looking
+looking.find_ripgrep = lambda: None
+async def main():
+    async with Remit.open(sys.argv[1]) as remit:
+        await remit.delegate("worker.search_files", pattern=sys.argv[2], regex=True)
+asyncio.run(main())
+"""
+
+
+async def test_a_search_dies_with_whoever_asked_for_it(tmp_path: Path) -> None:
+    plant(tmp_path, b="x" * 5000 + "\n")
+    owner = await asyncio.create_subprocess_exec(sys.executable, "-c", ORPHAN, str(tmp_path), PYTHON_SLOWLY)
+    try:
+        await until(lambda: bool(marked(tmp_path)))
+    finally:
+        owner.kill()
+        await owner.wait()
+    await until(lambda: not marked(tmp_path))
+
+
+async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline(tmp_path: Path, tool: str) -> None:
+    plant(tmp_path, a="hit", sub__b="hit")
+    (tmp_path / "sub" / ".gitignore").symlink_to("/dev/zero")
+    (tmp_path / "other").mkdir()
+    os.mkfifo(tmp_path / "other" / ".gitignore")
+    async with Remit.open(tmp_path) as remit:
+        began = time.monotonic()
+        done = await remit.delegate("worker.search_files", pattern="hit", timeout=2)
+        assert time.monotonic() - began < 10
+        assert "a" in [one["path"] for one in done.data["matches"]]
+    assert not marked(tmp_path)
+
+
+def test_nothing_outside_is_shown_while_folders_are_swapped_for_links(tmp_path: Path) -> None:
+    """The program that searches follows names; what it says is looked at again by us."""
+    program = ripgrep.find_ripgrep()
+    if program is None:
+        pytest.skip("there is no ripgrep here")
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder, text in ((root / "swapped", "needle inside"), (outside, "needle outside")):
+        folder.mkdir(parents=True)
+        for number in range(50):
+            (folder / f"file{number}").write_text(f"{text}\n")
+    (root / "aside").symlink_to(outside)
+    texts = set()
+    with swapping(root):
+        stop_at = time.monotonic() + 1.5
+        while time.monotonic() < stop_at:
+            with Root(root) as opened, opened.place(".") as place:
+                found = Search(Wanted(pattern="needle"), program=program).run(opened, place)
+            texts |= {one["text"] for one in found.matches}
+    assert texts <= {"needle inside"}
+
+
+@contextlib.contextmanager
+def swapping(root: Path) -> Iterator[None]:
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            for one, other in (("swapped", "hidden"), ("aside", "swapped"), ("swapped", "aside"), ("hidden", "swapped")):
+                os.rename(root / one, root / other)
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def marked(root: Path) -> list[int]:
+    """Processes that work in this folder and carry the mark of a delegation."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{entry}/cwd") == str(root) and f"{MARK}=".encode() in Path("/proc", entry, "environ").read_bytes():
+                found.append(int(entry))
+    return found
+
+
+async def until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - other processes ring no bell
+            await asyncio.sleep(0.02)

@@ -1,0 +1,291 @@
+"""Files below a folder and nothing else: one suite for both ways of resolving a path, the kernel's and ours step by step."""
+
+import contextlib
+import os
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.system import openat2
+from remit.system.beneath import Root
+from remit.system.removing import DEEPEST, remove_one, remove_tree
+from remit.system.replacing import TEMPORARY, replace_file
+
+Open = Callable[[], Root]
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Path:
+    """A root with files and links, and beside it what must never be reached."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret.txt").write_text("secret")
+    root = tmp_path / "root"
+    (root / "folder" / "deep").mkdir(parents=True)
+    (root / "plain.txt").write_text("plain")
+    (root / "folder" / "inner.txt").write_text("inner")
+    for name, target in {
+        "to_plain": "plain.txt",
+        "to_folder": "folder",
+        "folder/up": "../plain.txt",
+        "folder/deep/round": "../../to_folder/deep/../inner.txt",
+        "absolute": str(root / "folder"),
+        "out": "../outside/secret.txt",
+        "out_absolute": str(tmp_path / "outside" / "secret.txt"),
+        "out_folder": str(tmp_path / "outside"),
+        "out_and_back": "../root/plain.txt",
+        "to_out": "out",
+        "loop": "loop",
+        "dangling": "folder/new.txt",
+        "dangling_out": "../outside/new.txt",
+        "to_root": ".",
+        "magic": "/proc/self/root/etc/passwd",
+    }.items():
+        (root / name).symlink_to(target)
+    return root
+
+
+@pytest.fixture(params=["by the kernel", "by steps"])
+def open_root(request: pytest.FixtureRequest, ground: Path) -> Iterator[Open]:
+    if request.param == "by the kernel" and not openat2.supported():
+        pytest.skip("this kernel has no openat2")
+    before = set(os.listdir("/proc/self/fd"))
+    yield lambda: Root(ground, by_steps=request.param == "by steps")
+    assert set(os.listdir("/proc/self/fd")) <= before, "a descriptor was left open"
+
+
+def read(open_root: Open, path: str) -> str:
+    with open_root() as root, root.place(path) as place:
+        descriptor = place.open_file()
+        with os.fdopen(descriptor) as file:
+            return file.read()
+
+
+def write(open_root: Open, path: str, data: bytes) -> bool:
+    with open_root() as root, root.place(path) as place:
+        return replace_file(place, data)
+
+
+@pytest.mark.parametrize(
+    ("path", "real", "content"),
+    [
+        ("plain.txt", "plain.txt", "plain"),
+        ("./folder//./inner.txt", "folder/inner.txt", "inner"),
+        ("to_plain", "plain.txt", "plain"),
+        ("to_folder/inner.txt", "folder/inner.txt", "inner"),
+        ("folder/up", "plain.txt", "plain"),
+        ("to_folder/deep/round", "folder/inner.txt", "inner"),
+        ("absolute/inner.txt", "folder/inner.txt", "inner"),
+        ("to_root/to_root/plain.txt", "plain.txt", "plain"),
+    ],
+)
+def test_what_stays_inside_is_found_where_it_really_is(open_root: Open, path: str, real: str, content: str) -> None:
+    assert read(open_root, path) == content
+    with open_root() as root, root.place(path) as place:
+        assert place.path == real
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/secret.txt", "folder/../../outside/secret.txt", "folder/..", "..", "/etc/passwd", "//etc/passwd", "out", "to_out",
+        "out_absolute", "out_folder/secret.txt", "out_and_back", "to_folder/../plain.txt", "magic", "dangling_out",
+        "folder/../plain.txt",
+    ],
+)  # fmt: skip
+def test_what_leads_out_is_refused_and_so_is_every_dot_dot(open_root: Open, path: str) -> None:
+    with pytest.raises(Refused) as refused:
+        read(open_root, path)
+    assert refused.value.code == "POLICY_DENIED"
+    with pytest.raises(Refused):
+        write(open_root, path, b"x")
+
+
+def test_nothing_outside_is_changed_by_writing(open_root: Open, ground: Path) -> None:
+    for path in ("out", "out_absolute", "out_folder/secret.txt", "out_folder/new.txt", "dangling_out", "../outside/x", "to_out"):
+        with pytest.raises(RemitError):
+            write(open_root, path, b"changed")
+    outside = ground.parent / "outside"
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": "secret"}
+
+
+@pytest.mark.parametrize("path", ["", "  ", "a\0b", "x" * 5000, "y" * 300])
+def test_what_can_be_no_path_is_told_so(open_root: Open, path: str) -> None:
+    with pytest.raises(Misused) as misused:
+        read(open_root, path)
+    assert misused.value.code == "INVALID_PARAMETERS"
+
+
+@pytest.mark.parametrize("path", ["nothing", "nothing/at/all", "plain.txt/inside", "loop", "dangling", "folder/deep/nothing"])
+def test_what_is_not_there_is_not_found(open_root: Open, path: str) -> None:
+    with pytest.raises(Failed) as failed:
+        read(open_root, path)
+    assert failed.value.code == "FILE_NOT_FOUND"
+
+
+def test_pipes_sockets_and_devices_are_refused_and_never_waited_for(open_root: Open, ground: Path) -> None:
+    os.mkfifo(ground / "pipe")
+    with socket.socket(socket.AF_UNIX) as listening:
+        here = os.open(ground, os.O_RDONLY)
+        try:
+            listening.bind(f"/proc/self/fd/{here}/sock")
+        finally:
+            os.close(here)
+    names = ["pipe", "sock"]
+    if os.geteuid() == 0:
+        os.mknod(ground / "device", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        names.append("device")
+    for name in names:
+        with pytest.raises(Refused, match="not a file"):
+            read(open_root, name)
+        with pytest.raises(Refused, match="not a file"):
+            write(open_root, name, b"x")
+
+
+def test_a_folder_is_no_file_and_a_file_no_folder(open_root: Open) -> None:
+    with pytest.raises(Misused, match="is a folder"):
+        read(open_root, "folder")
+    with open_root() as root, root.place("plain.txt") as place, pytest.raises(Misused, match="not a folder"):
+        place.open_folder()
+
+
+def test_a_file_is_written_whole_with_the_permissions_it_had(open_root: Open, ground: Path) -> None:
+    file = ground / "plain.txt"
+    file.chmod(0o4750)
+    before = file.stat().st_ino
+    assert write(open_root, "plain.txt", b"new") is False
+    assert file.read_bytes() == b"new"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o750, "permissions are kept, setuid is not"
+    assert file.stat().st_ino != before
+    assert not [name for name in os.listdir(ground) if TEMPORARY.match(name)]
+
+
+def test_a_new_file_has_the_permissions_that_the_umask_leaves(open_root: Open, ground: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        assert write(open_root, "folder/fresh.txt", b"fresh") is True
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((ground / "folder" / "fresh.txt").stat().st_mode) == 0o640
+
+
+@pytest.mark.parametrize(("path", "real"), [("to_plain", "plain.txt"), ("dangling", "folder/new.txt"), ("absolute/a.txt", "folder/a.txt")])
+def test_writing_through_a_link_inside_writes_what_it_names(open_root: Open, ground: Path, path: str, real: str) -> None:
+    write(open_root, path, b"through")
+    assert (ground / real).read_bytes() == b"through"
+    assert not (ground / real).is_symlink()
+    assert (ground / path.partition("/")[0]).is_symlink()
+
+
+def test_a_hard_link_outside_keeps_what_it_held(open_root: Open, ground: Path) -> None:
+    os.link(ground.parent / "outside" / "secret.txt", ground / "hard")
+    write(open_root, "hard", b"changed")
+    assert (ground.parent / "outside" / "secret.txt").read_text() == "secret"
+
+
+def test_a_name_as_long_as_names_can_be_is_written(open_root: Open, ground: Path) -> None:
+    name = "é" * 127
+    write(open_root, name, b"long")
+    assert (ground / name).read_bytes() == b"long"
+
+
+def test_removing_removes_a_link_and_never_what_it_names(open_root: Open, ground: Path) -> None:
+    for name in ("to_plain", "to_folder", "out", "out_folder", "loop", "dangling_out"):
+        with open_root() as root, root.place(name, follow=False) as place:
+            remove_one(place)
+        assert not (ground / name).is_symlink()
+    assert (ground / "plain.txt").exists()
+    assert (ground / "folder" / "inner.txt").exists()
+    assert (ground.parent / "outside" / "secret.txt").exists()
+
+
+def test_a_tree_of_any_depth_is_removed_with_the_links_in_it(open_root: Open, ground: Path) -> None:
+    folder = os.open(ground / "folder" / "deep", os.O_RDONLY)
+    for number in range(DEEPEST * 3):
+        os.mkdir("down", dir_fd=folder)
+        os.symlink(ground.parent / "outside", f"link{number}", dir_fd=folder)
+        deeper = os.open("down", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = deeper
+    os.close(folder)
+    with open_root() as root, root.place("folder", follow=False) as place:
+        removed = remove_tree(place, lambda name: None, lambda: False)
+    assert removed.left == 0, removed.faults
+    assert removed.folders == DEEPEST * 3 + 2
+    assert not (ground / "folder").exists()
+    assert (ground.parent / "outside" / "secret.txt").exists()
+
+
+def test_a_removal_that_is_stopped_says_what_is_left(open_root: Open, ground: Path) -> None:
+    with open_root() as root, root.place("folder", follow=False) as place:
+        removed = remove_tree(place, lambda name: "it is kept" if name == "inner.txt" else None, lambda: False)
+    assert removed.left == 1
+    assert removed.faults == ["folder/inner.txt: it is kept"]
+    assert (ground / "folder" / "inner.txt").exists()
+    assert not (ground / "folder" / "deep").exists()
+
+
+def test_links_without_end_come_to_one(open_root: Open, ground: Path) -> None:
+    for number in range(50):
+        (ground / f"chain{number}").symlink_to(f"chain{number + 1}")
+    (ground / "chain50").symlink_to("plain.txt")
+    with pytest.raises(Failed, match="circle"):
+        read(open_root, "chain0")
+    (ground / "folder" / "many").symlink_to("../folder/" * 400 + "inner.txt")
+    assert read(open_root, "folder/many") == "inner"
+
+
+SWAP = """
+import ctypes, os, sys
+rename = ctypes.CDLL(None).renameat2
+one, other = (os.fsencode(path) for path in sys.argv[1:3])
+print(rename(-100, one, -100, other, 2), flush=True)
+while os.getppid() == int(sys.argv[3]):
+    for _ in range(1000):
+        rename(-100, one, -100, other, 2)
+"""
+
+
+@contextlib.contextmanager
+def swapping(one: Path, other: Path) -> Iterator[None]:
+    """Another process exchanges the two, as fast as it can."""
+    command = [sys.executable, "-c", SWAP, str(one), str(other), str(os.getpid())]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        if process.stdout.readline().strip() != b"0":
+            pytest.skip("this file system cannot exchange two names")
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("what", ["reading", "writing", "removing"])
+def test_nothing_outside_is_reached_while_a_folder_is_swapped_for_a_link(open_root: Open, ground: Path, what: str) -> None:
+    """Issue 4, item 2: races between check and use."""
+    outside, swapped = ground.parent / "outside", ground / "swapped"
+    (outside / "inner.txt").write_text("secret")
+    (ground / "aside").symlink_to(outside)
+    swapped.mkdir()
+    (swapped / "inner.txt").write_text("inner")
+    seen = set()
+    with swapping(swapped, ground / "aside"):
+        stop_at = time.monotonic() + 0.5
+        while time.monotonic() < stop_at:
+            with contextlib.suppress(RemitError):
+                if what == "reading":
+                    seen.add(read(open_root, "swapped/inner.txt"))
+                elif what == "writing":
+                    write(open_root, f"swapped/new{time.monotonic_ns() % 100}.txt", b"x")
+                else:
+                    with open_root() as root, root.place("swapped/inner.txt", follow=False) as place:
+                        remove_one(place)
+                    write(open_root, "swapped/inner.txt", b"inner")
+    assert seen <= {"inner"}
+    assert {path.name: path.read_text() for path in outside.iterdir()} == {"secret.txt": "secret", "inner.txt": "secret"}
