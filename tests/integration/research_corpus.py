@@ -1,37 +1,12 @@
-"""Thirty little documents of a made-up product, and fifteen questions with the document that answers each: what the researcher is held to."""
+"""Thirty little documents of a made-up product, and fifteen questions with the document that answers each: the researcher's floor."""
 
-DOCUMENTS = {
-    "README.md": "# Heron\n\nHeron is a mail server for small offices. It runs on one machine and keeps all mail in plain files.\n",
-    "docs/install.md": "# Install\n\nUnpack the archive and run `heron setup`. Heron needs Linux 5.10 or newer and 512 MB of memory.\n\n## Upgrade\n\nStop the server first. Then unpack the new archive over the old one; settings are kept.\n",
-    "docs/backup.md": "# Backup\n\nEvery night at 02:30 Heron writes a snapshot of all mailboxes to the backup folder.\nSnapshots older than 14 days are deleted.\n\n## Restore\n\nTo restore a mailbox, run `heron restore NAME --from SNAPSHOT`.\nThe mailbox must be closed while it is being restored.\n",
-    "docs/spam.md": "# Spam\n\nMessages are scored by a Bayesian filter. A message that scores above 0.9 is moved to the Junk folder.\nThe filter learns whenever somebody moves a message into Junk or out of it.\n",
-    "docs/quota.md": "# Quota\n\nEach mailbox may hold 2 GB. At 90 % its owner is warned by mail. When the quota is reached, new messages are deferred for three days and then returned to the sender.\n",
-    "docs/tls.md": "# Encryption\n\nConnections are encrypted with TLS 1.3. Certificates are renewed automatically thirty days before they expire.\n\nPlain connections are refused, because passwords would otherwise cross the network in the clear.\n",
-    "docs/users.md": "# Users\n\nAdd a user with `heron user add NAME`. Passwords are hashed with argon2 and are never stored in the clear.\n\nA locked user can still receive mail but cannot log in.\n",
-    "docs/search.md": "# Search\n\nThe full-text index is kept beside each mailbox. It is rebuilt with `heron index rebuild` when it is damaged.\n",
-    "docs/calendar.md": "# Calendar\n\nCalendars are shared over CalDAV. An invitation that nobody answers within a week is marked as tentative.\n",
-    "docs/logging.md": "# Logs\n\nThe server writes its log to `/var/log/heron/server.log`. The log is rotated each week and kept for a year.\n\nSet `log_level = \"debug\"` to see every command of a session.\n",
-    "docs/limits.md": "# Limits\n\n| what | limit |\n|---|---|\n| size of a message | 50 MB |\n| recipients of a message | 200 |\n| connections from one address | 20 |\n",
-    "docs/cluster.md": "# Several servers\n\nHeron does not form clusters. A second machine can follow the first as a standby: it copies every change within a second.\n",
-    "docs/aliases.md": "# Aliases\n\nAn alias is a second address of a mailbox. Aliases are written in `aliases.txt`, one on each line.\n",
-    "docs/lists.md": "# Mailing lists\n\nA mailing list delivers each message to all of its members. Only members may post, unless the list is declared open.\n",
-    "docs/vacation.md": "# Vacation notices\n\nA vacation notice is sent once per sender and week, so that two robots never answer each other for ever.\n",
-    "docs/webmail.md": "# Webmail\n\nThe web interface listens on port 8443. A session ends after thirty minutes without activity.\n",
-    "docs/imap.md": "# IMAP\n\nHeron speaks IMAP4rev2. Clients that ask for IDLE hear of new mail at once.\n",
-    "docs/dns.md": "# DNS\n\nPublish an MX record for the domain, and SPF, DKIM and DMARC records so that other servers trust its mail.\n",
-    "docs/monitoring.md": "# Monitoring\n\nMetrics are served at `/metrics` in the format of Prometheus. An alert fires when the queue holds more than 1,000 messages.\n",
-    "docs/license.md": "# License\n\nHeron is free software under the AGPL, version 3. Commercial licenses are sold by Heron Works.\n",
-    "docs/history.md": "# History\n\nHeron was begun by Ada Lindqvist in 2014 as a weekend project. The first stable release came out in March 2017.\n",
-    "CHANGELOG.md": "# Changes\n\n## 4.2\n\n- The backup no longer copies the search index.\n- The spam filter is faster.\n\n## 4.1\n\n- Quota warnings are sent in the user's language.\n",
-    "src/queue.py": '"""The queue of outgoing messages.\n\nA message that cannot be delivered is tried again after 5, 15 and 60 minutes, and then every four hours.\n"""\n\nMAX_AGE_DAYS = 5\n"""After this many days a message is given up and returned to its sender."""\n\n\ndef next_attempt(attempt: int) -> int:\n    """Minutes until the next attempt."""\n    return (5, 15, 60)[attempt] if attempt < 3 else 240\n',
-    "src/locks.py": '"""Locks on mailboxes."""\n\n\ndef acquire(name: str) -> None:\n    # A lock file names the process that holds it, so that the lock of a dead process can be broken.\n    ...\n',
-    "src/parser.go": "package parser\n\n// ParseHeader splits a header line at the first colon.\n// It returns ErrMalformed for lines without one.\nfunc ParseHeader(line string) (Header, error) {\n\treturn Header{}, nil\n}\n",
-    "src/cache.ts": "/**\n * Keeps rendered messages in memory.\n * Entries are evicted when the cache grows beyond 64 MB, least recently used first.\n */\nexport class RenderCache {}\n",
-    "tests/test_queue.py": "from src.queue import next_attempt\n\n\ndef test_a_message_is_tried_again_after_five_minutes():\n    assert next_attempt(0) == 5\n",
-    "config/heron.toml": '# Where mailboxes are kept.\nmail_root = "/srv/mail"\n\n[smtp]\n# Wait this long for a client to speak before the connection is closed.\nidle_seconds = 300\n',
-    "package-lock.json": '{"name": "heron", "backup": "quota spam filter snapshot restore mailbox certificates renewed", "lockfileVersion": 3}\n',
-    "docs/de/sicherung.md": "# Sicherung\n\nDie Sicherung wird verschlüsselt, wenn ein Schlüssel hinterlegt ist. Ohne Schlüssel liegt sie im Klartext im Ordner.\n",
-}
+import re
+from pathlib import Path
+
+DOCUMENTS = dict(
+    re.findall(r"^=== (\S+)\n(.*?)(?=^=== |\Z)", Path(__file__).with_suffix(".txt").read_text(), flags=re.MULTILINE | re.DOTALL)
+)
+"""By path."""
 
 QUESTIONS = {
     "What is Heron?": "README.md",

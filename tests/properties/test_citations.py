@@ -14,8 +14,47 @@ from remit.agents.builtin.researcher.quoting import shown
 from remit.agents.builtin.researcher.report import Searched, as_data, report
 from remit.agents.builtin.researcher.synthesis_report import Synthesis
 
-WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "It", "is", "Ärger", "“quoted”", "x = (1)", "…"]
-MARKS = ["", "", "", "# ", "## ", "- ", "* ", "> ", "// ", "/* ", " * ", "    ", "| ", '"""', "1. ", "def f(): ", "```", "---", "\t", "<!-- "]
+WORDS = [
+    "heron",
+    "keeps",
+    "the",
+    "queue",
+    "in",
+    "memory",
+    "3.5",
+    "e.g.",
+    "`a_b`",
+    "**bold**",
+    "a|b",
+    "It",
+    "is",
+    "Ärger",
+    "“quoted”",
+    "x = (1)",
+    "…",
+]
+MARKS = [
+    "",
+    "",
+    "",
+    "# ",
+    "## ",
+    "- ",
+    "* ",
+    "> ",
+    "// ",
+    "/* ",
+    " * ",
+    "    ",
+    "| ",
+    '"""',
+    "1. ",
+    "def f(): ",
+    "```",
+    "---",
+    "\t",
+    "<!-- ",
+]
 ENDS = ["", ".", "?", "!", ":", " */", " |", '"""', ".\r", "。", "\x0c", "\x1b[31m", "\u202e"]
 
 sentence = st.builds(lambda mark, words, end: mark + " ".join(words) + end, st.sampled_from(MARKS),
@@ -47,7 +86,9 @@ def holds(citation: Citation) -> bool:
 
 
 @thorough
-@given(documents=documents, question=st.sampled_from(["How does heron keep the queue in memory?", "What is Ärger", 'Where is "a_b" and why?']))
+@given(
+    documents=documents, question=st.sampled_from(["How does heron keep the queue in memory?", "What is Ärger", 'Where is "a_b" and why?'])
+)
 def test_each_citation_of_a_research_really_contains_its_quote(documents: list[Document], question: str) -> None:
     result, _ = weigh_up(taken_apart(question), documents)
     assert all(holds(citation) for citation in result.citations)

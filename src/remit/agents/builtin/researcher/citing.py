@@ -20,7 +20,7 @@ class Citation:
     @property
     def place(self) -> str:
         """`docs/guide.md:12-14`, or the address of a page with its date."""
-        if self.document.kind == "file":
+        if self.document.kind != "page":
             lines = f"{self.unit.line}" if self.unit.line == self.unit.end_line else f"{self.unit.line}-{self.unit.end_line}"
             return f"{self.document.name}:{lines}"
         return self.document.name

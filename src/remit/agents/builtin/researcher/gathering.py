@@ -4,7 +4,6 @@ It opens no file and no socket itself, so the policy, the limits and the record 
 many at a time, each ending before the soft deadline. A child that fails is written down and loses nothing else.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +23,8 @@ MOST_LISTED = 5000
 MOST_PAGES = 4
 """Of one file."""
 _CHILD_SECONDS = 30.0
+_LEAST_SECONDS = 0.4
+_FOR_TIME = "for want of time"
 
 
 @dataclass(slots=True)
@@ -54,7 +55,11 @@ class Gatherer:
     @property
     def is_over(self) -> bool:
         """No time or no children left: what there is must do."""
-        return self._ctx.hand_in or self.children >= MOST_CHILDREN or self._ctx.remaining < 1.0
+        return self._ctx.hand_in or self.children >= MOST_CHILDREN or self._ctx.remaining < _LEAST_SECONDS
+
+    @property
+    def ran_out_of_time(self) -> bool:
+        return any(told.endswith(_FOR_TIME) for told in self.cut_short)
 
     async def _ask(self, requests: Sequence[tuple[str, dict[str, Any]]], what: str) -> list[Return | None]:
         """In batches, so that what was answered is kept when time runs out in between."""
@@ -62,7 +67,7 @@ class Gatherer:
         for start in range(0, len(requests), AT_ONCE):
             batch = requests[start : start + AT_ONCE][: max(0, MOST_CHILDREN - self.children)]
             if self.is_over or not batch:
-                self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, for want of {self._want()}")
+                self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {self._want()}")
                 break
             if len(requests) > AT_ONCE:
                 self._ctx.progress(f"{what}: {start + 1} to {start + len(batch)} of {len(requests)}")
@@ -71,7 +76,7 @@ class Gatherer:
         return answers + [None] * (len(requests) - len(answers))
 
     def _want(self) -> str:
-        return f"children (at most {MOST_CHILDREN})" if self.children >= MOST_CHILDREN else "time"
+        return f"for want of workers (at most {MOST_CHILDREN})" if self.children >= MOST_CHILDREN else _FOR_TIME
 
     def _call(self, agent: str, parameters: dict[str, Any]) -> Request:
         before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else self._ctx.remaining * 0.6
@@ -88,19 +93,21 @@ class Gatherer:
             self.failures.append(f"{what}: {reason}" + (f" ({advice})" if advice and answer.status is Status.BLOCKED else ""))
         return answer.data if isinstance(answer.data, dict) else None
 
-    async def look_over(self, path: str) -> None:
-        """Which files there are below `path`; one that is a file itself is listed alone."""
+    async def look_over(self, path: str) -> bool:
+        """Which files there are below `path`; False where it is no folder that can be listed."""
         self._ctx.progress(f"Looking what there is in {path}")
         (answer,) = await self._ask([("worker.list_files", {"path": path, "max_results": MOST_LISTED})], "Listing")
-        if answer is not None and answer.status is not Status.COMPLETED and answer.errors and _is_a_file(path):
-            self.listed[path] = {"path": path, "type": "file"}
-            return
-        data = self._data(answer, f"list {path}") or {}
-        for entry in data.get("entries", ()):
+        if answer is None:
+            return True
+        data = answer.data if isinstance(answer.data, dict) else {}
+        if "entries" not in data:
+            return False
+        for entry in data["entries"]:
             if entry.get("type", "file") == "file":
                 self.listed[entry["path"]] = entry
         if data.get("truncated"):
             self.cut_short.append(f"listing of {path}: there are more files than were listed")
+        return True
 
     async def search(self, wanted: Mapping[str, str], paths: Sequence[str], glob: str = "") -> dict[str, Hits]:
         """Regular expressions, by what they are for, in the contents of files below the paths; only of those whose name fits."""
@@ -183,7 +190,3 @@ class Gatherer:
             lists.append([str(result["url"]) for result in data.get("results", ()) if result.get("url")])
         turns = max((len(urls) for urls in lists), default=0)
         return list(dict.fromkeys(urls[turn] for turn in range(turns) for urls in lists if turn < len(urls)))
-
-
-def _is_a_file(path: str) -> bool:
-    return re.search(r"\.\w{1,8}$", path) is not None

@@ -9,7 +9,7 @@ from remit.core.errors import Misused
 from remit.flow.context import Context
 
 
-@agent("researcher.deep_research", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read", "network"))
+@agent("researcher.deep_research", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read",))
 async def deep_research(
     ctx: Context,
     query: Annotated[str, Field(min_length=1, max_length=4000)],
@@ -31,7 +31,7 @@ async def deep_research(
     return await Research(ctx, question, max_depth, places(_listed(sources), question)).run()
 
 
-@agent("researcher.synthesize_sources", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read", "network"))
+@agent("researcher.synthesize_sources", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read",))
 async def synthesize_sources(
     ctx: Context,
     sources: list[str | dict[str, Any]] | str,

@@ -19,6 +19,7 @@ from remit.agents.builtin.researcher.sentences import LONGEST, Unit
 from remit.agents.builtin.researcher.words import stems
 
 CANDIDATES = 500
+_SMOOTHING = 50
 ALIKE_WORTH = 0.45
 AROUND_WORTH = 0.6
 SUPPORTS = 0.5
@@ -108,8 +109,9 @@ class Index:
                 self._frequency[word] = self._frequency.get(word, 0) + 1
 
     def rarity(self, stemmed: str) -> float:
-        held = self._frequency.get(stemmed, 0)
-        return math.log(1 + (len(self.sentences) - held + 0.5) / (held + 0.5))
+        """As in BM25, smoothed: among a handful of sentences, a word that none holds must not outweigh all the others."""
+        held = self._frequency.get(stemmed, 0) + 1
+        return math.log(1 + (len(self.sentences) + _SMOOTHING - held + 0.5) / (held + 0.5))
 
     def knows(self, term: Term) -> bool:
         return term.stem in self._frequency

@@ -12,6 +12,7 @@ from remit.agents.builtin.researcher.findings import Finding, Quoted, Result
 from remit.agents.builtin.researcher.quoting import is_clean, shown, squeezed
 
 _LISTED = 30
+_LINE = 400
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,6 +33,7 @@ class Searched:
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
     cut_short: list[str] = field(default_factory=list)
+    ran_out_of_time: bool = False
 
     @property
     def read(self) -> str:
@@ -65,7 +67,8 @@ def _answer(result: Result, searched: Searched) -> str:
     if not result.answer:
         nearest = " The nearest passages are listed below; they may be about something else." if result.citations else ""
         if not searched.files and not searched.pages:
-            return "## Answer\n\nNothing was found to read: no word of the question stands in what could be searched."
+            why = "time ran out before" if searched.ran_out_of_time else "no word of the question stands in what could be searched."
+            return f"## Answer\n\nNothing was read: {why}" + (" anything was searched." if searched.ran_out_of_time else "")
         return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
     quotes = "\n".join(f"- {quote.citation.quoted}" for quote in result.answer)
     return f"## Answer\n\nQuoted from {what}; each sentence stands word for word where its number says.\n\n{quotes}"
@@ -100,6 +103,8 @@ def _name(citation: Citation) -> str:
 
 def _not_found(result: Result, searched: Searched) -> str:
     told = []
+    if not searched.files and not searched.pages:
+        return "## What was not found\n\n- Anything: nothing was read."
     for finding in result.findings:
         if not finding.is_supported:
             told.append(
@@ -158,7 +163,8 @@ def sources(citations: Iterable[Citation]) -> str:
 def line(text: str) -> str:
     """Somebody else's words on one line of ours, shown and not obeyed."""
     flat = squeezed(text)
-    return shown(flat if is_clean(flat) else "".join(character if is_clean(character) else "�" for character in flat))[:300]
+    flat = flat if len(flat) <= _LINE else flat[: _LINE - 1] + "…"
+    return shown(flat if is_clean(flat) else "".join(character if is_clean(character) else "�" for character in flat))
 
 
 def count(number: int, one: str, many: str = "") -> str:

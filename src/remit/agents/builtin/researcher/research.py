@@ -36,6 +36,7 @@ class Research:
         self._began = time.monotonic()
         self._searched = Searched(max_depth=max_depth, places=[*where.paths, *where.urls, *(["the web"] if where.web else [])])
         self._expansion: tuple[Term, ...] = ()
+        self._folders: list[str] = []
         self._report = ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
@@ -48,7 +49,7 @@ class Research:
                 break
             result = self._weigh(depth)
         self._write(result, is_final=True)
-        return answered(self._ctx, result, self._searched, as_data(result, self._searched), self._gatherer)
+        return answered(result, self._searched, as_data(result, self._searched), self._gatherer)
 
     async def _first_round(self) -> None:
         where, gatherer = self._places, self._gatherer
@@ -62,15 +63,15 @@ class Research:
 
     async def _look_through_files(self) -> None:
         gatherer = self._gatherer
-        for path in self._places.paths[:6]:
-            await gatherer.look_over(path)
+        folders = self._folders
+        alone: list[str] = []
+        for path in self._places.paths:
+            (folders if await gatherer.look_over(path) else alone).append(path)
         self._searched.files_listed = len(gatherer.listed)
-        alone = [path for path in self._places.paths if path in gatherer.listed]
-        folders = [path for path in self._places.paths if path not in gatherer.listed]
-        await gatherer.read(alone, 0)
+        await gatherer.read(alone, 0, dict.fromkeys(alone, 1 << 60))
         if not folders:
             return
-        wanted = patterns(self._question, MOST_SEARCHES // len(folders))
+        wanted = patterns(self._question, MOST_SEARCHES // min(len(folders), MOST_SEARCHES))
         found = await gatherer.search(wanted, folders)
         lost = {term.word: among(term.alike) for term in self._question.terms if term.alike and not found.get(term.word, Hits()).lines}
         if lost and not gatherer.is_over:
@@ -121,7 +122,7 @@ class Research:
             self._ctx.progress(f"Following leads: {', '.join((*found.names, *found.files, *found.urls)[:5])}")
         await gatherer.fetch(found.urls, depth - 1)
         files = list(found.files)
-        folders = [path for path in self._places.paths if path not in gatherer.listed]
+        folders = self._folders
         if found.names and folders and not gatherer.is_over:
             hits = await gatherer.search({f"where {', '.join(found.names)} are defined": definition_pattern(found.names)}, folders)
             spread = [(len(lines), path) for one in hits.values() for path, lines in one.lines.items() if worth_of(path) >= 0.5]
@@ -137,6 +138,7 @@ class Research:
         searched.files = [d.name for d in gatherer.documents.values() if d.kind == "file"]
         searched.pages = [d.name for d in gatherer.documents.values() if d.kind == "page"]
         searched.failures, searched.cut_short, searched.children = gatherer.failures, gatherer.cut_short, gatherer.children
+        searched.ran_out_of_time = gatherer.ran_out_of_time
         searched.seconds = time.monotonic() - self._began
         self._report.write_text(report(result, searched, is_final=is_final), encoding="utf-8")
 

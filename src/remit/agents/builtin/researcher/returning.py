@@ -11,15 +11,16 @@ from remit.agents.builtin.researcher.findings import Result
 from remit.agents.builtin.researcher.gathering import Gatherer
 from remit.agents.builtin.researcher.report import Searched, count
 from remit.core.errors import ErrorInfo
-from remit.flow.context import Context
 
 _MISSING = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 
-def answered(ctx: Context, result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer) -> dict[str, Any]:
+def answered(result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer) -> dict[str, Any]:
     read = searched.read
     if not gatherer.documents and gatherer.errors:
         return could_not_look(gatherer, data)
+    if not result.answer and gatherer.ran_out_of_time:
+        return ended("partial", f"Time ran out when {read} had been read. Nothing in it answers the question.", data, [out_of_time()])
     if not result.answer:
         words = f"Nothing in {read} answers the question. The report says what was searched and names the nearest passages."
         return ended("partial", words, data, [_not_found(result, read)])
@@ -28,7 +29,7 @@ def answered(ctx: Context, result: Result, searched: Searched, data: Mapping[str
     words += f" Best source: {_short(result.answer[0].citation.place, 120)}."
     if unanswered:
         words += f" {count(unanswered, 'part')} of the question {'was' if unanswered == 1 else 'were'} not found."
-    if ctx.hand_in or any(cut.endswith("want of time") for cut in gatherer.cut_short):
+    if gatherer.ran_out_of_time:
         return ended("partial", f"{words} Time ran out before all was searched.", data, [out_of_time()])
     return ended("completed", f"{words} The report quotes each with its place.", data, [])
 

@@ -78,6 +78,6 @@ def _ended(ctx: Context, documents: list[Document], compared: Compared, gatherer
         advice = "Check the path or the address, and ask again."
         error = ErrorInfo(type="execution", message=lost[:1000], code="SOURCE_UNREAD", recoverable=True, recommendation=advice)
         return ended("partial", f"{words} Some sources could not be read.", data, [error])
-    if any(cut_short.endswith("want of time") for cut_short in gatherer.cut_short):
+    if gatherer.ran_out_of_time:
         return ended("partial", f"{words} Time ran out before all were read.", data, [out_of_time()])
     return ended("completed", words, data, [])
