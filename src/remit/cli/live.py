@@ -17,6 +17,7 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from remit.app import Remit
+from remit.cli.approving import standing_still
 from remit.cli.output import error_console, say_aside
 from remit.cli.telling import Teller
 from remit.cli.tree import View, draw, forest, gist_of
@@ -95,16 +96,36 @@ class LiveTree:
     """The tree, redrawn in place; gone when it ends, for the answer to take its place."""
 
     def __init__(self) -> None:
-        self._live = Live(console=error_console(), refresh_per_second=1 / REFRESH_SECONDS, transient=True, auto_refresh=False)
+        self._live = self._new()
+        self._is_still = False
+        self._registered = standing_still(self._pause, self._resume)
+
+    @staticmethod
+    def _new() -> Live:
+        return Live(console=error_console(), refresh_per_second=1 / REFRESH_SECONDS, transient=True, auto_refresh=False)
 
     def __enter__(self) -> "LiveTree":
         self._live.__enter__()
+        self._registered.__enter__()
         return self
 
+    def _pause(self) -> None:
+        """A question is asked: it has the terminal for itself."""
+        self._is_still = True
+        self._live.stop()
+
+    def _resume(self) -> None:
+        self._live = self._new()
+        self._live.start()
+        self._is_still = False
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._registered.__exit__(kind, error, trace)
         self._live.__exit__(kind, error, trace)
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
+        if self._is_still:
+            return
         roots = forest(records)
         rows = max(6, error_console().height - 2) // max(1, len(roots))
         trees: list[RenderableType] = [draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots]

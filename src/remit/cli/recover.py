@@ -30,9 +30,10 @@ def recover(root: Root = None, as_json: Json = False) -> Exit:
 
 async def _recover(folder: "Path", as_json: bool) -> Exit:
     from remit.app import Remit
+    from remit.cli.approving import person_here
     from remit.cli.live import wait_for_resumed
 
-    async with Remit.open(folder) as remit:  # opening recovers: here is shown what it found
+    async with Remit.open(folder, approver=person_here()) as remit:  # opening recovers: here is shown what it found
         if not as_json:
             await _print(remit)
         returns = await wait_for_resumed(remit, remit.recovered.resumed, as_json=as_json)

@@ -70,6 +70,7 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
     import asyncio
 
     from remit.app import Remit
+    from remit.cli.approving import person_here
     from remit.cli.living import mind_the_dead
     from remit.cli.output import claim_stdout, say_json_line
     from remit.tool.faults import DelegateError
@@ -77,7 +78,7 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
     from remit.tool.tool import DelegateTool
 
     claim_stdout()
-    async with Remit.open(folder, recover=False) as remit:
+    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
         await mind_the_dead(remit)
         interrupted = asyncio.Event()
         last: DelegateResult | None = None

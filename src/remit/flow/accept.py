@@ -15,11 +15,11 @@ from remit.core.budget import Budget, Limits
 from remit.core.caller import struck_out_bytes
 from remit.core.deadline import LONGEST_SECONDS, Deadline, allowed_timeout, deadline_in, effective_deadline
 from remit.core.delegation import Delegation, TaskContext
-from remit.core.errors import Failed, Misused, Refused, RemitError
+from remit.core.errors import ErrorInfo, Failed, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
 from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.policy import EVERYTHING, Decision, Pending, Policy, Verdict
+from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
 from remit.core.secrets import Held, hold_secrets, redacted_parameters, redacted_text
@@ -37,6 +37,7 @@ log = logging.getLogger("remit.flow")
 
 _BLANK_STEPS: list[float | None] = [NOT_REACHED] * len(STEPS)
 _ALLOW = Verdict.ALLOW
+_LET_IN = (None, None)
 _REDRAWN_CODES = frozenset({"BUDGET_EXCEEDED"})
 """Refusals that are looked at anew each time: `alive at once` may have room again."""
 
@@ -177,14 +178,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
     )
     error, pending = first_refusal(case), None
     if error is None:
-        assert terms.agent is not None
-        if not terms.agent.spec.acts_on:
-            known = house.policy.glance(above.path[-1], terms.target, lineage.depth, lineage.session_id)
-        else:
-            known = None
-        if known is None or known.verdict is not _ALLOW:
-            no, pending = _judged(terms, known, caller, house, lineage, budget.left(now))
-            error = None if no is None else not_permitted(case, no)
+        error, pending = _policy_says(case, terms, caller, house, lineage)
     delegation = Delegation(
         lineage,
         terms.target,
@@ -211,18 +205,26 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
     return order
 
 
-def _judged(
-    terms: _Terms, known: Decision | None, caller: Caller | None, house: House, lineage: Lineage, left: Limits
-) -> tuple[Refused | None, Pending | None]:
+def _policy_says(
+    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage
+) -> tuple[ErrorInfo | None, Pending | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
+    spec = terms.agent.spec
+    known = (
+        None
+        if spec.acts_on
+        else house.policy.glance(lineage.path[-2] if caller else ROOT_CALLER, spec.name, lineage.depth, lineage.session_id)
+    )
+    if known is not None and known.verdict is _ALLOW:
+        return _LET_IN
     asks = ROOT_CALLER if caller is None else caller.delegation.agent
     workspace = house.root if caller is None else caller.workspace
-    asked = asked_for(terms.agent.spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, left)
+    asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, case.budget.left(case.now))
     decision = judged(house.policy, asked, workspace) if known is None else known
     if decision.verdict is Verdict.ASK:
         return None, Pending(asked=asked, decision=decision)
-    return (refusal(asked, decision) if decision.verdict is Verdict.DENY else None), None
+    return (not_permitted(case, refusal(asked, decision)) if decision.verdict is Verdict.DENY else None), None
 
 
 def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:

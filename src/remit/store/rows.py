@@ -172,7 +172,7 @@ def _context(
     """What is never searched for; what is usual is left out."""
     context: dict[str, Any] = {"depth": depth, "path": path, "timeout_seconds": timeout_seconds}
     if of.parameters:
-        context["parameters"] = redacted_parameters(of.parameters)
+        context["parameters"] = _without_secrets(of.parameters)
     if len(path) < 2 or of.caller != path[-2]:
         context["caller"] = of.caller
     if of.priority is not Priority.NORMAL:
@@ -192,6 +192,13 @@ def _context(
     if of.resumes is not None:
         context["resumes"] = of.resumes
     return context
+
+
+def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    try:
+        return redacted_parameters(parameters)
+    except RecursionError:  # no delegation has such: what JSON cannot hold is described, not kept (see `encoded`)
+        return parameters
 
 
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
