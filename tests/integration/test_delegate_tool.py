@@ -361,6 +361,8 @@ def test_an_operation_that_is_not_there_names_those_that_are(project: Path) -> N
         done = run_remit(project, "delegate", *words, "path=letter.txt")
         assert done.returncode == 5
         assert "Did you mean count? Operations: count, first." in done.stderr
+    unknown = run_remit(project, "delegate", "lettres", "count", "path=letter.txt")
+    assert (unknown.returncode, "Did you mean letters?" in unknown.stderr) == (5, True)
     assert "letters needs an operation" in run_remit(project, "delegate", "letters", "path=letter.txt").stderr
 
 

@@ -88,7 +88,21 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     known = directory.find(agent)
     if known is None:
         _refuse_unloaded(agent, directory, folder)
+        _refuse_unknown(agent, directory)
     pairs(given, known.spec.parameters_schema if known else None)
+
+
+def _refuse_unknown(agent: str, directory: "Directory") -> None:
+    """Followed by a bare word it may be a target whose name was mistyped: that says more than that the word is no pair."""
+    from difflib import get_close_matches
+
+    from remit.core.errors import Refused
+
+    names = directory.names()
+    close = get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)
+    if close:
+        advice = f"Did you mean {close[0]}? `remit agents` lists all."
+        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=advice)
 
 
 def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
@@ -138,12 +152,13 @@ def _session(folder: Path, name: str) -> str:
 async def _delegate(agent: str, given: list[str], options: dict[str, Any], folder: Path, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.cli.answer import print_return
+    from remit.cli.approving import person_here
     from remit.cli.live import best_show, carried_out, wait_for_resumed
     from remit.cli.living import mind_the_dead
     from remit.cli.output import console, say_json
     from remit.cli.values import pairs
 
-    async with Remit.open(folder, recover=False) as remit:
+    async with Remit.open(folder, recover=False, approver=person_here()) as remit:
         resumed = await mind_the_dead(remit, options["key"])
         agent, given = meant(agent, given, remit.directory)
         known = remit.directory.find(agent)
