@@ -295,6 +295,21 @@ async def test_a_folder_that_holds_a_repository_is_left_alone(remit: Remit, tmp_
     assert (tmp_path / "lib" / "a").exists()
 
 
+async def test_a_deletion_that_is_cancelled_goes_no_further(remit: Remit, tmp_path: Path) -> None:
+    folder = tmp_path / "many"
+    for number in range(200):
+        (folder / f"d{number}").mkdir(parents=True)
+        for name in "abcdefghij":
+            (folder / f"d{number}" / name).touch()
+    handle = await remit.start("worker.delete_file", path="many", recursive=True)
+    await asyncio.sleep(0.005)
+    await handle.cancel("no, keep it")
+    await asyncio.sleep(0.05)
+    left = sum(1 for _ in folder.rglob("*"))
+    await asyncio.sleep(0.1)
+    assert sum(1 for _ in folder.rglob("*")) == left
+
+
 # ---- listing
 
 

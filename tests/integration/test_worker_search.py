@@ -14,6 +14,7 @@ import pytest
 
 from remit import Remit, Return
 from remit.agents.builtin.worker import looking, ripgrep
+from remit.agents.builtin.worker.matching import Matches
 from remit.agents.builtin.worker.searching import Search, Wanted
 from remit.system.beneath import Root
 from remit.system.processes import MARK
@@ -245,6 +246,28 @@ def test_nothing_outside_is_shown_while_folders_are_swapped_for_links(tmp_path: 
                 found = Search(Wanted(pattern="needle"), program=program).run(opened, place)
             texts |= {one["text"] for one in found.matches}
     assert texts <= {"needle inside"}
+
+
+def test_what_the_program_says_is_believed_only_where_it_is_so(tmp_path: Path) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "sub", root / ".remit", outside):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("first\nneedle\n")
+    (root / "out").symlink_to(outside)
+    (root / "link").symlink_to(outside / "file")
+    (root / "inner").symlink_to("sub")
+    with Root(root) as opened:
+        matches = Matches(opened, only=None, most=100, glob=None)
+        for name in ("out/file", "link", "../outside/file", str(outside / "file"), ".remit/file", "inner/file", "nothing", "sub"):
+            matches.feed(os.fsencode(name) + b"\x002:1:6:needle\n")
+        for said in (b"2:1:6:other", b"2:1:7:needle", b"1:1:0:needle", b"2:1:600000:needle", b"2:1:6:needle and more"):
+            matches.feed(b"./sub/file\0" + said + b"\n")
+        assert matches.told(0) == []
+        matches.feed(b"./sub/fi")
+        matches.feed(b"le\x002:1:6:need")
+        matches.feed(b"le\n")
+        matches.end()
+    assert matches.told(0) == [{"path": "sub/file", "line": 2, "column": 1, "text": "needle"}]
 
 
 @contextlib.contextmanager

@@ -9,15 +9,16 @@ import os
 import re
 import secrets
 import stat
+from collections.abc import Callable
 
-from remit.core.errors import Failed
+from remit.core.errors import Failed, Stopped
 from remit.system.beneath import Place, cannot, kind_of, leads_out, shown
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.remit-(?P<pid>\d+)-[0-9a-f]{8}\.tmp\Z", re.DOTALL)
 _NAME_BYTES = 255
 
 
-def replace_file(place: Place, data: bytes) -> bool:
+def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
     """Whether it is new. Permissions of the one before are kept, its owner as far as we may; but nothing stays setuid, as with any write.
 
     A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside.
@@ -28,6 +29,8 @@ def replace_file(place: Place, data: bytes) -> bool:
     try:
         try:
             _write_new(place.folder, temporary, data, before)
+            if stop():
+                raise Stopped(f"{shown(place.asked)} was left as it is: nobody waits for it any more.")
             os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
             _sync(place.folder)
         except OSError as error:

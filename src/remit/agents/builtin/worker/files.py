@@ -8,7 +8,6 @@ import binascii
 import hashlib
 import os
 import stat
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -17,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
-from remit.agents.builtin.worker.ground import GIT, OURS, at
+from remit.agents.builtin.worker.ground import GIT, OURS, Halt, at
 from remit.agents.builtin.worker.telling import counted, named, size_of, told
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
@@ -114,15 +113,16 @@ async def write_file(
 ) -> dict[str, Any]:
     """Write a file of the workspace, whole or not at all; its permissions are kept."""
     raw = _encoded(content, _encoding(encoding))
+    halt = Halt()
     if create_parents:
         await _make_parents(ctx, path)
 
     def act(root: Root, place: Place) -> tuple[bool, str]:
         if place.name == ".":
             raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
-        return replace_file(place, raw), place.path
+        return replace_file(place, raw, halt), place.path
 
-    is_new, where = await at(ctx, path, Effect.WRITE, act)
+    is_new, where = await at(ctx, path, Effect.WRITE, act, halt=halt)
     if raw:
         ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
@@ -152,7 +152,7 @@ async def delete_file(
     recursive: Annotated[bool, Field(description="A folder with all that is in it.")] = False,
 ) -> dict[str, Any]:
     """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
-    stop_at = time.monotonic() + max(0.0, ctx.remaining - _SPARE_SECONDS)
+    halt = Halt(max(0.0, ctx.remaining - _SPARE_SECONDS))
 
     def act(root: Root, place: Place) -> tuple[str, Removed]:
         if place.name == ".":
@@ -164,10 +164,10 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        _need_no_repository(place, path, lambda: time.monotonic() > stop_at)
-        return kind, remove_tree(place, _kept, lambda: time.monotonic() > stop_at)
+        _need_no_repository(place, path, halt)
+        return kind, remove_tree(place, _kept, halt)
 
-    kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False)
+    kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
     return _told_removed(path, kind, removed)
 
 
@@ -210,7 +210,7 @@ def _need_empty(place: Place) -> None:
         raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
-def _need_no_repository(place: Place, path: str, stop: Any) -> None:
+def _need_no_repository(place: Place, path: str, stop: Halt) -> None:
     """Looked at before anything is deleted: half a repository is worth less than none."""
     folder = place.open_folder()
     try:

@@ -3,12 +3,15 @@
 The workspace is the project, or the folder that was made for whoever asks. Used by the operations on files (`files`, `looking`).
 """
 
+import asyncio
 import difflib
+import math
 import os
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from remit.core.errors import Failed, RemitError
+from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.flow.context import Context
 from remit.system.beneath import Place, Root, leads_out, not_found, parts_of
@@ -31,15 +34,37 @@ class _Elsewhere(Exception):
         self.path = path
 
 
-async def at(ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True) -> T:
+class Halt:
+    """Whether what is being done is still wanted: not when its delegation was stopped, and not when its time is over. For any thread."""
+
+    __slots__ = ("_is_called", "_stop_at")
+
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._is_called = False
+        self._stop_at = time.monotonic() + seconds
+
+    def call(self) -> None:
+        self._is_called = True
+
+    def __call__(self) -> bool:
+        return self._is_called or time.monotonic() > self._stop_at
+
+
+async def at(
+    ctx: Context, path: str, effect: Effect, act: Callable[[Root, Place], T], *, follow: bool = True, halt: Halt | None = None
+) -> T:
     """`act` at the place that `path` names, off the loop. Its delegation was allowed for the path as it is written, see `acts_on`."""
     allowed = {"/".join(parts_of(path, str(ctx.workspace))) or "."}
+    halt = halt or Halt()
     for _ in range(_HOPS):
         try:
-            return await off_loop(_act, str(ctx.workspace), path, effect, act, follow, frozenset(allowed))
+            return await off_loop(_act, str(ctx.workspace), path, effect, act, follow, frozenset(allowed), halt)
         except _Elsewhere as elsewhere:
             await ctx.permit(path=elsewhere.path)
             allowed.add(elsewhere.path)
+        except asyncio.CancelledError:
+            halt.call()  # the thread goes on by itself: it must not change anything for nobody
+            raise
     raise leads_out(path, "leads somewhere else each time it is looked at", "Try again when nobody changes its links.")
 
 
@@ -54,13 +79,17 @@ def guard(inside: tuple[str, ...], asked: str, effect: Effect) -> None:
             raise leads_out(asked, "is in the folder of git itself", "Use git to change what is in it.")
 
 
-def _act(workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool, allowed: frozenset[str]) -> T:
+def _act(
+    workspace: str, path: str, effect: Effect, act: Callable[[Root, Place], T], follow: bool, allowed: frozenset[str], halt: Halt
+) -> T:
     with Root(workspace) as root:
         try:
             with root.place(path, follow=follow) as place:
                 guard(place.inside, path, effect)
                 if place.path not in allowed:
                     raise _Elsewhere(place.path)
+                if halt():
+                    raise Stopped(f"{path} was left as it is: nobody waits for it any more.")
                 return act(root, place)
         except Failed as error:
             if error.code != "FILE_NOT_FOUND":

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.builtin.worker.files import InWorkspace
-from remit.agents.builtin.worker.ground import at
+from remit.agents.builtin.worker.ground import Halt, at
 from remit.agents.builtin.worker.ripgrep import find_ripgrep
 from remit.agents.builtin.worker.searching import Found, Search, Wanted, need_pattern
 from remit.agents.builtin.worker.telling import counted, named, told
@@ -59,12 +59,12 @@ async def list_files(
     """List the files and folders below a folder of the workspace, without what git ignores; by a pattern, to a depth."""
     matches = None if pattern is None else _glob(pattern)
     prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
-    stop_at = _stop_at(ctx)
+    halt = Halt(_seconds(ctx))
 
     def act(root: Root, place: Place) -> _Listed:
         listed = _Listed()
         rules = () if include_ignored else asked_from(rules_above(root, place.inside), place.inside)
-        listed.walk = Walk(max_depth=max_depth, stop=lambda: time.monotonic() > stop_at, rules=rules, keeps_ignored=include_ignored)
+        listed.walk = Walk(max_depth=max_depth, stop=halt, rules=rules, keeps_ignored=include_ignored)
         folder = place.open_folder()
         try:
             for entry in listed.walk.entries(folder):
@@ -74,7 +74,7 @@ async def list_files(
             os.close(folder)
         return listed
 
-    return _told_listed(path, pattern, await at(ctx, path, Effect.READ, act))
+    return _told_listed(path, pattern, await at(ctx, path, Effect.READ, act, halt=halt))
 
 
 def _note(listed: _Listed, entry: Entry, prefix: str, most: int) -> None:
@@ -158,7 +158,7 @@ async def search_files(
         context_lines=context_lines,
         max_results=max_results,
         keeps_ignored=include_ignored,
-        stop_at=_stop_at(ctx),
+        stop_at=time.monotonic() + _seconds(ctx),
         environment={name: value for name, value in ctx.environment().items() if name == MARK},
     )
     search = Search(wanted, program=find_ripgrep())
@@ -229,9 +229,9 @@ def _told_found(path: str, wanted: Wanted, found: Found) -> dict[str, Any]:
     return told(summary, data, *notes, status="partial", errors=[error])
 
 
-def _stop_at(ctx: Context) -> float:
+def _seconds(ctx: Context) -> float:
     left = ctx.remaining
-    return time.monotonic() + left - min(_SPARE_MOST, left * _SPARE_SHARE)
+    return left - min(_SPARE_MOST, left * _SPARE_SHARE)
 
 
 def _glob(pattern: str) -> Any:

@@ -18,6 +18,8 @@ from remit.system.listing import OWN_FOLDERS
 
 SHOWN_BYTES = 400
 """Of a long line: so much round the match."""
+MOST_SHOWN_BYTES = 4 << 20
+"""Of all lines together, with those round the matches."""
 _BEFORE_BYTES = 100
 _BLOCK_BYTES = 1 << 18
 _COLUMN_BYTES = 1 << 20
@@ -38,6 +40,7 @@ class Matches:
         self._root, self._only, self._most = root, only, most
         self._glob = compile_glob(glob) if glob is not None and "/" in glob else None
         self._held = b""
+        self._shown_bytes = 0
         self._name: bytes | None = None
         self._file: _File | None = None
         self._context: dict[tuple[str, int], str] = {}
@@ -54,7 +57,7 @@ class Matches:
         done = 0
         for row in _ROW.finditer(held):
             done = row.end()
-            if row[3] is not None and len(self._matches) >= self._most:
+            if row[3] is not None and (len(self._matches) >= self._most or self._shown_bytes > MOST_SHOWN_BYTES):
                 self.is_cut = True
                 return
             self._take(row)
@@ -79,6 +82,7 @@ class Matches:
 
     def _take(self, row: "re.Match[bytes]") -> None:
         name, number, column, offset, context_offset, printed = row.groups()
+        self._shown_bytes += len(printed)
         if b"\n" in name:  # remarks on files before it; or a name that has a line break
             name = _ASIDE.sub(b"", name)
         if name != self._name:
