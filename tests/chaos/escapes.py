@@ -19,7 +19,7 @@ def syscall(*given):
 """
 
 BATCH = """
-import os, sys
+import ctypes, os, signal, socket, subprocess, sys, time  # once for all forks
 def tried(code):
     ours, theirs = os.pipe()
     child = os.fork()

@@ -1,0 +1,208 @@
+# ruff: noqa: E501 - each program stays in one piece
+"""Limits of the sandbox hold whatever the code does, in both stacks; the one that was met is named; nothing is left behind."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import pytest
+from escape_stage import STACKS, offer_of, sandboxed
+
+from remit.core.errors import Unavailable
+from remit.sandbox.boxes import Job
+from remit.sandbox.limits import MEBIBYTE, Limits
+from remit.sandbox.probe import Offer, required
+from remit.sandbox.run import run
+from remit.system.processes import all_pids
+
+each_stack = pytest.mark.parametrize("stack", STACKS)
+
+
+def marked(mark: str) -> list[int]:
+    """Processes with `mark` on their command line."""
+    found = []
+    for pid in all_pids():
+        try:
+            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return [pid for pid in found if pid != os.getpid()]
+
+
+@each_stack
+async def test_a_fork_bomb_ends_at_the_limit_of_processes(stack: str) -> None:
+    code = "import os\nfor _ in range(12):\n    try: os.fork()\n    except OSError: pass\nimport time\ntime.sleep(0.4)\n"
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, processes=16))
+    assert "processes" in ran.ended.hits
+
+
+@each_stack
+async def test_a_shell_bomb_that_never_stops_is_ended_by_its_time(stack: str) -> None:
+    began = time.monotonic()
+    ran, _, _ = await sandboxed("f() { f | f & f; }; f", stack, language="shell", limits=Limits(seconds=1, processes=24))
+    assert ran.ended.killed_by in ("time", "") or ran.ended.signal
+    assert time.monotonic() - began < 30
+
+
+@each_stack
+async def test_one_process_cannot_take_more_memory_than_its_limit(stack: str) -> None:
+    ran, _, stderr = await sandboxed("x = bytearray(900 << 20)", stack, limits=Limits(seconds=10, memory_bytes=128 * MEBIBYTE))
+    assert ran.ended.exit_code == 1
+    assert "MemoryError" in stderr
+
+
+@each_stack
+async def test_many_processes_cannot_take_more_memory_than_the_limit_together(stack: str) -> None:
+    code = "import os, time\nfor _ in range(6):\n    if os.fork() == 0:\n        x = bytearray(os.urandom(1 << 20) * 60)\n        time.sleep(9)\ntime.sleep(9)\n"
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert ran.ended.killed_by == "memory"
+    assert ran.ended.peak_bytes > 160 * MEBIBYTE
+
+
+@each_stack
+async def test_memory_that_processes_share_is_counted_once(stack: str) -> None:
+    code = "import os, time\nx = bytearray(os.urandom(1 << 20) * 60)\nfor _ in range(6):\n    if os.fork() == 0:\n        time.sleep(0.4)\n        os._exit(0)\ntime.sleep(0.5)\n"
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=10, memory_bytes=160 * MEBIBYTE))
+    assert ran.ended.exit_code == 0
+
+
+@each_stack
+async def test_one_file_cannot_fill_the_disk(stack: str) -> None:
+    code = "with open('big', 'wb') as file:\n    while True: file.write(bytes(1 << 20))\n"
+    ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=16 * MEBIBYTE))
+    assert "No space left" in stderr or "File too large" in stderr or ran.ended.killed_by == "disk"
+    assert all(left.size <= 16 * MEBIBYTE for left in ran.ended.files)
+
+
+@each_stack
+async def test_many_files_cannot_fill_the_disk(stack: str) -> None:
+    code = (
+        "for n in range(10 ** 6):\n    with open(f'/tmp/f{n}' if n % 2 and STACK else f'f{n}', 'wb') as file: file.write(bytes(1 << 20))\n"
+    )
+    ran, _, stderr = await sandboxed(
+        code.replace("STACK", str(stack == "bubblewrap")), stack, limits=Limits(seconds=10, disk_bytes=16 * MEBIBYTE)
+    )
+    assert "No space left" in stderr or ran.ended.killed_by == "disk"
+
+
+@each_stack
+async def test_empty_files_without_number_are_ended(stack: str) -> None:
+    ran, _, _ = await sandboxed(
+        "n = 0\nwhile True:\n    n += 1\n    open(f'f{n}', 'w').close()\n", stack, limits=Limits(seconds=20, files=2000)
+    )
+    assert ran.ended.killed_by == "disk"
+
+
+@each_stack
+async def test_a_file_that_was_deleted_and_is_still_open_counts(stack: str) -> None:
+    code = "import os, time\nfiles = []\nfor n in range(8):\n    file = open('x', 'wb', buffering=0); os.unlink('x'); file.write(bytes(8 << 20)); files.append(file)\ntime.sleep(9)\n"
+    ran, _, stderr = await sandboxed(code, stack, limits=Limits(seconds=10, disk_bytes=32 * MEBIBYTE))
+    assert ran.ended.killed_by == "disk" or "No space left" in stderr
+
+
+@each_stack
+async def test_a_flood_of_output_is_cut_and_then_ended(stack: str) -> None:
+    ran, stdout, _ = await sandboxed("while True: print('y' * 1000)", stack, limits=Limits(seconds=20, output_bytes=10_000))
+    assert ran.ended.killed_by == "output"
+    assert ran.is_cut
+    assert len(stdout) == 10_000
+
+
+@each_stack
+async def test_time_is_up_for_code_that_ignores_signals(stack: str) -> None:
+    code = "import signal\nfor n in range(1, 32):\n    try: signal.signal(n, signal.SIG_IGN)\n    except OSError: pass\nwhile True: pass\n"
+    ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=0.4))
+    assert ran.ended.killed_by == "time"
+
+
+@each_stack
+async def test_what_the_code_left_running_is_dead_when_it_ends(stack: str) -> None:
+    mark = f"600.{os.getpid()}"
+    code = f"""
+import os, subprocess
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            os.execv("/bin/sleep", ["sleep", "{mark}"])
+        os._exit(0)
+subprocess.Popen(["nohup", "setsid", "sleep", "{mark}"])
+print("started")
+"""
+    ran, stdout, _ = await sandboxed(code, stack)
+    assert (ran.ended.exit_code, stdout) == (0, "started\n")
+    assert marked(mark) == []
+
+
+@each_stack
+async def test_cancelled_it_is_dead_with_all_that_it_started(stack: str, tmp_path: Path) -> None:
+    mark = f"601.{os.getpid()}"
+    started = asyncio.Event()
+    job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark} & echo go; wait")
+    running = asyncio.create_task(
+        run(job, offer_of(stack), hear=lambda *_: started.set(), choose=lambda _: [], out=tmp_path / "out")
+    )  # fmt: skip
+    await asyncio.wait_for(started.wait(), 20)
+    while not marked(mark):
+        await asyncio.sleep(0.01)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert marked(mark) == []
+
+
+@each_stack
+def test_killed_with_9_we_take_it_along(stack: str, tmp_path: Path) -> None:
+    mark = f"602.{os.getpid()}"
+    child = os.fork()
+    if child == 0:
+        try:
+            job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}", limits=Limits(seconds=60))
+            asyncio.run(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
+        finally:
+            os._exit(0)
+    end = time.monotonic() + 20
+    while not marked(mark) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert marked(mark)
+    os.kill(child, 9)
+    os.waitpid(child, 0)
+    while marked(mark) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert marked(mark) == []
+
+
+@each_stack
+async def test_links_and_strange_files_are_not_brought_out(stack: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("geheim")
+    code = f"""
+import os
+os.symlink({str(tmp_path / "secret")!r}, "link"); os.symlink("/", "root"); os.mkfifo("pipe"); os.mkdir("folder")
+open("folder/good.txt", "w").write("good"); open("bad\\nname", "w").write("x"); open(b"\\xff", "w").write("x"); open("back\\\\slash", "w").write("x")
+os.link("folder/good.txt", "again.txt"); open("locked", "w").write("x"); os.chmod("locked", 0)
+"""
+    ran, _, stderr = await sandboxed(code, stack, out=tmp_path / "out")
+    assert (ran.ended.exit_code, stderr) == (0, "")
+    brought = {path.relative_to(tmp_path / "out").as_posix(): path for path in (tmp_path / "out").rglob("*") if not path.is_dir()}
+    assert set(brought) - {"locked"} == {"folder/good.txt", "again.txt"}
+    assert all(not path.is_symlink() and path.stat().st_nlink == 1 for path in brought.values())
+    assert ran.ended.left_there >= 3
+
+
+async def test_without_anything_to_hold_it_no_code_is_run() -> None:
+    with pytest.raises(Unavailable) as raised:
+        required(Offer())
+    assert raised.value.code == "TOOL_UNAVAILABLE"
+    assert "remit[sandbox]" in raised.value.advice
+
+
+async def test_a_bubblewrap_that_fails_says_why(tmp_path: Path) -> None:
+    broken = tmp_path / "bwrap"
+    broken.write_text("#!/bin/sh\necho no namespaces today >&2\nexit 1\n")
+    broken.chmod(0o755)
+    with pytest.raises(Unavailable, match="no namespaces today"):
+        await run(
+            Job(language="python", code="pass"), Offer(bubblewrap=broken), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"
+        )

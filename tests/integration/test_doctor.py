@@ -1,0 +1,43 @@
+"""`remit doctor`: says what there is, with advice where something is missing, and exits 0 either way."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def doctor(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "remit", "doctor", *arguments]
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment}
+    )  # fmt: skip
+
+
+def findings(told: str) -> dict[str, dict[str, Any]]:
+    return {one["name"]: one for one in json.loads(told)["findings"]}
+
+
+def test_the_doctor_names_the_sandbox_in_force(tmp_path: Path) -> None:
+    ran = doctor(tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    for word in ("Python", "SQLite", "bubblewrap", "Landlock", "seccomp", "in force", "git", "policy", "database"):
+        assert word in ran.stdout
+    assert not (tmp_path / ".remit").exists()
+
+
+def test_what_is_missing_comes_with_advice_and_is_no_failure(tmp_path: Path) -> None:
+    ran = doctor(tmp_path, "--json", PATH=str(tmp_path))
+    assert ran.returncode == 0, ran.stderr
+    found = findings(ran.stdout)
+    assert (found["git"]["mark"], found["Node"]["mark"]) == ("missing", "missing")
+    assert all(one["advice"] for one in found.values() if one["mark"] == "missing")
+    assert found["none"]["part"] == "coding agents"
+
+
+def test_settings_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "remit.toml").write_text("policy_mode = 'lenient'\n")
+    found = findings(doctor(tmp_path, "--json").stdout)
+    assert found["settings"]["mark"] == "worse"
+    assert "policy_mode" in found["settings"]["found"]

@@ -1,0 +1,188 @@
+"""`coder.execute_code` as a caller sees it (S5.2): output, files in and out, limits by name, the policy's word on the network."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, Return
+from remit.core.events import EventKind
+from remit.sandbox.recipe import node
+
+NAME = "coder.execute_code"
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    (tmp_path / "names.txt").write_text("b\na\nb\n")
+    (tmp_path / ".env").write_text("KEY=geheim")
+    async with Remit.open(tmp_path) as opened:
+        yield opened
+
+
+async def executed(remit: Remit, code: str, **parameters: Any) -> tuple[Return, dict[str, Any]]:
+    done = await remit.delegate(NAME, parameters={"code": code, **parameters})
+    return done, dict(done.data or {})
+
+
+async def test_python_prints_and_leaves_files(remit: Remit, tmp_path: Path) -> None:
+    done, data = await executed(remit, "print('hello'); open('out.txt', 'w').write('x' * 10)")
+    assert (done.status, data["exitCode"], data["stdout"], data["stderr"]) == ("completed", 0, "hello\n", "")
+    assert [(file["name"], file["sizeBytes"]) for file in data["files"]] == [("out.txt", 10)]
+    assert (tmp_path / data["files"][0]["path"]).read_text() == "x" * 10
+    assert [artifact.type for artifact in done.artifacts] == ["data"]
+    assert not done.warnings
+
+
+async def test_files_of_the_workspace_are_taken_in(remit: Remit, tmp_path: Path) -> None:
+    done, data = await executed(
+        remit, "sort -u names.txt | tee sorted.txt; echo changed >> names.txt", language="shell", files=["names.txt"]
+    )
+    assert (done.status, data["stdout"]) == ("completed", "a\nb\n")
+    assert {file["name"] for file in data["files"]} == {"sorted.txt", "names.txt"}
+    assert (tmp_path / "names.txt").read_text() == "b\na\nb\n"
+
+
+async def test_files_can_be_given_as_text_and_modules_among_them_imported(remit: Remit) -> None:
+    done, data = await executed(remit, "import tool; print(tool.ANSWER)", files={"tool.py": "ANSWER = 42", "sub/data.txt": "x"})
+    assert (done.status, data["stdout"], data["files"]) == ("completed", "42\n", [])
+
+
+@pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".env", ".remit/remit.db"])
+async def test_files_that_an_agent_may_not_read_are_not_taken_in(remit: Remit, path: str) -> None:
+    done, _ = await executed(remit, "print(open('.env').read())", files=[path])
+    assert done.status == "failed"
+    assert done.errors[0].code in ("POLICY_DENIED", "FILE_NOT_FOUND", "INVALID_PARAMETERS")
+
+
+async def test_only_the_outputs_that_are_asked_for_come_out(remit: Remit) -> None:
+    _, data = await executed(remit, "for n in 'abc': open(n + '.txt', 'w').write(n)\nopen('x.csv', 'w').write('x')", outputs=["*.csv"])
+    assert [file["name"] for file in data["files"]] == ["x.csv"]
+    assert data["filesNotBroughtOut"] == 3
+
+
+async def test_standard_input_is_handed_over(remit: Remit) -> None:
+    _, data = await executed(remit, "import sys; print(sys.stdin.read().upper())", stdin="grüß\n" * 30_000)
+    assert data["stdout"].startswith("GRÜSS")
+    assert data["stdout"].count("\n") == 30_001
+
+
+async def test_a_failing_program_is_a_failed_delegation_with_its_words(remit: Remit) -> None:
+    done, data = await executed(remit, "def f():\n    1 / 0\nprint('before')\nf()")
+    assert (done.status, data["exitCode"], data["stdout"]) == ("failed", 1, "before\n")
+    assert "ZeroDivisionError" in done.errors[0].message
+    lines = data["stderr"].splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].strip() == 'File "/workspace/main.py", line 4, in <module>'
+    assert "launcher" not in data["stderr"]
+
+
+async def test_a_syntax_error_shows_its_line(remit: Remit) -> None:
+    done, data = await executed(remit, "x = (\n")
+    assert done.status == "failed"
+    assert "SyntaxError" in data["stderr"]
+    assert "launcher" not in data["stderr"]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [("exit()", 0), ("import sys; sys.exit(7)", 7), ("raise SystemExit('gone')", 1), ("import os; os._exit(9)", 9)]
+)
+async def test_the_exit_code_is_the_programs(remit: Remit, code: str, status: int) -> None:
+    _, data = await executed(remit, code)
+    assert data["exitCode"] == status
+
+
+async def test_an_interpreter_ends_as_others_do(remit: Remit) -> None:
+    """Threads are awaited, `atexit` is called, files that were never closed are written."""
+    code = """
+import atexit, threading, time
+left = open("left.txt", "w"); left.write("kept")
+atexit.register(print, "at exit")
+threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
+"""
+    done, data = await executed(remit, code)
+    assert (done.status, data["stdout"]) == ("completed", "thread\nat exit\n")
+    assert [(file["name"], file["sizeBytes"]) for file in data["files"]] == [("left.txt", 4)]
+
+
+async def test_a_signal_is_named(remit: Remit) -> None:
+    _, data = await executed(remit, "kill -SEGV $$", language="sh")
+    assert (data["exitCode"], data["signal"]) == (None, "SIGSEGV")
+
+
+@pytest.mark.skipif(node() is None, reason="needs Node")
+async def test_javascript_runs_in_both_of_its_forms(remit: Remit) -> None:
+    _, required = await executed(remit, "console.log(require('./data.json').answer)", language="js", files={"data.json": '{"answer": 42}'})
+    _, imported = await executed(remit, "import fs from 'fs'\nconsole.log(await Promise.resolve(typeof fs.readFileSync))", language="node")
+    assert (required["stdout"], imported["stdout"]) == ("42\n", "function\n")
+
+
+async def test_time_is_in_milliseconds_and_what_was_printed_is_kept(remit: Remit) -> None:
+    done, data = await executed(remit, "print('begun')\nwhile True: pass", timeout=300)
+    assert (done.status, done.errors[0].code, data["killedBy"], data["timedOut"], data["stdout"]) == (
+        "partial",
+        "TIMEOUT",
+        "time",
+        True,
+        "begun\n",
+    )
+    assert 250 <= data["durationMs"] < 10_000
+
+
+async def test_the_deadline_of_the_delegation_holds_too_and_comes_with_the_data(remit: Remit) -> None:
+    done = await remit.delegate(NAME, parameters={"code": "print('begun')\nwhile True: pass"}, timeout=1.5)
+    assert (done.status, done.errors[0].code) == ("partial", "TIMEOUT")
+    assert done.data["stdout"] == "begun\n"
+
+
+async def test_a_limit_is_named_where_the_program_only_says_that_it_failed(remit: Remit) -> None:
+    done, data = await executed(remit, "x = bytearray(10 ** 10)", memory_mb=64)
+    assert (done.errors[0].code, data["limitsHit"]) == ("LIMIT_EXCEEDED", ["memory"])
+    assert "memory_mb" in done.errors[0].recommendation
+
+
+async def test_the_network_is_refused_by_the_default_policy(remit: Remit) -> None:
+    done, _ = await executed(remit, "print(1)", network=True)
+    assert (done.status, done.errors[0].code) == ("failed", "POLICY_DENIED")
+
+
+async def test_the_network_is_there_where_the_policy_grants_it(tmp_path: Path) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"reached")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    code = f"import socket; print(socket.create_connection(('127.0.0.1', {port}), 5).recv(99).decode())"
+    async with server, Remit.open(tmp_path, settings={"policy_mode": "permissive"}) as remit:
+        done, data = await executed(remit, code, network=True)
+    assert (done.status, data["stdout"], data["sandbox"]["network"]) == ("completed", "reached\n", True)
+
+
+async def test_output_is_streamed_while_it_runs(remit: Remit) -> None:
+    code = "import sys, time\nprint('one')\ntime.sleep(0.2)\nprint('two', file=sys.stderr)"
+    handle = await remit.start(NAME, parameters={"code": code})
+    chunks = [event.body["chunk"] async for event in handle.stream() if event.kind is EventKind.DATA]
+    assert chunks == [{"stream": "stdout", "text": "one\n"}, {"stream": "stderr", "text": "two\n"}]
+
+
+async def test_bytes_that_are_no_text_do_no_harm(remit: Remit) -> None:
+    done, data = await executed(remit, "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\xe2\\x82'); sys.stdout.flush()")
+    assert done.status == "completed"
+    assert data["stdout"].startswith("\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "value"), [("language", "cobol"), ("timeout", -1), ("memory_mb", 1), ("files", {"../x": "y"}), ("code", "a\0b")]
+)
+async def test_what_cannot_be_done_is_said_before_anything_runs(remit: Remit, parameter: str, value: Any) -> None:
+    done = await remit.delegate(NAME, parameters={"code": "pass", parameter: value})
+    assert done.status == "failed"
+    assert done.errors[0].code == "INVALID_PARAMETERS"
+
+
+async def test_many_at_once_do_not_get_into_each_others_way(remit: Remit) -> None:
+    done = await asyncio.gather(*(executed(remit, f"open('n', 'w').write('{n}'); print({n})") for n in range(6)))
+    assert [data["stdout"] for _, data in done] == [f"{n}\n" for n in range(6)]

@@ -1,0 +1,117 @@
+"""The filter of system calls, run by an interpreter of its own: on both machines it refuses what it names and lets the rest through."""
+
+import errno
+import socket
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.sandbox.seccomp import OWN_PID, Filter, program
+from remit.sandbox.syscalls import BY_PATH, FORBIDDEN, NEWEST, WATCHED, WATCHING
+
+ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
+SHARED = Filter(families=(), signals=False, shares_user=True)
+each_machine = pytest.mark.parametrize("machine", list(ARCHITECTURES))
+
+
+def judged(filter_: Filter, machine: str, number: int, *arguments: int, architecture: int | None = None) -> int:
+    """What the kernel would do: the program run on a `struct seccomp_data`."""
+    given = [*arguments, *[0] * (6 - len(arguments))]
+    data = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURES[machine][0], 0, *(value & (1 << 64) - 1 for value in given))
+    steps = list(struct.iter_unpack("=HBBI", program(filter_, machine)))
+    register, place = 0, 0
+    while True:
+        code, if_true, if_false, value = steps[place]
+        place += 1
+        if code == 0x20:
+            register = struct.unpack_from("=I", data, value)[0]
+        elif code == 0x06:
+            return int(value)
+        else:
+            is_so = {0x15: register == value, 0x25: register > value, 0x45: bool(register & value)}[code]
+            place += if_true if is_so else if_false
+
+
+@each_machine
+def test_every_forbidden_call_is_refused_and_ordinary_ones_are_not(machine: str) -> None:
+    column = ARCHITECTURES[machine][1]
+    named = {numbers[column] for table in (FORBIDDEN, WATCHED, BY_PATH, WATCHING) for numbers in table.values()}
+    for name, numbers in FORBIDDEN.items():
+        if numbers[column] is not None:
+            assert judged(Filter(), machine, numbers[column]) == ERRNO | errno.EPERM, name
+    for number in set(range(NEWEST + 1)) - named:
+        assert judged(Filter(), machine, number) == ALLOW
+        assert judged(SHARED, machine, number) == ALLOW
+
+
+@each_machine
+@given(number=st.integers(NEWEST + 1, (1 << 32) - 1))
+def test_a_call_that_nobody_has_looked_at_does_not_exist(machine: str, number: int) -> None:
+    """x32 among them."""
+    assert judged(Filter(), machine, number) == ERRNO | errno.ENOSYS
+
+
+@each_machine
+@given(number=st.integers(0, 600), architecture=st.integers(1, (1 << 32) - 1))
+def test_calls_of_another_machine_end_the_code(machine: str, number: int, architecture: int) -> None:
+    if architecture != ARCHITECTURES[machine][0]:
+        assert judged(Filter(), machine, number, architecture=architecture) == KILL
+
+
+@each_machine
+@given(flags=st.integers(0, (1 << 64) - 1))
+def test_a_clone_is_refused_exactly_when_it_asks_for_a_namespace(machine: str, flags: int) -> None:
+    asked = judged(Filter(), machine, WATCHED["clone"][ARCHITECTURES[machine][1]], flags)
+    assert asked == (ERRNO | errno.EPERM if flags & 0x7E020000 else ALLOW)
+
+
+@each_machine
+def test_clone3_does_not_exist_since_its_flags_cannot_be_seen(machine: str) -> None:
+    assert judged(Filter(), machine, WATCHED["clone3"][0]) == ERRNO | errno.ENOSYS
+
+
+@each_machine
+@given(family=st.integers(0, 60))
+def test_only_the_kinds_of_sockets_that_were_granted_can_be_made(machine: str, family: int) -> None:
+    number = WATCHED["socket"][ARCHITECTURES[machine][1]]
+    for families in ((), (socket.AF_UNIX,), (socket.AF_INET, socket.AF_INET6)):
+        expected = ALLOW if family in families else ERRNO | errno.EACCES
+        assert judged(Filter(families=families), machine, number, family, 1, 0) == expected
+
+
+@each_machine
+def test_typing_into_terminals_and_hiding_from_the_keeper_are_refused(machine: str) -> None:
+    column = ARCHITECTURES[machine][1]
+    assert judged(Filter(), machine, WATCHED["ioctl"][column], 0, 0x5412) == ERRNO | errno.EPERM
+    assert judged(Filter(), machine, WATCHED["ioctl"][column], 0, 0xFFFFFFFF00005412) == ERRNO | errno.EPERM
+    assert judged(Filter(), machine, WATCHED["ioctl"][column], 0, 0x5401) == ALLOW
+    assert judged(Filter(), machine, WATCHED["prctl"][column], 4) == ERRNO | errno.EPERM
+    assert judged(Filter(), machine, WATCHED["personality"][column], 0xFFFFFFFF) == ALLOW
+    assert judged(Filter(), machine, WATCHED["personality"][column], 0x40000) == ERRNO | errno.EPERM
+
+
+@each_machine
+@given(pid=st.integers(1, 1 << 22))
+def test_where_signals_are_not_kept_in_only_oneself_gets_them(machine: str, pid: int) -> None:
+    column = ARCHITECTURES[machine][1]
+    for name in ("kill", "tgkill"):
+        assert judged(SHARED, machine, WATCHED[name][column], pid, 9) == ERRNO | errno.EPERM
+        assert judged(SHARED, machine, WATCHED[name][column], OWN_PID, 9) == ALLOW
+        assert judged(SHARED, machine, WATCHED[name][column], -1, 9) == ERRNO | errno.EPERM
+        assert judged(Filter(), machine, WATCHED[name][column], pid, 9) == ALLOW
+    assert judged(SHARED, machine, WATCHED["pidfd_send_signal"][column], 3, 9) == ERRNO | errno.EPERM
+    assert judged(SHARED, machine, WATCHED["fcntl"][column], 3, 8, pid) == ERRNO | errno.EPERM
+    assert judged(SHARED, machine, WATCHED["prlimit64"][column], pid) == ERRNO | errno.EPERM
+    assert judged(SHARED, machine, WATCHED["prlimit64"][column], 0) == ALLOW
+
+
+@each_machine
+def test_rights_of_files_are_left_as_they_are_where_landlock_alone_is_between(machine: str) -> None:
+    column = ARCHITECTURES[machine][1]
+    for name, numbers in BY_PATH.items():
+        if numbers[column] is not None:
+            assert judged(SHARED, machine, numbers[column]) == ERRNO, name
+            assert judged(Filter(), machine, numbers[column]) == ALLOW, name
