@@ -163,9 +163,10 @@ def _kept(folder: Path, files: Mapping[str, str]) -> list[Path]:
 async def _by_agent(ctx: Context, name: str, asked: CodeAsked) -> dict[str, Any]:
     ctx.progress(f"{name} writes it")
     returned = await ctx.delegate(name, task=prompt_of(asked))
-    if returned.status is Status.BLOCKED and any(error.code in ("INVALID_TARGET", "AGENT_UNAVAILABLE") for error in returned.errors):
+    missing = next((error for error in returned.errors if error.code in ("INVALID_TARGET", "AGENT_UNAVAILABLE")), None)
+    if missing is not None and returned.status is not Status.COMPLETED:
         raise Unavailable(
-            f"The setting generate_on names {name!r}, which cannot be reached here: {returned.errors[0].message}",
+            f"The setting generate_on names {name!r}, which cannot be reached here: {missing.message}",
             code="TOOL_UNAVAILABLE",
             advice="Name an agent of this project (`remit agents`), or take the setting out.",
         )

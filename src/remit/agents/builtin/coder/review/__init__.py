@@ -8,11 +8,17 @@ reviewing    all of it in order                  report       the page to read
 """
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Refused
+
+if TYPE_CHECKING:
+    from remit.agents.builtin.coder.review.matter import Matter
+    from remit.agents.builtin.coder.review.patch import Change
+    from remit.agents.builtin.coder.review.source import Source
 
 REPORT = "review.md"
 
@@ -30,8 +36,9 @@ def review_code(ctx: BlockingContext, diff: str, guidelines: str | list[str] | N
     from remit.agents.builtin.coder.review.reviewing import review
     from remit.agents.builtin.coder.review.source import find_source
 
-    stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.8 - 0.5)
-    source = find_source(diff, ctx.workspace, stop_at, _permit(ctx))
+    stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.75 - 0.5)
+    permit = _permit(ctx, stop_at)
+    source = find_source(diff, ctx.workspace, stop_at, permit)
     if source.is_git and not source.text.strip():
         return {
             "status": "completed",
@@ -39,7 +46,7 @@ def review_code(ctx: BlockingContext, diff: str, guidelines: str | list[str] | N
             "data": {"verdict": "nothing to review", "findings": [], "filesChanged": 0},
             "artifacts": [],
         }
-    matter = _matter(ctx, read_diff(source.text), source, guidelines, stop_at)
+    matter = _matter(ctx, read_diff(source.text), source, guidelines, stop_at, permit)
     reviewed = review(matter, source.what, lambda check, fraction: ctx.progress(f"Checking {check}", fraction))
     path = ctx.scratch / REPORT
     path.write_text(report.written(reviewed), encoding="utf-8", errors="replace")
@@ -59,11 +66,14 @@ _TIME_WAS_UP = {
 }
 
 
-def _permit(ctx: BlockingContext) -> Any:
+def _permit(ctx: BlockingContext, stop_at: float) -> Callable[[str], str]:
+    """Why a file must not be read; each is asked for once."""
     asked: dict[str, str] = {}
 
     def permit(path: str) -> str:
         if path not in asked:
+            if time.monotonic() > stop_at:
+                return "time was up before it could be read"
             try:
                 ctx.permit(path=path)
                 asked[path] = ""
@@ -74,17 +84,22 @@ def _permit(ctx: BlockingContext) -> Any:
     return permit
 
 
-def _matter(ctx: BlockingContext, changes: Any, source: Any, guidelines: str | list[str] | None, stop_at: float) -> Any:
-    from remit.agents.builtin.coder.review.applying import apply
+def _matter(
+    ctx: BlockingContext,
+    changes: "list[Change]",
+    source: "Source",
+    guidelines: str | list[str] | None,
+    stop_at: float,
+    permit: Callable[[str], str],
+) -> "Matter":
+    from remit.agents.builtin.coder.review.applying import Held, apply
     from remit.agents.builtin.coder.review.guidelines import read_guidelines
     from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
     from remit.agents.builtin.coder.review.secrets import Masking
     from remit.agents.builtin.coder.review.tree import read_below
 
-    def from_workspace(path: str) -> Any:
-        from remit.agents.builtin.coder.review.applying import Held
-
-        why = _permit(ctx)(path)
+    def from_workspace(path: str) -> Held:
+        why = permit(path)
         return Held(fault=why) if why else read_below(ctx.workspace, path)
 
     return Matter(

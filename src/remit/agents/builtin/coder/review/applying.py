@@ -12,6 +12,9 @@ from remit.agents.builtin.coder.review.names import leads_out
 from remit.agents.builtin.coder.review.patch import Change, Hunk
 from remit.agents.builtin.coder.review.rows import Row, Steps, context_length, explain, locate, replace_rows, rows_of
 
+FAULTS_LIMIT = 20
+"""Of one file: whoever reads the twentieth makes the diff anew."""
+
 
 class State(StrEnum):
     APPLIES = "applies"
@@ -35,6 +38,7 @@ class Fault:
     message: str
     at: int = 0
     """Of the diff."""
+    leads_out: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -85,9 +89,9 @@ def _chains(changes: list[Change]) -> list[list[Change]]:
 
 def _judge(chain: list[Change], read: Read, steps: Steps) -> list[Applied]:
     for change in chain:
-        why = next((f"{name}: {why}" for name in (change.old_path, change.new_path) if name is not None and (why := leads_out(name))), "")
+        why = next((why for name in (change.old_path, change.new_path) if name is not None and (why := leads_out(name))), "")
         if why:
-            return [_alone(change, State.FAILS, faults=[Fault(line=None, message=f"{why}.", at=change.at)])]
+            return [_alone(change, State.FAILS, faults=[Fault(line=None, message=f"{why}.", at=change.at, leads_out=True)])]
     odd = next((change for change in chain if change.is_binary or change.is_link or change.is_submodule), None)
     if odd is not None:
         kind = "binary" if odd.is_binary else "a symbolic link" if odd.is_link else "a submodule"
@@ -196,11 +200,14 @@ class _Forward(_View):
         result = Applied(path=change.path, state=State.APPLIES, changes=[change], added=lines_of_diff(change))
         rows, why = self._source(change)
         if rows is None:
-            result.faults.append(Fault(line=None, message=f"{change.old_path or change.path}: {why}.", at=change.at))
+            named = f" ({change.old_path})" if change.old_path not in (None, change.path) else ""
+            result.faults.append(Fault(line=None, message=f"{why}{named}.", at=change.at))
             return result
         bare = _is_bare(change)
         for number, hunk in enumerate(change.hunks, 1):
             which = f"hunk {number} of {len(change.hunks)} (line {hunk.at} of the diff)"
+            if len(result.faults) >= FAULTS_LIMIT:
+                break
             if hunk.fault:
                 result.faults.append(Fault(line=hunk.new_start or None, message=f"{which} is malformed: {hunk.fault}.", at=hunk.at))
             elif self._hunk(rows, hunk, "-", "+", bare=bare) is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 LIMIT = 200
 LIMIT_OF_ONE_KIND = 15
-"""Of one rule in one file: whoever reads the sixteenth has understood it."""
+"""Of one rule, unless it is grave: whoever reads the sixteenth has understood it."""
 
 
 class Severity(StrEnum):
@@ -64,16 +64,17 @@ def in_order(findings: Iterable[Finding]) -> tuple[list[Finding], int]:
     for finding in sorted(findings, key=_place):
         first.setdefault((finding.file, finding.line, finding.rule, "" if finding.line else finding.message), finding)
     kept: list[Finding] = []
-    of_kind: Counter[tuple[str, str]] = Counter()
+    of_kind: Counter[str] = Counter()
     for finding in _without_echo(list(first.values())):
-        of_kind[finding.rule, finding.file] += 1
-        if of_kind[finding.rule, finding.file] <= LIMIT_OF_ONE_KIND and len(kept) < LIMIT:
+        of_kind[finding.rule] += 1
+        is_grave = finding.severity in (Severity.CRITICAL, Severity.HIGH)
+        if (is_grave or of_kind[finding.rule] <= LIMIT_OF_ONE_KIND) and len(kept) < LIMIT:
             kept.append(finding)
     return kept, sum(of_kind.values()) - len(kept)
 
 
-def _place(finding: Finding) -> tuple[int, str, int, str]:
-    return ORDER[finding.severity], finding.file, finding.line or 0, finding.rule
+def _place(finding: Finding) -> tuple[int, str, int, bool, str]:
+    return ORDER[finding.severity], finding.file, finding.line or 0, finding.category == "lint", finding.rule
 
 
 _SAME_MATTER = {

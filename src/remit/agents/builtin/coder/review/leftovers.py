@@ -55,7 +55,7 @@ def _notes(file: ChangedFile) -> Iterator[Finding]:
     for number, line in file.added.items():
         found = _TODO.search(line[:LINE_LIMIT])
         if found and re.search(r"#|//|/\*|\*|--|<!--", line[: found.start()]):
-            yield _finding(file, number, Severity.INFO, "todo", f"A {found[1]} is added.", "Do it now, or name the issue that will.")
+            yield _finding(file, number, Severity.INFO, "todo", f"{found[1]} is added.", "Do it now, or name the issue that will.")
 
 
 def _calls(file: ChangedFile) -> Iterator[Finding]:

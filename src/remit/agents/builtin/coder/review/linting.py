@@ -4,6 +4,7 @@ The project's own settings hold (ruff finds them by the file's path); neither to
 the project's plugins, mypy with its own) are not started: the report says so.
 """
 
+import functools
 import json
 import os
 import shutil
@@ -20,7 +21,10 @@ from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
 SECONDS_EACH = 10.0
 FILES_LIMIT = 200
 ANSWER_LIMIT_BYTES = 8_000_000
+MEMORY_LIMIT_KB = 4_000_000
 _RUFF = ("check", "--no-cache", "--no-fix", "--force-exclude", "--exit-zero", "--output-format", "json", "--quiet")
+_CAREFUL = ("--isolated", "--select", "E7,E9,F,B,PLE", "--ignore", "B008,B904,B905,B028,E701,E702,E731,E741,F403,F405")
+"""Where the project says nothing of ruff: what is hardly ever a matter of taste."""
 _GRAVE = ("F821", "F811", "F823", "F70", "E9", "F50", "F63", "B006", "B008", "B012", "PLE")
 _SECURITY = ("S1", "S2", "S3", "S4", "S5", "S6", "S7")
 
@@ -65,7 +69,13 @@ def _run(command: list[str], text: str, folder: Path, seconds: float) -> tuple[b
     environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
     try:
         ran = subprocess.run(
-            command,
+            [
+                "/bin/sh",
+                "-c",
+                f'ulimit -v {MEMORY_LIMIT_KB}; exec "$@"',
+                "sh",
+                *command,
+            ],  # settings of the project may name a file without end
             input=text.encode("utf-8", "surrogateescape"),
             cwd=folder,
             env=environment,
@@ -87,22 +97,40 @@ def _listed(said: bytes) -> list[dict[str, Any]] | None:
 
 
 def _ruff(matter: Matter, tool: str, file: ChangedFile) -> Iterator[Finding]:
-    seconds = min(SECONDS_EACH, matter.seconds_left())
-    name = str(matter.workspace / file.path)
-    said, is_well = _run([tool, *_RUFF, "--stdin-filename", name, "-"], file.after or "", matter.workspace, seconds)
+    command = [tool, *_RUFF, "--stdin-filename", str(matter.workspace / file.path)]
+    said, is_well = b"", False
+    if has_settings(matter.workspace / file.path):
+        said, is_well = _run([*command, "-"], file.after or "", matter.workspace, min(SECONDS_EACH, matter.seconds_left()))
+        if not is_well and _UNUSABLE not in matter.unchecked:
+            matter.unchecked.append(_UNUSABLE)
+    if not is_well:
+        said, is_well = _run([*command, *_CAREFUL, "-"], file.after or "", matter.workspace, min(SECONDS_EACH, matter.seconds_left()))
     found = _listed(said) if is_well else None
     if found is None:
-        said, is_well = _run([tool, *_RUFF, "--isolated", "--stdin-filename", name, "-"], file.after or "", matter.workspace, seconds)
-        found = _listed(said) if is_well else None
-        note = "the project's settings for ruff could not be used; its defaults were"
-        if note not in matter.unchecked and found is not None:
-            matter.unchecked.append(note)
-    if found is None:
         matter.unchecked.append(f"{file.path} with ruff: it gave no answer")
-    for one in found or ():
-        finding = _of_ruff(file, one)
-        if finding is not None:
-            yield finding
+    yield from filter(None, (_of_ruff(file, one) for one in found or ()))
+
+
+_UNUSABLE = "the project's settings for ruff could not be used; a careful choice of its rules was"
+
+
+def has_settings(path: Path) -> bool:
+    """Whether ruff would find settings for this file, here or further up."""
+    return any(_speaks_of_ruff(str(folder)) for folder in path.parents)
+
+
+@functools.lru_cache(maxsize=1000)
+def _speaks_of_ruff(folder: str) -> bool:
+    if any(os.path.isfile(os.path.join(folder, name)) for name in ("ruff.toml", ".ruff.toml")):
+        return True
+    path = os.path.join(folder, "pyproject.toml")
+    try:
+        if not os.path.isfile(path) or os.path.getsize(path) > 1_000_000:
+            return False
+        with open(path, "rb") as file:
+            return b"[tool.ruff" in file.read()
+    except OSError:
+        return False
 
 
 def _of_ruff(file: ChangedFile, one: dict[str, Any]) -> Finding | None:

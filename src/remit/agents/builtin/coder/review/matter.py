@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from remit.agents.builtin.coder.review.secrets import Masking
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ChangedFile:
     applied: Applied
 

@@ -105,8 +105,8 @@ def review(matter: Matter, what: str, tell: Callable[[str, float], None]) -> Rev
     for file in matter.files:  # what stands in files beside the change must not be told either
         for line in file.removed:
             matter.masking.learn(line)
-    shown = [_shortened(finding) for finding in struck(guided.weighed(matter, found), matter.masking.strike)]
-    findings, left_out = in_order(shown)
+    kept, left_out = in_order(guided.weighed(matter, found))
+    findings = [_shortened(finding) for finding in struck(kept, matter.masking.strike)]
     return Reviewed(
         what=what,
         state=matter.state,

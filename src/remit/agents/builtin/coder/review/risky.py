@@ -1,6 +1,6 @@
 """Calls that are often a mistake, by pattern, in languages other than Python (that is `risky_python`'s). On added lines only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from remit.agents.builtin.coder.review import risky_python
@@ -23,16 +23,19 @@ def check(matter: Matter) -> Iterator[Finding]:
         if file.language == "python" and file.after is not None:
             found = risky_python.findings(file)
             if found is not None:
-                yield from (_milder(file, one) for one in found)
+                yield from _weighed(file, found)
                 continue
-        yield from (_milder(file, one) for one in _by_pattern(file))
+        yield from _weighed(file, _by_pattern(file))
 
 
-def _milder(file: ChangedFile, finding: Finding) -> Finding:
+def _weighed(file: ChangedFile, found: Iterable[Finding]) -> Iterator[Finding]:
     """In tests much is meant that elsewhere is a mistake."""
     if not is_test(file.path):
-        return finding
-    return replace(finding, severity=lower(lower(finding.severity)))
+        yield from found
+        return
+    for finding in found:
+        if finding.rule != "assert":
+            yield replace(finding, severity=lower(lower(finding.severity)))
 
 
 def views_of(file: ChangedFile) -> dict[int, View]:

@@ -17,7 +17,7 @@ _SQL = re.compile(
     r"^\s{0,40}(?:select\s.{0,400}\sfrom\s|insert\s+into\s|update\s.{1,200}\sset\s|delete\s+from\s|drop\s+table\s)",
     re.IGNORECASE | re.DOTALL,
 )
-_GUARDED = re.compile(r"(?i)\b(?:is_)?(?:admin|auth\w{0,12}|permission\w{0,3}|token|password|owner|role|allowed)\b")
+_GUARDED = re.compile(r"(?i)\b(?:is_)?(?:admin|auth|authenticated|authori[sz]ed|permission\w{0,3}|token|password|owner|role|allowed)\b")
 _SECRET_NAME = re.compile(r"(?i)token|secret|passw|nonce|salt|session_?id|otp|api_?key")
 _PICKLES = frozenset(
     {
@@ -297,7 +297,8 @@ def _unchecked_tls(node: ast.Assign | ast.AnnAssign, names: dict[str, str]) -> T
 
 
 def _assert_guards(node: ast.Assert) -> Told | None:
-    if _GUARDED.search(ast.unparse(node.test)[:300]):
+    is_for_types = isinstance(node.test, ast.Compare) and isinstance(node.test.ops[0], ast.IsNot | ast.Is)
+    if not is_for_types and _GUARDED.search(ast.unparse(node.test)[:300]):
         return "assert", M, "With python -O this check is gone.", "Raise an error where it is not so."
     return None
 

@@ -105,7 +105,9 @@ def explain(rows: list[Row], hunk: Hunk) -> tuple[int | None, str]:
                 number + 1,
                 f"line {number + 1} is {_shown(standing[number])}, the diff expects {_shown(text)}{_how(standing[number], text)}",
             )
-    return place + 1, "its lines are there, but not where a hunk without context around it must stand, or another hunk has changed them"
+    if hunk.lines and hunk.lines[-1].kind != " " and place + len(wanted) < len(standing):
+        return place + len(wanted), "it has no context after its last change, so it must stand at the end of the file, and it does not"
+    return place + 1, "its lines are there, but another hunk has changed them, or it must stand at the start of the file and does not"
 
 
 def _fit(standing: list[str], wanted: list[str], place: int) -> int:

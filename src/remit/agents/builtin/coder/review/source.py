@@ -47,7 +47,7 @@ def find_source(diff: str, workspace: Path, stop_at: float, permit: Callable[[st
     git = _git(workspace, stop_at)
     if word in _WORDS:
         return _index(git, workspace, permit) if _WORDS[word] == "staged" else _working(git, in_workspace)
-    left, dots, right = re.match(r"^(.*?)(\.{2,3}|)([^.].*|)$", word).groups() if ".." in word else (word, "", "")  # type: ignore[union-attr]
+    left, dots, right = word.partition("..." if "..." in word else "..")
     if not all(_REVISION.match(name) for name in (left, right) if name) or not (left or right):
         raise Misused(f"{word[:80]!r} is neither a diff nor something git knows.", code="INVALID_PARAMETERS", advice=NOT_A_DIFF)
     return _range(git, left or "HEAD", dots, right or "HEAD", permit) if dots else _commit(git, left, permit)

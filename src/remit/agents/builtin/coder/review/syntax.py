@@ -17,6 +17,7 @@ from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
 
 LIMIT_CHARACTERS = 1_000_000
 Wrong = tuple[int, str]
+_BY_TREE = frozenset({"javascript", "typescript", "tsx", "go", "rust", "java"})
 _COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "settings.json", "launch.json", "extensions.json")
 
 
@@ -27,6 +28,8 @@ def check(matter: Matter) -> Iterator[Finding]:
             return
         if file.after is None or not file.added or len(file.after) > LIMIT_CHARACTERS or is_generated(file.path):
             continue
+        if file.is_new and file.language in _BY_TREE:
+            continue  # a grammar may be older than the language: it is believed only where it could read the file before
         wrong = fault(file, file.after)
         if wrong is None or (file.before is not None and fault(file, file.before) is not None):
             continue
@@ -55,7 +58,7 @@ def fault(file: ChangedFile, text: str) -> Wrong | None:
             return _toml(text)
         case "yaml":
             return _yaml(text)
-        case "javascript" | "typescript" | "tsx" | "go" | "rust" | "java":
+        case known if known in _BY_TREE:
             return _by_tree(file.language, text)
     return None
 

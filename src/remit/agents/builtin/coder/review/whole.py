@@ -1,5 +1,6 @@
 """What is seen only from afar: whether it applies, size, mixed concerns, missing tests, files of odd kinds, modes, dependencies."""
 
+import re
 from collections.abc import Iterator
 
 from remit.agents.builtin.coder.review.applying import State
@@ -12,6 +13,11 @@ from remit.agents.builtin.coder.review.symbols import touched
 LINES_LIMIT = 400
 FILE_LIMIT_BYTES = 500_000
 SEARCH_SECONDS = 8.0
+_PACKAGE = re.compile(
+    r"^\s{0,20}(?:require\s)?[\"']?(@?[A-Za-z][\w./@-]{0,100})(?:\[[\w, -]{0,80}\])?[\"']?"
+    r"\s?(?::\s?\"[\^~>=<v]{0,2}\d|[=<>~!]=|@|\sv\d|\s?=\s?[\"{])"
+)
+"""A line that names a package and a version."""
 
 
 def applies(matter: Matter) -> Iterator[Finding]:
@@ -19,21 +25,15 @@ def applies(matter: Matter) -> Iterator[Finding]:
         if file.applied.state is not State.FAILS:
             continue
         for fault in file.applied.faults:
-            leads_out = (
-                "leads out" in fault.message
-                or "below the workspace" in fault.message
-                or "git's own" in fault.message
-                or "control char" in fault.message
-            )
             yield Finding(
-                severity=Severity.CRITICAL if leads_out else Severity.HIGH,
+                severity=Severity.CRITICAL if fault.leads_out else Severity.HIGH,
                 category="patch",
-                rule="path" if leads_out else "does-not-apply",
+                rule="path" if fault.leads_out else "does-not-apply",
                 file=file.path,
                 line=fault.line,
                 message=fault.message[:1].upper() + fault.message[1:],
                 suggestion="Do not apply it: no honest change has such a path."
-                if leads_out
+                if fault.leads_out
                 else "Make the diff anew against the files as they stand.",
             )
 
@@ -41,20 +41,19 @@ def applies(matter: Matter) -> Iterator[Finding]:
 def files(matter: Matter) -> Iterator[Finding]:
     for file in matter.files:
         yield from _odd_file(file)
-    changed = [file.path for file in matter.files if is_dependencies(file.path) and (file.added or file.removed)]
+    changed = [file for file in matter.files if is_dependencies(file.path)]
     locks = [file.path for file in matter.files if is_lock(file.path)]
-    for path in changed:
-        message = (
-            "What the project depends on may change." if not locks else f"What the project depends on changes, with {', '.join(locks[:3])}."
-        )
-        yield Finding(
-            severity=Severity.INFO,
-            category="dependencies",
-            rule="dependencies",
-            file=path,
-            message=message,
-            suggestion="See that each new package is wanted, known and pinned.",
-        )
+    for file in changed:
+        packages = list(dict.fromkeys(found[1] for line in file.added.values() if (found := _PACKAGE.match(line[:300]))))
+        if packages:
+            yield Finding(
+                severity=Severity.INFO,
+                category="dependencies",
+                rule="dependencies",
+                file=file.path,
+                message=f"What the project depends on changes: {', '.join(packages[:8])}{', …' if len(packages) > 8 else ''}.",
+                suggestion="See that each is wanted, known and pinned.",
+            )
     if locks and not changed:
         yield Finding(
             severity=Severity.LOW,
@@ -144,32 +143,53 @@ def size(matter: Matter) -> Iterator[Finding]:
 
 
 def tests(matter: Matter) -> Iterator[Finding]:
-    """Code changed, no test did, and no test that is there speaks of what changed."""
+    """Code changed, no test did, and no test that is there speaks of what changed or of its module."""
     if any(is_test(file.path) and file.added for file in matter.files):
         return
-    changed = {file.path: (file, sorted(touched(file))[:30]) for file in matter.files if _wants_tests(file)}
+    changed = {file: sorted(touched(file))[:30] for file in matter.files if _wants_tests(file)}
     if not changed:
         return
-    names = sorted({name for _, found in changed.values() for name in found if len(name) > 2 and not name.startswith("__")})[:200]
-    hits = uses(matter.workspace, names, min(SEARCH_SECONDS, matter.seconds_left()))
+    names = sorted({name for found in changed.values() for name in found if len(name) > 2 and not name.startswith("__")})[:200]
+    hits = uses(matter.workspace, [*names, *sorted({_module(file) for file in changed})], min(SEARCH_SECONDS, matter.seconds_left()))
     if hits is None:
         matter.unchecked.append("whether tests speak of what changed: time was up")
         return
-    tested = {hit.text for hit in hits if is_test(hit.path)}
-    words = {name for name in names if any(name in text for text in tested)}
-    severity = Severity.HIGH if matter.guidelines.tests_required else Severity.MEDIUM
-    for path, (file, found) in changed.items():
-        if words.intersection(found):
-            continue
-        told = f" ({', '.join(found[:4])}{', …' if len(found) > 4 else ''})" if found else ""
-        yield Finding(
-            severity=severity,
-            category="tests",
-            rule="missing-tests",
-            file=path,
-            message=f"{len(file.added)} lines of code change, but no test changes with them, and none mentions what changed{told}.",
-            suggestion="Add a test that fails without this change.",
-        )
+    told = "\n".join(f"{hit.path}: {hit.text}" for hit in hits if is_test(hit.path))
+    untested = {file: found for file, found in changed.items() if not _is_told_of(file, found, told)}
+    if untested:
+        yield _untested(matter, untested)
+
+
+def _module(file: ChangedFile) -> str:
+    *folders, name = file.path.split("/")
+    stem = name.partition(".")[0]
+    return folders[-1] if stem in ("__init__", "index", "mod", "lib") and folders else stem
+
+
+def _is_told_of(file: ChangedFile, found: list[str], told: str) -> bool:
+    module = re.escape(_module(file))
+    named = "|".join(re.escape(name) for name in found if len(name) > 2 and not name.startswith("__"))
+    return (
+        re.search(rf"\b(?:import|from|require|use|include)\b[^\n]{{0,300}}\b{module}\b" + (rf"|\b(?:{named})\b" if named else ""), told)
+        is not None
+    )
+
+
+def _untested(matter: Matter, untested: dict[ChangedFile, list[str]]) -> Finding:
+    lines = sum(len(file.added) for file in untested)
+    severity = Severity.HIGH if matter.guidelines.tests_required else Severity.MEDIUM if lines >= 20 else Severity.LOW
+    names = [name for found in untested.values() for name in found if not name.startswith("__")]
+    what = f" ({', '.join(names[:4])}{', …' if len(names) > 4 else ''})" if names else ""
+    files = [file.path for file in untested]
+    where = "" if len(files) == 1 else f" in {len(files)} files ({', '.join(files[:3])}{', …' if len(files) > 3 else ''})"
+    return Finding(
+        severity=severity,
+        category="tests",
+        rule="missing-tests",
+        file=files[0] if len(files) == 1 else "",
+        message=f"{lines} lines of code change{where}, but no test changes with them, and none mentions what changed{what}.",
+        suggestion="Add a test that fails without this change.",
+    )
 
 
 def _wants_tests(file: ChangedFile) -> bool:
