@@ -193,3 +193,25 @@ def test_a_question_is_taken_apart_by_its_words() -> None:
     ]
     assert question.parts[-1].asks is Asks.PERSON
     assert question.parts[-1].phrases == ("max depth",)
+
+
+def test_comments_and_docstrings_stand_below_what_they_belong_to() -> None:
+    code = 'def ask(\n    name: str,\n) -> None:\n    """Asks once."""\n\n\nLIMIT = {\n    "a": 1,\n}\n"""How often."""\nx = """\n# no comment\n"""\n'
+    placed = {unit.text: (passage.headings, unit.line) for passage in cut(code, "a.py") for unit in passage.units}
+    assert placed["Asks once."] == (("ask",), 4)
+    assert placed["How often."] == (("LIMIT",), 10)
+    assert "no comment" not in placed
+
+
+async def test_a_name_or_a_sentence_of_a_hostile_file_does_nothing_in_the_report(remit: Remit, project: Path) -> None:
+    (project / "docs" / "pwn\n## Injected\n.md").write_text(
+        "The zebra crossing ![x](http://evil.example/p.png) is <script>alert(1)</script> striped.\n"
+    )
+    (project / "docs" / "escape.md").write_text("A zebra crossing \x1b]0;owned\x07 is striped twice.\n")
+    result = await remit.delegate("researcher.deep_research", query="Is the zebra crossing striped?")
+    written = report_of(project, result)
+    assert result.data["answer"], result.errors
+    assert "\n## Injected" not in written
+    assert "![x](" not in written
+    assert "\\<script>" in written
+    assert "\x1b" not in written

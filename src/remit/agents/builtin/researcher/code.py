@@ -139,7 +139,7 @@ def _line(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
     if not any(character.isalnum() for character in bare):
         return
     indent = len(line) - len(line.lstrip())
-    if indent <= reader.named[0] and bare[0] not in ")]}":
+    if (indent <= reader.named[0] and bare[0] not in ")]}") or (bare[0] in ")]}" and bare.endswith((":", "{"))):
         reader.named = (-1, "")
     unit = whole(line, number)
     if found := _DEFINITION.match(line):

@@ -20,6 +20,8 @@ PAGE_BYTES = 192 * 1024
 MOST_MATCHES = 1500
 MOST_LISTED = 5000
 """Both are kept with the child's delegation: enough to choose by, not more."""
+MOST_CHARACTERS = 5_000_000
+"""In all: what can be ranked in a few seconds and held in memory."""
 MOST_PAGES = 4
 """Of one file."""
 _CHILD_SECONDS = 30.0
@@ -51,6 +53,8 @@ class Gatherer:
         """Files of the places that were looked at, by path."""
         self.cut_short: list[str] = []
         self._tried: set[str] = set()
+        self._characters = 0
+        self._named: list[str] = []
 
     @property
     def is_over(self) -> bool:
@@ -96,7 +100,9 @@ class Gatherer:
     async def look_over(self, path: str) -> bool:
         """Which files there are below `path`; False where it is no folder that can be listed."""
         self._ctx.progress(f"Looking what there is in {path}")
-        (answer,) = await self._ask([("worker.list_files", {"path": path, "max_results": MOST_LISTED})], "Listing")
+        # Whoever names a folder means it, whether git ignores it or not.
+        asked = {"path": path, "max_results": MOST_LISTED, "include_ignored": path != "."}
+        (answer,) = await self._ask([("worker.list_files", asked)], "Listing")
         if answer is None:
             return True
         data = answer.data if isinstance(answer.data, dict) else {}
@@ -105,16 +111,26 @@ class Gatherer:
         for entry in data["entries"]:
             if entry.get("type", "file") == "file":
                 self.listed[entry["path"]] = entry
+        if path != ".":
+            self._named.append(f"{path}/")
         if data.get("truncated"):
             self.cut_short.append(f"listing of {path}: there are more files than were listed")
         return True
+
+    def worth(self, path: str) -> float:
+        """Of a file in a folder that was named: by its name below that folder."""
+        below = max((folder for folder in self._named if path.startswith(folder)), key=len, default="")
+        return worth_of(path.removeprefix(below))
 
     async def search(self, wanted: Mapping[str, str], paths: Sequence[str], glob: str = "") -> dict[str, Hits]:
         """Regular expressions, by what they are for, in the contents of files below the paths; only of those whose name fits."""
         jobs = [(name, path, pattern) for name, pattern in wanted.items() for path in paths]
         self.queries += [name for name in wanted if name not in self.queries]
         limits = {"regex": True, "max_results": MOST_MATCHES, **({"glob": glob} if glob else {})}
-        requests = [("worker.search_files", {"path": path, "pattern": pattern, **limits}) for _, path, pattern in jobs]
+        requests = [
+            ("worker.search_files", {"path": path, "pattern": pattern, "include_ignored": path != ".", **limits})
+            for _, path, pattern in jobs
+        ]
         if requests:
             self._ctx.progress(f"Searching files for {', '.join(list(wanted)[:6])}")
         found: dict[str, Hits] = {name: Hits() for name in wanted}
@@ -151,12 +167,17 @@ class Gatherer:
                     following[path] = more
             offsets = following
         for path, text in texts.items():
-            if text.strip():
+            if self._characters > MOST_CHARACTERS:
+                self.cut_short.append(
+                    f"{path} was read but not ranked: the sources before it hold more than {MOST_CHARACTERS:,} characters"
+                )
+            elif text.strip():
+                self._characters += len(text)
                 self._keep_file(path, text, dates.get(path, ""), depth)
 
     def _keep_file(self, path: str, text: str, date: str, depth: int) -> None:
         self.documents[path] = Document(
-            kind="file", name=path, title="", text=text, date=date, worth=worth_of(path) or 0.3, depth=depth, passages=cut(text, path)
+            kind="file", name=path, title="", text=text, date=date, worth=self.worth(path) or 0.3, depth=depth, passages=cut(text, path)
         )
 
     async def fetch(self, urls: Iterable[str], depth: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urldefrag, urlsplit
 
-from remit.agents.builtin.researcher.passages import Document, worth_of
+from remit.agents.builtin.researcher.passages import Document
 from remit.agents.builtin.researcher.question import Question, Term
 from remit.agents.builtin.researcher.ranking import Index, Ranked
 from remit.agents.builtin.researcher.words import pieces, stem, stems, stop_words
@@ -45,7 +45,7 @@ def leads(question: Question, best: Sequence[Ranked], index: Index, listed: Iter
     texts = [unit.text[:_READ] for one in best for unit in one.sentence.passage.units]
     asked = {term.stem for term in question.terms}
     return Leads(
-        files=tuple(_files(texts, [path for path in listed if path not in known and worth_of(path)])[:MOST_FILES]),
+        files=tuple(_files(texts, [path for path in listed if path not in known])[:MOST_FILES]),
         names=tuple(_names(texts, asked, index)[:MOST_NAMES]),
         urls=tuple(_links({one.sentence.document.name: one.sentence.document for one in best}.values(), asked, known)[:MOST_LINKS]),
         words=tuple(_words(best, index, asked)),

@@ -65,7 +65,7 @@ CODE = frozenset(
      ".exs", ".erl", ".hs", ".ml", ".clj", ".el", ".vim", ".ps1", ".proto", ".tf", ".zig", ".nim", ".dart"]
 )  # fmt: skip
 _GENERATED = re.compile(
-    r"(?:^|/)(?:node_modules|vendor|third_party|dist|build|target|__pycache__|\.git|\.remit|\.venv|venv|site|\.mypy_cache|\.ruff_cache|coverage)/"
+    r"(?:^|/)(?:node_modules|vendor|third_party|dist|build|target|__pycache__|\.git|\.remit|\.venv|venv|\.mypy_cache|\.ruff_cache|coverage)/"
     r"|\.(?:lock|min\.js|min\.css|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|snap|sum|ipynb|csv|tsv|jsonl|po|pot)$"
     r"|(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Cargo\.lock|go\.sum|RECORD|SOURCES\.txt)$|_pb2\.py$|\.egg-info/",
     re.IGNORECASE,

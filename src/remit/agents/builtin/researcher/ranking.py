@@ -50,7 +50,7 @@ _ENTRY = re.compile(r"^[\W_]*\w+(?: \w+)?[\W_]*?(?: \||:| –| —) ?\S")
 """As in a glossary: the word, then what it is."""
 _POINTS_ON = re.compile(r"^[\W_]*(?:see|cf|siehe|voir)\b", re.IGNORECASE)
 _SPAN = re.compile(r"`[^`]*`")
-_CODEY = re.compile(r"[=(){}\[\];]")
+_CODEY = re.compile(r"::|->|[=(){}\[\];]")
 _POINTS_BACK = re.compile(r"^(?:it|this|that|these|those|they|he|she|such|there|so|then|here)\b", re.IGNORECASE)
 
 

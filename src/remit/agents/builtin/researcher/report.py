@@ -98,7 +98,7 @@ def grouped(quotes: Iterable[Quoted]) -> str:
 
 def _name(citation: Citation) -> str:
     document = citation.document
-    return f"**{line(document.title or document.name)}**" if document.kind != "file" else f"**`{document.name.replace('`', '')}`**"
+    return f"**{line(document.title or document.name)}**" if document.kind != "file" else f"**{code(document.name)}**"
 
 
 def _not_found(result: Result, searched: Searched) -> str:
@@ -152,9 +152,7 @@ def _searched(searched: Searched) -> str:
 def sources(citations: Iterable[Citation]) -> str:
     rows = []
     for citation in citations:
-        place = (
-            f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else f"`{citation.place.replace('`', '')}`"
-        )
+        place = f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else code(citation.place)
         when = f" ({citation.when})" if citation.when else ""
         rows.append(f"{citation.number}. {place}{when}")
     return "## Sources\n\n" + "\n".join(rows) if rows else ""
@@ -165,6 +163,12 @@ def line(text: str) -> str:
     flat = squeezed(text)
     flat = flat if len(flat) <= _LINE else flat[: _LINE - 1] + "…"
     return shown(flat if is_clean(flat) else "".join(character if is_clean(character) else "�" for character in flat))
+
+
+def code(name: str) -> str:
+    """A name as a code span, whatever characters are in it."""
+    flat = "".join(character if is_clean(character) else "�" for character in " ".join(name.split()))
+    return f"`{flat.replace('`', '')}`"
 
 
 def count(number: int, one: str, many: str = "") -> str:

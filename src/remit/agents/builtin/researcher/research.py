@@ -9,7 +9,7 @@ from typing import Any
 from remit.agents.builtin.researcher.findings import Result, weigh_up
 from remit.agents.builtin.researcher.gathering import Gatherer, Hits
 from remit.agents.builtin.researcher.leads import Leads, definition_pattern, leads
-from remit.agents.builtin.researcher.passages import CODE, worth_of
+from remit.agents.builtin.researcher.passages import CODE
 from remit.agents.builtin.researcher.question import Asks, Question, Term
 from remit.agents.builtin.researcher.report import Searched, as_data, report
 from remit.agents.builtin.researcher.returning import answered
@@ -99,7 +99,7 @@ class Research:
                 scores[path] = scores.get(path, 0.0) + 1.5 * hit
         if self._places.only_documents:
             scores = {path: score for path, score in scores.items() if _is_document(path, self._places.paths)}
-        worth = {path: worth_of(path) for path in scores}
+        worth = {path: self._gatherer.worth(path) for path in scores}
         return sorted((path for path in scores if worth[path]), key=lambda path: (-scores[path] * worth[path], path))
 
     def _weigh(self, depth: int) -> Result:
@@ -114,7 +114,7 @@ class Research:
     async def _follow(self, result: Result, depth: int) -> bool:
         """One round of leads; False when there is nothing to follow."""
         gatherer = self._gatherer
-        found: Leads = leads(self._question, result.best[:_BEST], self._index, gatherer.listed, gatherer.documents)
+        found: Leads = leads(self._question, result.best[:_BEST], self._index, filter(gatherer.worth, gatherer.listed), gatherer.documents)
         self._expansion = found.words
         before = len(gatherer.documents)
         self._searched.leads += [lead for lead in (*found.files, *found.names, *found.urls) if lead not in self._searched.leads]
@@ -125,8 +125,8 @@ class Research:
         folders = self._folders
         if found.names and folders and not gatherer.is_over:
             hits = await gatherer.search({f"where {', '.join(found.names)} are defined": definition_pattern(found.names)}, folders)
-            spread = [(len(lines), path) for one in hits.values() for path, lines in one.lines.items() if worth_of(path) >= 0.5]
-            files += [path for _, path in sorted(spread, key=lambda pair: (-pair[0] * worth_of(pair[1]), pair[1]))[:6]]
+            spread = [(len(lines), path) for one in hits.values() for path, lines in one.lines.items() if gatherer.worth(path) >= 0.5]
+            files += [path for _, path in sorted(spread, key=lambda pair: (-pair[0] * gatherer.worth(pair[1]), pair[1]))[:6]]
         if self._places.only_documents:
             files = [path for path in files if _is_document(path, self._places.paths)]
         await gatherer.read(files, depth - 1)
