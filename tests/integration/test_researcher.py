@@ -196,7 +196,8 @@ def test_a_question_is_taken_apart_by_its_words() -> None:
 
 
 def test_comments_and_docstrings_stand_below_what_they_belong_to() -> None:
-    code = 'def ask(\n    name: str,\n) -> None:\n    """Asks once."""\n\n\nLIMIT = {\n    "a": 1,\n}\n"""How often."""\nx = """\n# no comment\n"""\n'
+    code = 'def ask(\n    name: str,\n) -> None:\n    """Asks once."""\n\n\nLIMIT = {\n    "a": 1,\n}\n"""How often."""\n'
+    code += 'x = """\n# no comment\n"""\n'
     placed = {unit.text: (passage.headings, unit.line) for passage in cut(code, "a.py") for unit in passage.units}
     assert placed["Asks once."] == (("ask",), 4)
     assert placed["How often."] == (("LIMIT",), 10)
