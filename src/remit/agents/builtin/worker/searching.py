@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import remit
 from remit.agents.builtin.worker import ripgrep
 from remit.agents.builtin.worker.matching import Matches
 from remit.core.errors import Failed, Misused
@@ -34,6 +33,8 @@ _MEMORY_BYTES = 4 << 30
 _SAID_BYTES = 32 * 1024
 _READ_BYTES = 1 << 18
 _LEAVING_SECONDS = 0.2
+_SOURCES = str(Path(__file__).parents[4])
+"""Where the package stands: a process of ours needs it, and must not look for it in the folder it searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +220,7 @@ class Search:
                 stderr=subprocess.PIPE,
                 pass_fds=passed,
                 start_new_session=True,
-                env={"LC_ALL": "C.UTF-8", "PYTHONPATH": str(Path(remit.__file__).parents[1]), **self._wanted.environment},
+                env={"LC_ALL": "C.UTF-8", "PYTHONPATH": _SOURCES, **self._wanted.environment},
             )
             self._pidfd = os.pidfd_open(process.pid)
             return process
