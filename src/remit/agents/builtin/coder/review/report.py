@@ -38,7 +38,8 @@ def summary(reviewed: Reviewed) -> str:
         place = f"{first.file}{f', line {first.line}' if first.line else ''}: " if first.file else ""
         told.append(f"First: {_plain(place + first.message)[:150].rstrip('. ')}.")
     if reviewed.not_checked:
-        told.append(f"{len(reviewed.not_checked)} things were not checked; the report names them.")
+        count = len(reviewed.not_checked)
+        told.append(f"{count} thing{'s were' if count != 1 else ' was'} not checked; the report says what.")
     return " ".join(told)[:399]
 
 
@@ -113,7 +114,8 @@ def _files(reviewed: Reviewed) -> Iterator[str]:
     yield from ("", "## Files", "", "| file | added | removed | applies |", "|---|---|---|---|")
     for file in reviewed.matter.files[:100]:
         counts = [sum(change.count(kind) for change in file.applied.changes) for kind in "+-"]
-        yield f"| {_code(clean(file.path))} | {counts[0]} | {counts[1]} | {file.applied.state} |"
+        state = file.applied.state if reviewed.matter.in_workspace else "as committed"
+        yield f"| {_code(clean(file.path))} | {counts[0]} | {counts[1]} | {state} |"
     if len(reviewed.matter.files) > 100:
         yield f"| … {len(reviewed.matter.files) - 100} more | | | |"
 

@@ -18,7 +18,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("syntax", syntax.check),
     ("risky calls", risky.check),
     ("linters", linting.check),
-    ("files, modes and dependencies", whole.files),
+    ("files and dependencies", whole.files),
     ("callers of what was removed", interface.check),
     ("tests", whole.tests),
     ("size", whole.size),
