@@ -19,7 +19,6 @@ CHANGE = """\
 
 
 async def main() -> None:
-    Path("backup.py").write_text(BEFORE)
     async with Remit.open(".") as remit:
         done = await remit.delegate("coder.review_code", diff=CHANGE, guidelines="security-first, max line length 100")
     print(f"{done.data['applies']}; {done.data['verdict']}")
@@ -29,4 +28,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    Path("backup.py").write_text(BEFORE)
     asyncio.run(main())
