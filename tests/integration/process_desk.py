@@ -55,6 +55,7 @@ class NotingDesk:
 
     def __init__(self, root: Path, timeout: float = 60.0) -> None:
         self.root = root
+        self.permits: list[tuple[str, dict[str, Any]]] = []
         self.notes: list[Any] = []
         self.soft = asyncio.Event()
         self.heard = asyncio.Event()
@@ -116,6 +117,9 @@ class NotingDesk:
 
     def spend(self, tokens: int, cost: float) -> None:
         self.notes.append(("spend", tokens, cost))
+
+    async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
+        self.permits.append((action, dict(facts)))
 
     async def checkpoint(self, value: Any) -> None:
         self.saved = value

@@ -11,6 +11,7 @@ import typer
 
 from remit.cli import (
     agents,
+    audit,
     cancel,
     config,
     delegate,
@@ -20,6 +21,7 @@ from remit.cli import (
     install,
     ledger,
     mcp,
+    policy,
     recover,
     show,
     status,
@@ -55,6 +57,8 @@ for name, command in (
     ("recover", recover.recover),
     ("workspaces", workspaces.workspaces),
     ("validate", validate.validate),
+    ("policy", policy.policy),
+    ("audit", audit.audit),
     ("config", config.config),
     ("doctor", doctor.doctor),
     ("mcp", mcp.mcp),

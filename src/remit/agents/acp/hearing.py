@@ -12,7 +12,7 @@ from typing import Any
 from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
-from remit.agents.acp.permission import AskedTool, Offered, decide
+from remit.agents.acp.permission import AskedTool, Offered, decide, passed
 from remit.agents.tail import Tail
 from remit.agents.telling import CALLS_KEPT, OVER, ToolCalls, Words, tell_plan
 from remit.core.errors import Stopped
@@ -57,7 +57,7 @@ class Hearing:
                 self.is_over = True
             return None
         if method == CLIENT_METHODS["session_request_permission"]:
-            return self._permission(given)
+            return await self._permission(given)
         if is_notification:
             return None
         raise RequestError.method_not_found(method)
@@ -200,7 +200,7 @@ class Hearing:
 
     # ---- what it asks
 
-    def _permission(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    async def _permission(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if self.is_over:
             return _CANCELLED
         asked = _mapping(given.get("toolCall"))
@@ -212,7 +212,14 @@ class Hearing:
             for one in map(_mapping, listed if isinstance(listed, list) else ())
             if "optionId" in one
         ]
-        decision = decide(self._allow, AskedTool(kind=call.kind, title=call.title), offered)
+        tool = AskedTool(kind=call.kind, title=call.title)
+        decision = decide(self._allow, tool, offered)
+        if decision.allowed:
+            try:
+                decision = await passed(self.ctx, tool, asked, offered, decision)
+            except Stopped:
+                self.is_over = True
+                return _CANCELLED
         word = "allowed" if decision.allowed else "denied"
         self._end_message()
         is_told = self._guarded(

@@ -1,11 +1,17 @@
-"""What an agent that asks for permission is told: the allow-list of its definition, and no in every other case.
+"""What an agent that asks for permission is told: yes, where both the allow-list of its definition and the policy say so.
 
-A pure function, so that another policy can take its place. Knows no protocol library and no process. Used by `acp.hearing`.
+The allow-list is a pure function; the policy is asked through `ctx.permit`, as `acp.edit`, `acp.execute` and so on, with the paths, the
+command or the address that the agent names. Knows no protocol library and no process. Used by `acp.hearing`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Refused
+from remit.flow.context import Context
 
 KINDS = frozenset({"read", "edit", "delete", "move", "search", "execute", "think", "fetch", "switch_mode", "other"})
 OWN_TOOLS = ("other:mcp__remit__*", "other:remit_*", "other:remit.*", "other:remit: *")
@@ -50,6 +56,67 @@ def decide(allow: Sequence[str], tool: AskedTool, options: Sequence[Offered]) ->
             return Decision(allowed=True, option_id=granted, because=f"allowed by {pattern!r}")
         return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="it offered no answer that allows it")
     return Decision(allowed=False, option_id=_first(options, _REFUSALS), because="nothing in its allow-list fits")
+
+
+EFFECTS = {
+    "read": "read",
+    "search": "read",
+    "edit": "write",
+    "move": "write",
+    "delete": "delete",
+    "execute": "execute",
+    "fetch": "network",
+}
+"""What a kind of tool does to the world, for rules of the policy."""
+_PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "notebook_path")
+_MOST_PATHS = 50
+
+
+async def passed(ctx: Context, tool: AskedTool, call: Mapping[str, Any], options: Sequence[Offered], allowed: Decision) -> Decision:
+    """What the allow-list granted, if the policy grants it too."""
+    try:
+        for facts in _facts(ctx, tool, call):
+            await ctx.permit(f"acp.{tool.kind or 'other'}", effects=_effects(tool), tool=tool.title, **facts)
+    except Refused as no:
+        return replace(allowed, allowed=False, option_id=_first(options, _REFUSALS), because=f"the policy says no: {no.message}")
+    return allowed
+
+
+def _effects(tool: AskedTool) -> tuple[str, ...]:
+    return (EFFECTS[tool.kind],) if tool.kind in EFFECTS else ()
+
+
+def _facts(ctx: Context, tool: AskedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Of each path that it names one; else of its command or address. Its own scratch folder is not asked about."""
+    given = call.get("rawInput")
+    said: Mapping[str, Any] = given if isinstance(given, dict) else {}
+    if tool.kind == "execute":
+        command = said.get("command")
+        yield {"command": command if isinstance(command, str | list) else tool.title.strip().strip("`")}
+        return
+    if isinstance(said.get("url"), str):
+        yield {"url": said["url"]}
+        return
+    paths = list(dict.fromkeys(_named(call, said)))
+    if not paths:
+        yield {}
+    if len(paths) > _MOST_PATHS:
+        raise Refused(f"it names {len(paths)} files at once", code="POLICY_DENIED")
+    yield from ({"path": path} for path in paths if not _is_below(path, ctx.scratch))
+
+
+def _named(call: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
+    for listed in (call.get("locations"), call.get("content")):
+        for one in listed if isinstance(listed, list) else ():
+            if isinstance(one, dict) and isinstance(one.get("path"), str):
+                yield one["path"]
+    for name in _PATHS:
+        if isinstance(said.get(name), str):
+            yield said[name]
+
+
+def _is_below(path: str, folder: Path) -> bool:
+    return ".." not in Path(path).parts and Path(path).is_relative_to(folder)
 
 
 def _fits(pattern: str, tool: AskedTool) -> bool:
