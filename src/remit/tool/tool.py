@@ -6,7 +6,7 @@
 A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Misused, RemitError
@@ -20,7 +20,7 @@ from remit.tool.chunks import Chunk, begun, chunk_of, ended, is_paused
 from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest, Reader
 from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
-from remit.tool.schema import announced
+from remit.tool.schema import announced, parameters_schema
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -121,7 +121,7 @@ class DelegateTool:
         """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
         first = returned.errors[0] if returned.errors else None
         if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
-            details: Mapping[str, Any] = {"agent": request.agent, "taskId": returned.session_id}
+            details = {"agent": request.agent, "parameters": parameters_schema(request.spec), "taskId": returned.session_id}
             raise DelegateError(first.message, code=first.code, advice=first.recommendation, details=details)
         return result_of(returned, asked_at)
 
