@@ -117,6 +117,14 @@ async def test_an_encoding_that_is_named_is_used(remit: Remit, tmp_path: Path) -
     assert code(await remit.delegate("worker.read_file", path="x", encoding="rot13")) == "INVALID_PARAMETERS"
 
 
+async def test_an_offset_beyond_the_end_and_beyond_all_reason_are_told_apart(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("short")
+    done = await remit.delegate("worker.read_file", path="x", offset=1 << 40)
+    assert done.ok
+    assert "ends before offset" in done.summary
+    assert code(await remit.delegate("worker.read_file", path="x", offset=1 << 70)) == "INVALID_PARAMETERS"
+
+
 async def test_a_name_that_is_nearly_right_is_told_what_may_be_meant(remit: Remit, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "settings.py").write_text("x")

@@ -116,6 +116,9 @@ async def test_a_glob_narrows_the_search_and_takes_in_nothing_that_is_ignored(re
         "src/*.py": ["src/c.py"],
         "src/**/*.py": ["src/c.py", "src/deep/d.py"],
         "*.{txt,md}": ["b.txt"],
+        "[ab].*": ["a.py", "b.txt"],
+        "[": [],
+        "include:py": [],
     }.items():
         assert [one["path"] for one in (await search(remit, pattern="hit", glob=glob))["matches"]] == expected, glob
 

@@ -36,8 +36,7 @@ def compile_glob(pattern: str) -> re.Pattern[str]:
     """To be matched against a path (`fullmatch`). Without a slash it is the name that counts, in whatever folder."""
     if not pattern or len(pattern) > MAX_LENGTH:
         raise BadPattern("is empty" if not pattern else f"is longer than {MAX_LENGTH} characters")
-    choices = list(_choices(pattern))
-    return re.compile("|".join(_whole(choice) for choice in choices), re.DOTALL)
+    return re.compile("|".join(_whole(choice) for choice in choices(pattern)), re.DOTALL)
 
 
 def translate(pattern: str) -> str:
@@ -90,8 +89,8 @@ def _whole(pattern: str) -> str:
     return translated if "/" in pattern.rstrip("/") else f"(?:.*/)?{translated}"
 
 
-def _choices(pattern: str) -> Iterator[str]:
-    """`{a,b}c` is `ac` and `bc`; braces may nest."""
+def choices(pattern: str) -> Iterator[str]:
+    """`{a,b}c` is `ac` and `bc`; braces may nest. At most so many."""
     todo = [pattern]
     given = 0
     while todo:
@@ -101,8 +100,8 @@ def _choices(pattern: str) -> Iterator[str]:
             given += 1
             yield one
         else:
-            start, end, choices = opened
-            todo.extend(one[:start] + choice + one[end + 1 :] for choice in reversed(choices))
+            start, end, offered = opened
+            todo.extend(one[:start] + choice + one[end + 1 :] for choice in reversed(offered))
         if given + len(todo) > MAX_CHOICES:
             raise BadPattern(f"stands for more than {MAX_CHOICES} patterns")
 
@@ -112,15 +111,15 @@ def _brace(pattern: str) -> tuple[int, int, list[str]] | None:
     start = pattern.find("{")
     if start < 0:
         return None
-    depth, begin, choices = 0, start + 1, []
+    depth, begin, offered = 0, start + 1, []
     for position in range(start, len(pattern)):
         sign = pattern[position]
         depth += (sign == "{") - (sign == "}")
         if depth == 1 and sign == ",":
-            choices.append(pattern[begin:position])
+            offered.append(pattern[begin:position])
             begin = position + 1
         elif depth == 0:
-            return (start, position, [*choices, pattern[begin:position]]) if choices else None
+            return (start, position, [*offered, pattern[begin:position]]) if offered else None
     return None
 
 

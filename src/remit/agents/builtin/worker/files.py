@@ -30,6 +30,8 @@ from remit.system.replacing import make_folder, replace_file
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024
 """Of one answer or one parameter: both are kept with the delegation."""
+MOST_OFFSET = 1 << 62
+"""No file is as large; beyond it the system cannot even be asked."""
 _SPARE_SECONDS = 0.5
 _DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
 _DATA = frozenset(
@@ -52,7 +54,7 @@ class _Read:
 async def read_file(
     ctx: Context,
     path: InWorkspace,
-    offset: Annotated[int, Field(ge=0, description="In bytes.")] = 0,
+    offset: Annotated[int, Field(ge=0, le=MOST_OFFSET, description="In bytes.")] = 0,
     limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"In bytes; {READ_BYTES} unless given.")] | None = None,
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.flow.context import Context
-from remit.system.beneath import Place, Root, leads_out, not_found, parts_of
+from remit.system.beneath import Place, Root, leads_out, parts_of
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
@@ -94,7 +94,7 @@ def _act(
         except Failed as error:
             if error.code != "FILE_NOT_FOUND":
                 raise
-            raise not_found(path, _near(root, path)) from None
+            raise Failed(error.message, code=error.code, advice=_near(root, path) or error.advice) from None
 
 
 def _near(root: Root, path: str) -> str:

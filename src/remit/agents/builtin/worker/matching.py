@@ -38,7 +38,7 @@ class Matches:
     def __init__(self, root: Root, *, only: int | None, most: int, glob: str | None) -> None:
         """`only`: the one file that is searched, open; otherwise all below `root`."""
         self._root, self._only, self._most = root, only, most
-        self._glob = compile_glob(glob) if glob is not None and "/" in glob else None
+        self._glob = None if glob is None else compile_glob(glob)
         self._held = b""
         self._shown_bytes = 0
         self._name: bytes | None = None

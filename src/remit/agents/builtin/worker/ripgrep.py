@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Misused
+from remit.system.globs import choices
 
 if TYPE_CHECKING:
     from remit.agents.builtin.worker.searching import Wanted
@@ -22,6 +23,7 @@ _ALWAYS = (
     "--hidden", "--glob=!.git", "--glob=!.remit", "--no-require-git", "--no-ignore-global", "--no-ignore-parent", "--no-ignore-exclude",
     "--no-ignore-dot",
 )  # fmt: skip
+_PLAIN_GLOB = re.compile(r"[^\[\]{}\\:/!]+")
 _PARSE_ERROR = re.compile(r"regex parse error:\n {4}(?P<open>(?:\(\?:)?)(?P<pattern>.*)\n {4}(?P<carets>[ ^]*)\n(?:error: )?(?P<why>.*)")
 
 
@@ -50,9 +52,10 @@ def arguments(wanted: "Wanted", *, ignore_file: str | None, is_file: bool) -> li
         options.append("--no-ignore")
     elif ignore_file is not None:
         options.append(f"--ignore-file={ignore_file}")
-    if wanted.glob is not None and "/" not in wanted.glob:
-        # As a type of file, not as a --glob: that would take in what git ignores.
-        options += [f"--type-add=wanted:{wanted.glob}", "--type=wanted"]
+    named = [] if wanted.glob is None else list(choices(wanted.glob))
+    if named and all(map(_PLAIN_GLOB.fullmatch, named)):
+        # As a type of file, not as a --glob: that would take in what git ignores. Other patterns are held to when it has answered.
+        options += [*(f"--type-add=wanted:{glob}" for glob in named), "--type=wanted"]
     return [*options, "--", "-" if is_file else "./"]
 
 
