@@ -178,7 +178,7 @@ ATTEMPTS = [
     trying("su", "assert subprocess.run(['su', '-c', 'id -u'], capture_output=True, stdin=-3, timeout=0.5).stdout.strip() == b'0'", proves=False),
     trying("a planted suid shell", "import shutil\nshutil.copy('/bin/sh', 'sh')\nos.chmod('sh', 0o6755)\nassert subprocess.run(['./sh', '-pc', 'id -u'], capture_output=True).stdout.strip() == b'0'", proves=False),
     Attempt(
-        name="modules that shadow what the launcher imports",
+        name="modules that shadow what the keeper imports",
         code="print('TRIED')",
         proves=False,
         alone=True,

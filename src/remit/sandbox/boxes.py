@@ -1,4 +1,4 @@
-"""Where code is held: inside bubblewrap, or by the launcher alone. What is started, what the keeper is told to refuse, what is opened.
+"""Where code is held: inside bubblewrap, or by the keeper alone. What is started, what the keeper is told to refuse, what is opened.
 
 Both ways end in the same `Box`; `run` starts it. Nothing is run here.
 """
@@ -72,7 +72,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
 
 @contextlib.asynccontextmanager
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
-    """The launcher without bubblewrap: in a folder of its own, made here and removed."""
+    """The keeper without bubblewrap: in a folder of its own, made here and removed."""
     uid = _spare_uid()
     folder = Path(await off_loop(tempfile.mkdtemp, "", "remit-box-"))
     workspace, temporary = folder / "workspace", folder / "tmp"

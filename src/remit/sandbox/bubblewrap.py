@@ -1,6 +1,6 @@
 """The command line of bubblewrap: namespaces of its own, a root folder with nothing in it but what interpreters need, no capability.
 
-An ordinary user gets a user namespace. Root needs none and gets none: the launcher, first process inside, turns itself into a user that
+An ordinary user gets a user namespace. Root needs none and gets none: the keeper, first process inside, turns itself into a user that
 exists nowhere else, because limits on processes do not bind root, and because files of root would otherwise be the code's own.
 """
 

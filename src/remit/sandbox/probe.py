@@ -47,13 +47,13 @@ class Offer:
         return self.bubblewrap is not None and not self.fault
 
     @property
-    def has_launcher(self) -> bool:
+    def has_keeper(self) -> bool:
         """Whether Landlock alone will do: files by its rules, the network by the filter."""
         return self.landlock > 0 and self.seccomp
 
     @property
     def is_enough(self) -> bool:
-        return self.has_bubblewrap or self.has_launcher
+        return self.has_bubblewrap or self.has_keeper
 
     @property
     def stack(self) -> str:

@@ -1,6 +1,6 @@
 """Running one piece of code in the sandbox, from start to end: nothing of it is left when this returns, however it returns.
 
-Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the launcher; or the launcher alone, where bubblewrap does not work.
+Two ways: inside bubblewrap, with Landlock, seccomp and limits set by the keeper; or the keeper alone, where bubblewrap does not work.
 Knows no delegation. Used by `coder.execute_code`.
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 from remit.core.errors import Misused, Unavailable
 from remit.sandbox import landlock, recipe, seccomp
 from remit.sandbox.boxes import Box, Job, alone, in_bubblewrap
-from remit.sandbox.launcher import STOP_OUTPUT
+from remit.sandbox.inside.keeper import STOP_OUTPUT
 from remit.sandbox.limits import FLOOD
 from remit.sandbox.probe import Offer
 from remit.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, is_plain, message

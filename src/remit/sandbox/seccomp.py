@@ -1,7 +1,7 @@
 """The filter of system calls that code in the sandbox runs under, as a BPF program: bytes for `prctl(PR_SET_SECCOMP)`.
 
 Most calls are allowed, since any program may be run; what is refused leads out of the sandbox, into the kernel's less trodden parts, or to
-memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `launcher`.
+memory that nobody counts. Calls of another architecture (32 bit, x32) do not get through. Built in the parent, loaded by `inside`.
 """
 
 import errno
@@ -48,7 +48,7 @@ def is_supported(machine: str = "") -> bool:
 
 @cache
 def program(wanted: Filter, machine: str = "") -> bytes:
-    """For this machine, or the one named. Where `signals` is false the pid is filled in by the launcher: see `OWN_PID`."""
+    """For this machine, or the one named. Where `signals` is false the pid is filled in by the keeper: see `OWN_PID`."""
     architecture, column = _MACHINES[machine or platform.machine()]
     steps = [
         _step(_LOAD, _ARCHITECTURE),
@@ -73,7 +73,7 @@ def _each(calls: dict[str, tuple[int | None, int | None]], column: int, error: i
 
 
 OWN_PID = 0x7E57_91D0
-"""Stands in the program where the launcher writes the pid of the code: larger than any pid."""
+"""Stands in the program where the keeper writes the pid of the code: larger than any pid."""
 
 
 def _checks(wanted: Filter) -> dict[str, list[bytes]]:

@@ -13,12 +13,12 @@ import marshal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from remit.core.errors import Unavailable
-from remit.sandbox.launcher import MOST_LISTED
+from remit.sandbox import inside
+from remit.sandbox.inside.keeper import MOST_LISTED
 from remit.sandbox.limits import LIMIT_NAMES
 from remit.system.threads import off_loop
 
@@ -36,13 +36,13 @@ def take(count):
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
-confine, launcher, job = marshal.loads(take(int.from_bytes(take(8), "little")))
-names = {"__name__": "launcher"}
-sys.modules["remit.sandbox.confine"] = module = type(sys)("confine")
-exec(confine, module.__dict__)
-exec(launcher, names)
-del sys.modules["remit.sandbox.confine"]
-names["main"](job)
+parts, job = marshal.loads(take(int.from_bytes(take(8), "little")))
+for name, code in parts:
+    sys.modules[name] = part = type(sys)(name)
+    exec(code, part.__dict__)
+for name, code in parts:
+    del sys.modules[name]
+part.main(job)
 """
 """What the interpreter is started with: the rest comes over its standard input, compiled."""
 
@@ -77,15 +77,16 @@ Choose = Callable[[Sequence[Left]], Sequence[int]]
 
 
 @cache
-def _compiled(name: str) -> Any:
-    spec = find_spec(f"remit.sandbox.{name}")
-    assert spec is not None
-    assert spec.origin is not None
-    return compile(Path(spec.origin).read_bytes(), f"<{name}>", "exec", dont_inherit=True, optimize=2)
+def _parts() -> list[tuple[str, Any]]:
+    folder = Path(inside.__file__).parent
+    return [
+        (f"{inside.__name__}.{name}", compile((folder / f"{name}.py").read_bytes(), f"<{name}>", "exec", dont_inherit=True, optimize=2))
+        for name in inside.PARTS
+    ]
 
 
 def message(job: dict[str, Any]) -> bytes:
-    body = marshal.dumps((_compiled("confine"), _compiled("launcher"), job))
+    body = marshal.dumps((_parts(), job))
     return len(body).to_bytes(8, "little") + body
 
 

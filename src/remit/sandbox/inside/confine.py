@@ -1,6 +1,6 @@
 """Runs inside the sandbox, in the keeper and in the code's process: giving up rights, Landlock rules, the filter of system calls.
 
-The standard library alone; sent together with `launcher`. What is to be refused was worked out outside (`landlock`, `seccomp`).
+The standard library alone; sent together with `keeper`. What is to be refused was worked out outside (`landlock`, `seccomp`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import os
 
-TYPE_CHECKING = False  # as in `launcher`
+TYPE_CHECKING = False  # as in `keeper`
 if TYPE_CHECKING:
     from typing import Any
 

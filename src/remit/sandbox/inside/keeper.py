@@ -11,11 +11,12 @@ from __future__ import annotations
 import gc
 import os
 import select
-import sys
 import time
 from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_NOFILE, RLIMIT_NPROC, setrlimit
 
-from remit.sandbox.confine import Confinement  # sent along, and put where this line finds it
+from remit.sandbox.inside.confine import Confinement
+from remit.sandbox.inside.python import run_python
+from remit.sandbox.inside.usage import kill, looked_at, proportional, walked
 
 TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
 if TYPE_CHECKING:
@@ -24,13 +25,11 @@ if TYPE_CHECKING:
 TICK_SECONDS = 0.05
 DISK_TICKS = 4
 """Folders are walked less often than processes are counted: it costs more."""
-SIGKILL = 9
 STOP_OUTPUT = b"O"
 SPARE_BYTES = 256 << 20
 """Of address space beyond the limit of memory: programs reserve what they never touch."""
 MOST_LISTED = 10_000
 DEEPEST = 32
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Keeper:
@@ -179,10 +178,10 @@ class Keeper:
         """Nothing that was started in here outlives this. One signal to everybody cannot be outrun by forking."""
         while True:
             if self.is_alone:
-                _kill(-1)
+                kill(-1)
             else:
                 for pid in self.below():
-                    _kill(pid)
+                    kill(pid)
             try:
                 pid, status = os.waitpid(-1, 0)
             except ChildProcessError:
@@ -195,13 +194,13 @@ class Keeper:
         processes = self.below()
         resident, threads = 0, 0
         for pid in processes:
-            one = _stat(pid)
+            one = looked_at(pid)
             resident, threads = resident + one[0], threads + one[1]
         if threads >= self.limits["processes"]:
             self.hits.add("processes")
         limit = self.limits["memory_bytes"]
         if resident > limit:  # what they share is counted once for each: look closer
-            resident = sum(_proportional(pid) for pid in processes)
+            resident = sum(proportional(pid) for pid in processes)
         self.peak = max(self.peak, resident)
         if resident > limit:
             return "memory"
@@ -234,7 +233,7 @@ class Keeper:
     def job_disk(self, processes: list[int]) -> tuple[int, int, bool]:
         """Bytes and files in use, and whether no byte is left."""
         if not self.job["mounts"]:
-            return (*_walked(self.job["own_folders"], processes), False)
+            return (*walked(self.job["own_folders"], processes), False)
         used = made = 0
         is_full = False
         for place in self.job["mounts"]:
@@ -311,120 +310,6 @@ class Keeper:
     def say_bytes(self, data: bytes) -> None:
         while data:
             data = data[os.write(self.job["report"], data) :]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
-
-
-def _stat(pid: int) -> tuple[int, int]:
-    """Bytes in memory, and threads."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
-        return int(fields[21]) * PAGE_BYTES, int(fields[17])
-    except (OSError, IndexError):
-        return 0, 0
-
-
-def _proportional(pid: int) -> int:
-    """Bytes in memory, those that several processes share divided among them."""
-    try:
-        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
-            for line in file:
-                if line.startswith(b"Pss:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return _stat(pid)[0]
-
-
-def _walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
-    """Bytes and files in folders, and in files that were deleted and are still open."""
-    used = made = 0
-    todo = list(folders)
-    while todo:
-        try:
-            for entry in os.scandir(todo.pop()):
-                made += 1
-                used += entry.stat(follow_symlinks=False).st_blocks * 512
-                if entry.is_dir(follow_symlinks=False):
-                    todo.append(entry.path)
-        except OSError:
-            pass
-    gone: dict[tuple[int, int], int] = {}
-    for pid in processes:
-        try:
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                about = os.stat(f"/proc/{pid}/fd/{number}")
-                if about.st_nlink == 0 and about.st_mode & 0o170000 == 0o100000:
-                    gone[about.st_dev, about.st_ino] = about.st_blocks * 512
-        except OSError:
-            pass
-    return used + sum(gone.values()), made
-
-
-def run_python(job: dict[str, Any]) -> None:
-    """The code as `__main__`, in this process, as if the interpreter had been started for it."""
-    import _sitebuiltins
-    import builtins
-
-    path = f"{job['workspace']}/{job['script']}"
-    module = type(sys)("__main__")
-    module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
-    sys.modules["__main__"] = module
-    sys.argv[:] = [path]
-    sys.path.insert(0, job["workspace"])
-    setattr(builtins, "exit", _sitebuiltins.Quitter("exit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - what `site` does
-    setattr(builtins, "quit", _sitebuiltins.Quitter("quit", "Ctrl-D (i.e. EOF)"))  # noqa: B010 - the same
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    status = 0
-    try:
-        exec(compile(dict(job["files"])[job["script"]], path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit as leaving:
-        status = _status_of(leaving.code)
-    except BaseException as error:  # noqa: BLE001 - whatever the code raises is shown as the interpreter would, without our lines
-        trace = error.__traceback__
-        while trace is not None and trace.tb_frame.f_code.co_filename != path:
-            trace = trace.tb_next
-        sys.excepthook(type(error), error.with_traceback(trace), trace)
-        status = 1
-    _leave(job["workspace"], status)
-
-
-def _status_of(code: object) -> int:
-    """What `sys.exit(code)` means."""
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    print(code, file=sys.stderr)
-    return 1
-
-
-def _leave(workspace: str, status: int) -> None:
-    """As an interpreter ends: threads awaited, `atexit` called, files of the code closed. But the interpreter itself is not taken apart:
-    in a fork that takes longer than everything else."""
-    import atexit
-
-    threading: Any = sys.modules.get("threading")
-    if threading is not None:
-        threading._shutdown()
-    atexit._run_exitfuncs()
-    own = [one for one in list(sys.modules.values()) if (getattr(one, "__file__", None) or "").startswith(workspace)]
-    for module in own:
-        module.__dict__.clear()
-    gc.collect()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):  # closed by the code, or nobody reads it any more
-            continue
-    os._exit(status)
 
 
 def main(job: dict[str, Any]) -> None:
