@@ -26,6 +26,13 @@ async def measure_tools(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
     return await tools.measure(sizes, wanted)
 
 
+async def measure_analysis(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    """Imported when it is its turn, as above: grammars."""
+    from bench import analysis
+
+    return await analysis.measure(sizes, wanted)
+
+
 SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): speed.measure,
     ("W4",): waiting.measure,
@@ -40,6 +47,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("read_file",): worker_files.measure_reading,
     ("search_files",): worker_files.measure_searching,
     ("mcp",): measure_tools,
+    ("analysis",): measure_analysis,
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")

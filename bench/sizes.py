@@ -45,6 +45,8 @@ class Sizes:
     """In the tree that is searched."""
     searches: int = 3
     """In each round."""
+    analysed: int = 2_000
+    """Files of the tree that is analysed."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -76,5 +78,6 @@ QUICK = Sizes(
     file_reads=20,
     tree_files=300,
     searches=1,
+    analysed=200,
     seconds_each=60.0,
 )

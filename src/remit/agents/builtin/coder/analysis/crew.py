@@ -49,10 +49,17 @@ class _Worker:
 
 
 class Crew:
-    def __init__(self, workspace: Path, files: Sequence[Listed], read: Callable[[Reader, Listed], tuple[str, str, str]]) -> None:
+    def __init__(
+        self,
+        workspace: Path,
+        files: Sequence[Listed],
+        read: Callable[[Reader, Listed], tuple[str, str, str]],
+        file_seconds: float = FILE_SECONDS,
+    ) -> None:
         self._workspace = workspace
         self._files = files
         self._read = read
+        self._file_seconds = file_seconds
         self._todo = deque(list(range(start, min(start + BATCH, len(files)))) for start in range(0, len(files), BATCH))
         self._workers: list[_Worker] = []
         self._places = mmap.mmap(-1, 8 * WORKERS_AT_MOST)
@@ -115,8 +122,8 @@ class Crew:
             at = int.from_bytes(self._places[worker.slot * 8 : worker.slot * 8 + 8], "little", signed=True)
             if at != worker.at:
                 worker.at, worker.since = at, now
-            elif now - worker.since > FILE_SECONDS and not worker.connection.poll():
-                yield from self._lose(worker, f"the parser took longer than {FILE_SECONDS:g} s")
+            elif now - worker.since > self._file_seconds and not worker.connection.poll():
+                yield from self._lose(worker, f"the parser took longer than {self._file_seconds:g} s")
 
     def _lose(self, worker: _Worker, why: str) -> Iterator[Read]:
         at = int.from_bytes(self._places[worker.slot * 8 : worker.slot * 8 + 8], "little", signed=True)

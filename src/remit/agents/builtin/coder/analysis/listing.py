@@ -192,7 +192,8 @@ def _reason(path: str, inner: str) -> str:
     lowered = inner.lower()
     if os.path.splitext(lowered)[1] in _BINARY:
         return "binary"
-    return "generated or minified" if lowered.endswith(_GENERATED) else ""
+    is_built = "dist" in folders and lowered.endswith((".js", ".cjs", ".mjs", ".d.ts", ".css"))
+    return "generated or minified" if is_built or lowered.endswith(_GENERATED) else ""
 
 
 def _kind(path: str) -> tuple[str, bool]:

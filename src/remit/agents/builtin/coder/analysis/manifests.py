@@ -22,6 +22,8 @@ _TRAILING_COMMA = re.compile(r",(\s*[}\]])")
 
 @dataclass(slots=True)
 class Manifests:
+    top: str = ""
+    """The folder that is analysed."""
     name: str = ""
     about: str = ""
     entries: list[Entry] = field(default_factory=list)
@@ -40,7 +42,7 @@ class Manifests:
 
 
 def read_manifests(reader: Reader, paths: Iterable[str], below: str) -> Manifests:
-    found = Manifests()
+    found = Manifests(top=below)
     chosen = sorted((p for p in paths if p.rsplit("/", 1)[-1] in NAMES), key=lambda p: (p.count("/"), p))[:AT_MOST]
     for path in chosen:
         folder, _, name = path.rpartition("/")
@@ -81,7 +83,7 @@ def _opening(text: str) -> tuple[str, str]:
 def _pyproject(found: Manifests, folder: str, path: str, text: str) -> None:
     document = tomllib.loads(text)
     project: Mapping[str, Any] = document.get("project") or document.get("tool", {}).get("poetry") or {}
-    _introduce(found, project)
+    _introduce(found, folder, project)
     scripts = {**project.get("scripts", {}), **project.get("gui-scripts", {})}
     found.entries += [Entry(path, 0, f"command {name} = {target}") for name, target in list(scripts.items())[:50]]
 
@@ -89,7 +91,7 @@ def _pyproject(found: Manifests, folder: str, path: str, text: str) -> None:
 def _package_json(found: Manifests, folder: str, path: str, text: str) -> None:
     document = json.loads(text)
     name = str(document.get("name") or "")
-    _introduce(found, document)
+    _introduce(found, folder, document)
     if name:
         found.packages.setdefault(name, folder)
     main = document.get("module") or document.get("main") or document.get("types")
@@ -104,14 +106,14 @@ def _go_mod(found: Manifests, folder: str, path: str, text: str) -> None:
     if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
         module = match[1].strip('"`')
         found.go_modules[module] = folder
-        found.name = found.name or module.rsplit("/", 1)[-1]
+        _introduce(found, folder, {"name": module.rsplit("/", 1)[-1]})
 
 
 def _cargo(found: Manifests, folder: str, path: str, text: str) -> None:
     document = tomllib.loads(text)
     package = document.get("package", {})
     if name := str(package.get("name") or ""):
-        _introduce(found, package)
+        _introduce(found, folder, package)
         found.crates[str(document.get("lib", {}).get("name") or name).replace("-", "_")] = folder
 
 
@@ -125,8 +127,10 @@ def _tsconfig(found: Manifests, folder: str, path: str, text: str) -> None:
         found.aliases.append((folder, "*", f"{base}/*"))
 
 
-def _introduce(found: Manifests, fields: Mapping[str, Any]) -> None:
-    """Manifests come from the top down: the first that says something is the project's."""
+def _introduce(found: Manifests, folder: str, fields: Mapping[str, Any]) -> None:
+    """Only a manifest at the top speaks for the whole."""
+    if folder != found.top:
+        return
     if not found.name and isinstance(fields.get("name"), str):
         found.name = fields["name"]
     if not found.about and isinstance(fields.get("description"), str):

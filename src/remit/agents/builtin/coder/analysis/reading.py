@@ -253,7 +253,7 @@ def _tests(swept: Swept, found: Found, language: Language, is_test: bool) -> int
 def _about(found: Found) -> str:
     """The first sentence of what the file says about itself, where it does."""
     code = min([mark.start for mark in found.marks if mark.kind == "import"] + [start for start, _ in found.definitions], default=1 << 62)
-    openings = [found.doc] if found.doc else [text for start, text in sorted(found.openings)[:4] if start < code]
+    openings = [found.doc] if found.doc else [text for start, text in sorted(found.openings)[:4] if start < code and text[:2] != "#!"]
     for text in openings:
         words = _COMMENT_SIGNS.sub("", _COMMENT_SIGNS.sub("", text)).replace(" * ", " ").strip()
         words = _UNDERLINED.sub("", words)

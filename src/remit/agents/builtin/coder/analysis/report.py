@@ -47,7 +47,7 @@ def composition(findings: Findings) -> str:
     first, rest = shares[0], [f"{name} ({_percent(t.code, total)})" for name, t in shares[1:4] if t.code * 100 >= total]
     others = f", with {listed(rest)}" if rest else ""
     tests = findings.tests
-    tested = f"; {_percent(tests.test_code, total)} of it tests" if tests.test_code else "; no tests in it" if not findings.left else ""
+    tested = f"; {_percent(tests.test_code, total)} of it tests" if tests.tests else "; no tests in it" if not findings.left else ""
     size = f"{many(total, 'line')} of code in {many(len(findings.survey.members), 'file')}"
     return f"{size}: {first[0]} ({_percent(first[1].code, total)}){others}{tested}."
 
@@ -86,7 +86,11 @@ def _risk_points(findings: Findings) -> list[str]:
     functions = sum(member.functions for member in findings.survey.members)
     if worst := findings.survey.most_complex(1):
         where = f"{code(worst[0].name)} in {code(worst[0].path)} ({worst[0].complexity})"
-        said = f"{hard:,} of {many(functions, 'function')} have a complexity above {HARD}; the worst is {where}." if hard else ""
+        said = (
+            f"{hard:,} of {many(functions, 'function')} {'has' if hard == 1 else 'have'} a complexity above {HARD}; the worst is {where}."
+            if hard
+            else ""
+        )
         points.append(f"**Hard to follow**: {said}" if said else f"No function has a complexity above {HARD}; the highest is {where}.")
     return points
 
@@ -280,7 +284,7 @@ def _language_row(name: str, tally: Tally) -> tuple[str, ...]:
 
 def _left_out(findings: Findings) -> str:
     survey = findings.survey
-    lines = [f"- {count:,} {prose(reason)}" for reason, count in survey.skipped.most_common()]
+    lines = [f"- {prose(reason)}: {count:,}" for reason, count in survey.skipped.most_common()]
     unread = [(name, t) for name, t in survey.tallies.items() if name in PROGRAMMING and t.code >= 200]
     lines += [
         f"- {t.code:,} lines of {prose(name)}: counted, but not parsed" for name, t in sorted(unread, key=lambda item: -item[1].code)[:5]

@@ -65,6 +65,7 @@ class Resolver:
         self._is_package = is_package
         self._python: dict[str, list[str]] = defaultdict(list)
         self._starts: dict[str, int] = {}
+        self._own: set[str] = set()
         self._java: dict[str, list[str]] = defaultdict(list)
         self._java_packages: dict[str, list[str]] = defaultdict(list)
         self._tails: dict[str, list[str]] = defaultdict(list)
@@ -86,7 +87,7 @@ class Resolver:
         family, module = BY_NAME[member.language].family, one.module
         if family == "python":
             top = module.partition(".")[0]
-            return "" if top in sys.stdlib_module_names or top in self._python or top == "__main__" else top
+            return "" if top in sys.stdlib_module_names or top in self._own or top == "__main__" else top
         if family == "script":
             parts = module.split("/")
             return "" if module.startswith((".", "node:", "/")) else "/".join(parts[: 2 if module.startswith("@") else 1])
@@ -104,6 +105,7 @@ class Resolver:
         if family == "python":
             for name in self._python_names(path):
                 self._python[name].append(path)
+                self._own.add(name.partition(".")[0])
         elif family == "go":
             self._go_folders.add(posixpath.dirname(path))
         elif family == "rust":

@@ -1,0 +1,123 @@
+"""analysis: what `coder.analyze_code` costs beside parsing alone, and what its cache saves, on a tree of small files made for it.
+
+The floor is tree-sitter in one process: each file read and parsed, nothing asked of the tree. Ours lists, reads, asks, resolves, writes
+report, picture and data, and uses all cores. Measured in turns in the same run; the agent's process and its messages are not counted,
+since they cost the same for any agent (see `mcp` and W1).
+"""
+
+import asyncio
+import importlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.figures import Figure, median, milliseconds
+from bench.sizes import Sizes
+from remit.agents.builtin.coder.analysis.running import Analysis, Asked, write_markdown, write_picture, write_whole
+
+RATIO = 5.0
+"""On one core all that is known of a file costs about three times its parsing; with more cores less."""
+AGAIN_RATIO = 0.5
+_FOLDER = 50
+_PYTHON = '''"""Module {n}: it counts things."""
+import os
+from app.p{other} import m{inner}
+
+
+class Thing{n}:
+    def __init__(self, a):
+        self.a = a
+
+    def run(self):
+        return [x for x in self.a if x]
+'''
+_FUNCTION = '''
+
+def function_{k}(value, other=None):
+    """Do a thing."""
+    total = 0
+    for item in value:
+        if item > {k} and other is not None:
+            total += item
+        elif item < 0 or item == 7:
+            total -= 1
+        else:
+            try:
+                total += int(item)
+            except ValueError:
+                total = 0  # TODO: say so
+    return total if total else None
+'''
+
+
+async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    return await asyncio.to_thread(_measure, sizes.analysed, min(sizes.rounds, 5))
+
+
+def _measure(count: int, rounds: int) -> list[Figure]:
+    floors, firsts, seconds = [], [], []
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as place:
+        tree = Path(place) / "tree"
+        grow(tree, count)
+        for number in range(rounds):
+            cache = Path(place) / f"own{number}" / "cache"
+            floors.append(_timed(lambda: _parse_all(tree)))
+            firsts.append(_timed(lambda: _analyse(tree, cache, Path(place))))  # noqa: B023 - called at once
+            seconds.append(_timed(lambda: _analyse(tree, cache, Path(place))))  # noqa: B023
+    ratio = median([first / floor for first, floor in zip(firsts, floors, strict=True)])
+    again = median([second / first for second, first in zip(seconds, firsts, strict=True)])
+    return [
+        Figure(section="analysis", what=f"floor: {count:,} files parsed in one process", measured=milliseconds(median(floors))),
+        Figure(section="analysis", what="remit, the first run", measured=milliseconds(median(firsts))),
+        Figure(
+            section="analysis",
+            what="first run, times the floor",
+            measured=f"{ratio:.2f}",
+            target=f"≤ {RATIO:g}",
+            is_met=ratio <= RATIO,
+        ),
+        Figure(section="analysis", what="remit, nothing changed since", measured=milliseconds(median(seconds))),
+        Figure(
+            section="analysis",
+            what="nothing changed, share of the first run",
+            measured=f"{again:.2f}",
+            target=f"≤ {AGAIN_RATIO:g}",
+            is_met=again <= AGAIN_RATIO,
+        ),
+    ]
+
+
+def grow(tree: Path, count: int) -> None:
+    """Python modules of some 75 lines, in folders of fifty, that import one another."""
+    for number in range(count):
+        folder = tree / "src" / "app" / f"p{number // _FOLDER}"
+        if number % _FOLDER == 0:
+            folder.mkdir(parents=True)
+            (folder / "__init__.py").write_text("")
+        text = _PYTHON.format(n=number, other=(number * 7) % max(1, count // _FOLDER), inner=number % _FOLDER)
+        (folder / f"m{number % _FOLDER}.py").write_text(text + "".join(_FUNCTION.format(k=k) for k in range(4)))
+    (tree / "src" / "app" / "__init__.py").write_text("")
+
+
+def _parse_all(tree: Path) -> None:
+    tree_sitter, grammar = importlib.import_module("tree_sitter"), importlib.import_module("tree_sitter_python")
+    parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
+    for path in tree.rglob("*.py"):
+        parser.parse(path.read_bytes())
+
+
+def _analyse(tree: Path, cache: Path, out: Path) -> None:
+    analysis = Analysis(Asked(workspace=tree, cache_folder=cache))
+    findings, kept = analysis.run()
+    write_markdown(findings, out / "analysis.md")
+    write_picture(findings, out / "imports.svg")
+    write_whole(analysis, findings, kept, out / "analysis.json")
+    kept.close()
+    assert findings.left == 0, "a part would be quick, and would look like speed"
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
