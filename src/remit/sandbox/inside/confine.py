@@ -5,7 +5,7 @@ The standard library alone; sent together with `keeper`. What is to be refused w
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes
 import os
 
 TYPE_CHECKING = False  # as in `keeper`
@@ -23,20 +23,36 @@ _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 _NET_TCP = 3
 
 
+class _Long(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "l"
+
+
+class _Character(_ctypes._SimpleCData):  # type: ignore[type-arg]
+    _type_ = "c"
+
+
+class _Function(_ctypes.CFuncPtr):
+    """A function of the C library. What `ctypes` is made of: importing all of that would take longer than what is done here."""
+
+    _flags_ = _ctypes.FUNCFLAG_CDECL | _ctypes.FUNCFLAG_USE_ERRNO
+    _restype_ = _Long
+
+
 class Confinement:
     def __init__(self, job: dict[str, Any]) -> None:
         self.job = job
-        self.libc = ctypes.CDLL(None, use_errno=True)
-        self.libc.syscall.restype = ctypes.c_long
+        library = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]  # None is this process itself
+        self._syscall, self._prctl, self._capset = (_Function(_ctypes.dlsym(library, name)) for name in ("syscall", "prctl", "capset"))
 
-    def prctl(self, option: int, *values: Any) -> int:
-        given = [value if isinstance(value, ctypes._SimpleCData) else ctypes.c_ulong(value) for value in values]
-        return int(self.libc.prctl(option, *given, *[ctypes.c_ulong(0)] * (4 - len(given))))
+    def prctl(self, option: int, *values: int | bytes) -> int:
+        # The C library's own function gives an int: of what comes back only that much is meant.
+        done = self._prctl(_Long(option), *_given(values), *[_Long(0)] * (4 - len(values))) & 0xFFFFFFFF
+        return -1 if done == 0xFFFFFFFF else int(done)
 
-    def call(self, number: int, *values: Any) -> int:
-        done = int(self.libc.syscall(ctypes.c_long(number), *values))
+    def call(self, number: int, *values: int | bytes) -> int:
+        done = int(self._syscall(_Long(number), *_given(values)))
         if done < 0:
-            error = ctypes.get_errno()
+            error = _ctypes.get_errno()
             raise OSError(error, f"system call {number}: {os.strerror(error)}")
         return done
 
@@ -49,12 +65,12 @@ class Confinement:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)
-            self.libc.capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
+            self._capset(_CAPABILITIES_OF_SELF, bytes(24))  # those that programs would inherit
         if os.getuid() == 0 or os.geteuid() == 0:
             raise PermissionError("the sandbox would run as root")
         self.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL)
         if self.prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
-            raise OSError(ctypes.get_errno(), "no_new_privs")
+            raise OSError(_ctypes.get_errno(), "no_new_privs")
         self.prctl(_PR_SET_CHILD_SUBREAPER, 1)
         if os.getpid() == 1:  # else it must outlive its parent for a moment: nobody but it can end the others
             self.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
@@ -92,7 +108,7 @@ class Confinement:
             attributes += network.to_bytes(8, "little")
         if abi >= 6:
             attributes += scope.to_bytes(8, "little")
-        return self.call(_CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint(0))
+        return self.call(_CREATE_RULESET, attributes, len(attributes), 0)
 
     def allow(self, rules: int, path: str, allowed: int) -> None:
         try:
@@ -103,18 +119,24 @@ class Confinement:
             allowed &= self.job["of_files"]
         beneath = (allowed & self.job["handled"]).to_bytes(8, "little") + place.to_bytes(4, "little")
         try:
-            self.call(_ADD_RULE, ctypes.c_int(rules), ctypes.c_int(_PATH_BENEATH), beneath, ctypes.c_uint(0))
+            self.call(_ADD_RULE, rules, _PATH_BENEATH, beneath, 0)
         finally:
             os.close(place)
 
     def restrict(self, rules: int) -> None:
-        self.call(_RESTRICT_SELF, ctypes.c_int(rules), ctypes.c_uint(0))
+        self.call(_RESTRICT_SELF, rules, 0)
         os.close(rules)
 
     def filter(self, program: bytes) -> None:
-        held = ctypes.create_string_buffer(program, len(program))
+        kind: Any = type("Program", (_ctypes.Array,), {"_type_": _Character, "_length_": len(program)})
+        held = kind.from_buffer_copy(program)
         # struct sock_fprog: the number of instructions, padded, and where they stand
-        described = (len(program) // 8).to_bytes(8, "little") + ctypes.addressof(held).to_bytes(8, "little")
-        if self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.c_char_p(described)) != 0:
-            error = ctypes.get_errno()
+        described = (len(program) // 8).to_bytes(8, "little") + _ctypes.addressof(held).to_bytes(8, "little")
+        if self.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, described) != 0:
+            error = _ctypes.get_errno()
             raise OSError(error, f"seccomp: {os.strerror(error)}")
+
+
+def _given(values: tuple[int | bytes, ...]) -> list[Any]:
+    """Numbers as wide as the machine's; bytes are handed over by where they stand."""
+    return [_Long(value) if isinstance(value, int) else value for value in values]
