@@ -119,18 +119,21 @@ def plain_host(host: str) -> str:
 
 
 def address_kind(host: str) -> str | None:
-    """Of an address in numbers, where in the world it is; None for a name."""
+    """Of an address in numbers, where it leads, in the words of the worker's own check; None for a name, which only that one looks up."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
         return "loopback" if host == "localhost" or host.endswith(".localhost") else None
-    if isinstance(address, ipaddress.IPv6Address):
-        address = address.ipv4_mapped or address.sixtofour or address
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
     if str(address) in _METADATA:
         return "metadata"
-    for kind in ("unspecified", "loopback", "link_local", "multicast"):
-        if getattr(address, f"is_{kind}"):
-            return kind
+    if address.is_loopback:
+        return "loopback"
+    if address.is_link_local:
+        return "link_local"
+    if address.is_multicast or address.is_unspecified or address.is_reserved:
+        return "reserved"
     return "public" if address.is_global else "private"
 
 

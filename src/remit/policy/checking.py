@@ -148,7 +148,7 @@ def _names(rule: Rule, actions: dict[str, tuple[str, ...]], facts: dict[str, str
 
 
 def _unknown(rule: Rule, what: str, name: str, known: Iterable[str], otherwise: str) -> Problem:
-    close = difflib.get_close_matches(name, list(known), n=2, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(known), n=2, cutoff=0.75)
     if close:
         return Problem(line=rule.line, what=f"{what}. Did you mean {' or '.join(close)}?")
     return Problem(line=rule.line, what=f"{what}. {otherwise}".strip(), is_error=False)

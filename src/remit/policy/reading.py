@@ -81,7 +81,7 @@ def read_rules(text: str) -> list[Rule]:
     numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
     rules = [_rule(number, bodies[number], starts[at] if at < len(starts) else 1) for at, number in enumerate(numbered)]
     names: dict[str, int] = {}
-    for rule in rules:
+    for rule in (rule for rule in rules if rule.annotations.get("id")):
         if rule.name in names:
             raise Faulty(
                 f"Two rules are named {rule.name!r}, at lines {names[rule.name]} and {rule.line}.", line=rule.line, advice="Name each once."

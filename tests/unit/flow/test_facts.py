@@ -1,0 +1,110 @@
+"""What rules may know of an action: paths, addresses and commands, taken apart (S5.10)."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.core.agents import AgentSpec
+from remit.core.policy import Fact
+from remit.flow.facts import address_kind, command_facts, facts_of, facts_said, path_facts, real_path_facts, url_facts
+
+ROOT = Path("/project")
+
+
+@pytest.mark.parametrize(
+    ("said", "path", "inside"),
+    [
+        ("src/x.py", "src/x.py", True),
+        ("./src//a/../x.py", "src/x.py", True),
+        ("", ".", True),
+        (".", ".", True),
+        ("/project/src/x.py", "src/x.py", True),
+        ("//project/src/x.py", "src/x.py", True),
+        ("/project", ".", True),
+        ("..", "..", False),
+        ("src/../../etc/passwd", "../etc/passwd", False),
+        ("/etc/passwd", "/etc/passwd", False),
+        ("/projects/x", "/projects/x", False),
+        ("a\0b", "a\0b", False),
+    ],
+)
+def test_a_path_is_one_spelling_and_inside_or_not(said: str, path: str, inside: bool) -> None:
+    facts = path_facts(said, ROOT)
+    assert (facts["path"], facts["inside"]) == (path, inside)
+
+
+def test_a_path_has_a_name_and_parts() -> None:
+    assert path_facts("a/.git/config", ROOT) == {
+        "path": "a/.git/config",
+        "name": "config",
+        "parts": [".git", "a", "config"],
+        "inside": True,
+    }
+
+
+def test_a_link_is_no_way_around_a_rule(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("x")
+    (tmp_path / "notes.txt").symlink_to(".env")
+    (tmp_path / "out").symlink_to("/etc")
+    led = real_path_facts(path_facts("notes.txt", tmp_path), tmp_path)
+    assert led is not None
+    assert led["name"] == ".env"
+    outside = real_path_facts(path_facts("out/passwd", tmp_path), tmp_path)
+    assert outside is not None
+    assert not outside["inside"]
+    assert real_path_facts(path_facts(".env", tmp_path), tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "host", "port", "address"),
+    [
+        ("https://Example.COM./a?token=x#y", "example.com", 443, None),
+        ("http://user:secret@127.0.0.1:8080/", "127.0.0.1", 8080, "loopback"),
+        ("http://2130706433/", "127.0.0.1", 80, "loopback"),
+        ("http://0x7f.1/", "127.0.0.1", 80, "loopback"),
+        ("http://localhost/", "localhost", 80, "loopback"),
+        ("http://[::1]:1/", "::1", 1, "loopback"),
+        ("http://[::ffff:10.0.0.1]/", "::ffff:10.0.0.1", 80, "private"),
+        ("http://169.254.169.254/latest", "169.254.169.254", 80, "metadata"),
+        ("http://0.0.0.0/", "0.0.0.0", 80, "reserved"),
+        ("http://bücher.example/", "xn--bcher-kva.example", 80, None),
+        ("http://8.8.8.8/", "8.8.8.8", 80, "public"),
+    ],
+)
+def test_an_address_is_a_host_a_port_and_where_it_leads(url: str, host: str, port: int, address: str | None) -> None:
+    facts = url_facts(url, ROOT)
+    assert (facts["host"], facts["port"], facts.get("address")) == (host, port, address)
+    assert "secret" not in str(facts)
+    assert "token" not in str(facts)
+
+
+def test_what_is_no_address_is_no_public_one() -> None:
+    assert url_facts("http://[broken", ROOT)["address"] == "unknown"
+    assert address_kind("example.com") is None
+
+
+def test_a_command_has_a_program() -> None:
+    assert command_facts("/usr/bin/git push origin", ROOT) == {"command": "/usr/bin/git push origin", "program": "git"}
+    assert command_facts(["rm", "-rf", "a b"], ROOT)["command"] == "rm -rf 'a b'"
+    assert command_facts("unclosed 'quote", ROOT)["program"] == "unclosed"
+
+
+def test_parameters_that_are_numbers_or_one_of_a_few_words_are_facts_and_free_text_is_not() -> None:
+    spec = AgentSpec(
+        name="x",
+        acts_on={"where": Fact.PATH},
+        parameters_schema={"properties": {"format": {"enum": ["table", "json"]}, "content": {"type": "string"}}},
+    )
+    given = {"where": "a", "format": "json", "content": "long text", "recursive": True, "limit": 3, "caller": 7, "huge": 2**70}
+    facts = facts_of(spec, given, ROOT)
+    assert facts == {"format": "json", "recursive": True, "limit": 3, **path_facts("a", ROOT)}
+
+
+def test_an_operation_on_files_that_names_none_is_one_on_all_of_them() -> None:
+    assert facts_of(AgentSpec(name="x", acts_on={"path": Fact.PATH}), {}, ROOT)["path"] == "."
+
+
+def test_what_an_agent_looked_up_itself_it_knows_better() -> None:
+    assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT) == {
+        "url": "http://example.com/", "scheme": "http", "host": "example.com", "port": 80, "address": "private", "weight": "1.5",
+    }  # fmt: skip

@@ -1,0 +1,174 @@
+"""The audit log: chained, shared by processes, whole after a crash, and telling when it was touched (item 7)."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.core.errors import Unavailable
+from remit.policy.audit import FILE, AuditLog, entry_text
+from remit.policy.audit_reading import check_log, entries
+
+
+def write(folder: Path, *names: str, full_bytes: int = 10**9) -> None:
+    log = AuditLog(folder, full_bytes=full_bytes)
+    for name in names:
+        log.write([entry_text({"event": "decided", "sessions": [name]})])
+    log.close()
+
+
+def findings(folder: Path, head: str | None = None) -> list[str]:
+    return [finding.what for finding in check_log(folder, head).findings]
+
+
+def test_lines_are_numbered_and_chained_across_hands(tmp_path: Path) -> None:
+    write(tmp_path, "a", "b")
+    write(tmp_path, "c")
+    checked = check_log(tmp_path)
+    assert (checked.findings, checked.lines, checked.sessions) == ([], 3, {"a", "b", "c"})
+    assert [entry["number"] for entry in entries(tmp_path)] == [1, 2, 3]
+    assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def _hand(folder: str, name: str) -> None:
+    write(Path(folder), *(f"{name}{number}" for number in range(50)))
+
+
+def test_several_processes_keep_one_chain(tmp_path: Path) -> None:
+    hands = [multiprocessing.get_context("spawn").Process(target=_hand, args=(str(tmp_path), name)) for name in "abc"]
+    for hand in hands:
+        hand.start()
+    for hand in hands:
+        hand.join(30)
+    checked = check_log(tmp_path)
+    assert checked.findings == []
+    assert len(checked.sessions) == 150
+
+
+def test_two_hands_in_turn_see_each_other(tmp_path: Path) -> None:
+    one, two = AuditLog(tmp_path), AuditLog(tmp_path)
+    for _ in range(3):
+        one.write([entry_text({"event": "decided", "sessions": ["x"]})])
+        two.write([entry_text({"event": "decided", "sessions": ["y"]}), entry_text({"event": "decided", "sessions": ["z"]})])
+    assert (findings(tmp_path), check_log(tmp_path).lines) == ([], 9)
+    one.close()
+    two.close()
+
+
+@pytest.mark.parametrize("kept", [1, 40, 100])
+def test_a_line_that_a_crash_tore_is_kept_and_noted(tmp_path: Path, kept: int) -> None:
+    write(tmp_path, "a", "b")
+    data = (tmp_path / FILE).read_bytes()
+    cut = data[: data.index(b"\n") + 1 + kept]
+    (tmp_path / FILE).write_bytes(cut)
+    write(tmp_path, "c")
+    checked = check_log(tmp_path)
+    assert (checked.findings, checked.torn) == ([], 1)
+    assert (tmp_path / FILE).read_bytes().startswith(cut)
+    assert [entry["event"] for entry in entries(tmp_path)] == ["decided", "recovered", "decided"]
+
+
+def test_the_first_line_of_all_may_be_torn_too(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b'{"number":1,"at"')
+    write(tmp_path, "a")
+    assert findings(tmp_path) == []
+
+
+def test_a_full_file_is_followed_by_another_and_the_chain_goes_on(tmp_path: Path) -> None:
+    other = AuditLog(tmp_path, full_bytes=1500)
+    other.write([entry_text({"event": "decided", "sessions": ["first"]})])
+    write(tmp_path, *(f"s{number}" for number in range(30)), full_bytes=1500)
+    other.write([entry_text({"event": "decided", "sessions": ["last"]})])
+    other.close()
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert len(files) > 3
+    assert files[-1] == FILE
+    checked = check_log(tmp_path)
+    assert checked.findings == []
+    assert {"first", "last", "s29"} <= checked.sessions
+
+
+def test_what_was_changed_inserted_or_removed_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "a", "b", "c", "d")
+    path = tmp_path / FILE
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    path.write_bytes(b"".join(lines).replace(b'"b"', b'"x"'))
+    assert findings(tmp_path) == ["line number 2 was changed: its hash does not fit what it says"]
+    path.write_bytes(b"".join([lines[0], *lines[2:]]))
+    assert findings(tmp_path) == ["line numbers 2 to 2 are missing: they were removed"]
+    path.write_bytes(b"".join(lines[1:]))
+    assert "begins with line number 2" in findings(tmp_path)[0]
+    path.write_bytes(b"".join([lines[0], lines[1], lines[1], *lines[2:]]))
+    assert "was inserted, or moved" in findings(tmp_path)[0]
+    path.write_bytes(b"".join([lines[0], b"nonsense\n", *lines[1:]]))
+    assert "cannot be read" in findings(tmp_path)[0]
+
+
+def test_a_log_that_was_cut_off_or_written_anew_shows_against_a_head_kept_elsewhere(tmp_path: Path) -> None:
+    write(tmp_path, "a", "b", "c")
+    head = check_log(tmp_path).head
+    write(tmp_path, "d")
+    assert findings(tmp_path, head) == []
+    path = tmp_path / FILE
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    assert findings(tmp_path) == []
+    assert "no line has the hash" in findings(tmp_path, head)[0]
+    path.unlink()
+    write(tmp_path, "a", "b", "c")
+    assert "no line has the hash" in findings(tmp_path, head)[0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_change_of_any_byte_shows(data: st.DataObject) -> None:
+    with TemporaryDirectory() as place:
+        folder = Path(place)
+        write(folder, "a", "b", "c")
+        head = check_log(folder).head
+        path = folder / FILE
+        text = bytearray(path.read_bytes())
+        at = data.draw(st.integers(0, len(text) - 2))  # the last newline is no part of any line
+        byte = data.draw(st.integers(0, 255).filter(lambda value: value != text[at]))
+        text[at] = byte
+        path.write_bytes(bytes(text))
+        assert check_log(folder, head).findings
+
+
+def test_a_log_that_is_taken_away_is_begun_anew_and_that_shows(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path)
+    log.write([entry_text({"event": "decided", "sessions": ["a"]})])
+    (tmp_path / FILE).unlink()
+    log._look_at = 0.0
+    log.write([entry_text({"event": "decided", "sessions": ["b"]})])
+    log.close()
+    assert "begins with line number 2" in findings(tmp_path)[0]
+
+
+def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / FILE).mkdir()
+    with pytest.raises(Unavailable, match="cannot be written"):
+        AuditLog(tmp_path).write([entry_text({"event": "decided"})])
+
+
+def test_a_link_that_lies_in_wait_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (tmp_path / FILE).symlink_to(victim)
+    with pytest.raises(Unavailable):
+        AuditLog(tmp_path).write([entry_text({"event": "decided"})])
+    assert victim.read_text() == "mine"
+
+
+def test_names_that_are_no_text_can_be_logged(tmp_path: Path) -> None:
+    name = os.fsdecode(b"bad\xff")
+    log = AuditLog(tmp_path)
+    log.write([entry_text({"event": "decided", "facts": {"path": name}, "sessions": ["a"]})])
+    log.close()
+    assert findings(tmp_path) == []
+    assert json.loads((tmp_path / FILE).read_text())["sessions"] == ["a"]

@@ -1,0 +1,198 @@
+"""Rules and what they decide: deny beats ask, ask beats allow, and whatever cannot be relied on is a no (S5.10)."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.core.policy import Asked, Verdict
+from remit.policy.judging import Judge, groups_of
+from remit.policy.reading import Faulty, in_words, read_rules
+from remit.policy.source import default_text
+
+
+def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> Asked:
+    depth = facts.pop("depth", 2)
+    return Asked(caller=caller, action=action, depth=depth, path=("orchestrator", caller), effects=effects, facts=facts, timeout_seconds=60)
+
+
+def verdict(text: str, question: Asked) -> Verdict:
+    return Judge(text).judge(question).verdict
+
+
+PERMIT = "permit (principal, action, resource);"
+
+
+def test_what_nothing_permits_is_refused() -> None:
+    assert verdict("", asked()) is Verdict.DENY
+    assert verdict('permit (principal == Agent::"other", action, resource);', asked()) is Verdict.DENY
+
+
+def test_deny_beats_ask_and_ask_beats_allow() -> None:
+    ask = '@ask("really?") permit (principal, action, resource);'
+    deny = "forbid (principal, action, resource);"
+    assert verdict(PERMIT, asked()) is Verdict.ALLOW
+    assert verdict(PERMIT + ask, asked()) is Verdict.ASK
+    assert verdict(PERMIT + ask + deny, asked()) is Verdict.DENY
+
+
+@pytest.mark.parametrize("group", ["worker.read_file", "worker", "read", "delegate"])
+def test_an_action_goes_by_its_name_its_target_its_effects_and_that_it_is_a_delegation(group: str) -> None:
+    rule = f'permit (principal, action in Action::"{group}", resource);'
+    assert verdict(rule, asked()) is Verdict.ALLOW
+    assert verdict(rule, asked("other.thing", ("write",))) is (Verdict.ALLOW if group == "delegate" else Verdict.DENY)
+
+
+def test_an_agent_that_is_called_like_an_effect_is_not_that_effect() -> None:
+    rule = 'permit (principal, action in Action::"read", resource);'
+    assert verdict(rule, asked("read", ())) is Verdict.DENY
+    assert groups_of("read", (), True) == ("delegate",)
+
+
+def test_rules_speak_of_who_what_how_deep_and_at_what_cost() -> None:
+    rule = """permit (principal == Agent::"coder", action == Action::"worker.read_file", resource == Path::"src/x.py")
+    when { context.depth <= 2 && context.ancestors.contains("orchestrator") &&
+    context.timeout_seconds <= 60 && context.path like "src/*" };"""
+    assert verdict(rule, asked(path="src/x.py")) is Verdict.ALLOW
+    assert verdict(rule, asked(path="src/y.py")) is Verdict.DENY
+    assert verdict(rule, asked(path="src/x.py", depth=3)) is Verdict.DENY
+    assert verdict(rule, asked(path="src/x.py", caller="other")) is Verdict.DENY
+
+
+def test_a_rule_that_forbids_and_cannot_be_evaluated_forbids() -> None:
+    """Cedar passes over a rule that fails; a forbid that is passed over would let everything in."""
+    judge = Judge(PERMIT + 'forbid (principal, action, resource) when { context.path like "x*" };')
+    outcome = judge.judge(asked())
+    assert outcome.verdict is Verdict.DENY
+    assert "path" in outcome.fault
+    assert judge.judge(asked(path="y")).verdict is Verdict.ALLOW
+
+
+def test_a_permit_that_cannot_be_evaluated_permits_nothing() -> None:
+    assert verdict(PERMIT + 'permit (principal, action, resource) when { context.path like "x*" };', asked()) is Verdict.ALLOW
+    assert verdict('permit (principal, action, resource) when { context.path like "x*" };', asked()) is Verdict.DENY
+
+
+def test_a_question_that_cannot_be_evaluated_is_a_no() -> None:
+    rule = PERMIT + '@ask("?") permit (principal, action, resource) when { context.path like "x*" };'
+    assert verdict(rule, asked()) is Verdict.DENY
+
+
+@given(
+    st.text(), st.text(min_size=1), st.dictionaries(st.sampled_from(["path", "host", "x"]), st.text() | st.booleans() | st.integers(-9, 9))
+)
+def test_a_judge_never_trips_over_what_it_is_asked(caller: str, action: str, facts: dict[str, Any]) -> None:
+    question = Asked(caller=caller or "x", action=action, depth=1, path=(caller,), facts=facts)
+    assert (
+        Judge(PERMIT + 'forbid (principal, action, resource) when { context has x && context.x == "no" };').judge(question).verdict
+        in Verdict
+    )
+
+
+@given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.integers(1, 3), st.sampled_from(["x/1", "y"])), max_size=12))
+def test_what_was_found_before_is_what_would_be_found_again(questions: list[tuple[str, int, str]]) -> None:
+    rules = (
+        PERMIT
+        + 'forbid (principal == Agent::"a", action, resource) when { context.depth > 1 && context has path && context.path like "x/*" };'
+    )
+    judge = Judge(rules)
+    for caller, depth, path in questions:
+        question = asked(caller=caller, depth=depth, path=path)
+        assert judge.judge(question) == Judge(rules).judge(question)
+
+
+# ---- reading
+
+
+def test_rules_have_names_and_lines() -> None:
+    rules = read_rules(
+        '// "a comment; with ; signs"\n\n@id("first") permit (principal, action, resource);\npermit (principal, action,\n resource);'
+    )
+    assert [(rule.name, rule.line) for rule in rules] == [("first", 3), ("line 4", 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("permit (principal, action, resource);\npermit (principal, actoin, resource);", 2, "actoin"),
+        ("permit (principal, action, resource)", 1, "line 1"),
+        ('\n\nforbid (principal, action, resource) when { context.x = "y" };', 3, "line 3"),
+        ('@id("a") permit (principal, action, resource);\n@id("a") permit (principal, action, resource);', 2, "'a'"),
+        ('@ask("x") forbid (principal, action, resource);', 1, "@ask"),
+        ("permit (principal == ?principal, action, resource);", 1, "template"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: str) -> None:
+    with pytest.raises(Faulty) as caught:
+        read_rules(text)
+    assert caught.value.line == line
+    assert words in str(caught.value)
+
+
+def test_facts_are_filled_into_the_words_of_a_rule_and_nothing_else_is() -> None:
+    assert in_words("{path} of {who} {0} {{x}}", {"path": "a{who}", "x": 1}) == "a{who} of {who} {0} {1}"
+
+
+# ---- the default
+
+
+def path(text: str) -> dict[str, Any]:
+    parts = [part for part in text.split("/") if part]
+    return {"path": text, "name": parts[-1] if parts else "", "parts": parts, "inside": not text.startswith(("..", "/"))}
+
+
+DEFAULT = Judge(default_text())
+
+
+@pytest.mark.parametrize(
+    ("action", "effect", "facts", "expected"),
+    [
+        ("digest", None, {}, "allow"),
+        ("worker.read_file", "read", path("src/x.py"), "allow"),
+        ("worker.read_file", "read", path("../x"), "stay-inside"),
+        ("worker.read_file", "read", path("/etc/passwd"), "stay-inside"),
+        ("worker.read_file", "read", path(".env"), "keep-secrets"),
+        ("worker.read_file", "read", path("deploy/.env.production"), "keep-secrets"),
+        ("worker.read_file", "read", path(".env.example"), "allow"),
+        ("worker.read_file", "read", path("a/.ssh/config"), "keep-secrets"),
+        ("worker.read_file", "read", path("server.pem"), "keep-secrets"),
+        ("worker.read_file", "read", path("keys/id_rsa"), "keep-secrets"),
+        ("worker.read_file", "read", path("keys/id_rsa.pub"), "allow"),
+        ("worker.read_file", "read", path(".git/config"), "keep-secrets"),
+        ("worker.read_file", "read", path(".git/HEAD"), "allow"),
+        ("worker.read_file", "read", path(".remit/remit.db"), "keep-the-record-unread"),
+        ("worker.read_file", "read", path(".remit/scratch/sess_1/report.md"), "allow"),
+        ("worker.write_file", "write", path("src/x.py"), "allow"),
+        ("worker.write_file", "write", path(".git/hooks/pre-commit"), "keep-git"),
+        ("worker.write_file", "write", path(".remit/policy.cedar"), "keep-the-record"),
+        ("worker.write_file", "write", path("remit.toml"), "keep-the-record"),
+        ("worker.write_file", "write", path(".remit/agents/evil.py"), "keep-the-record"),
+        ("worker.delete_file", "delete", path("build/x"), "allow"),
+        ("worker.delete_file", "delete", path("."), "keep-the-workspace"),
+        ("worker.delete_file", "delete", {**path("build"), "recursive": True}, "ask-before-removing-folders"),
+        ("worker.web_fetch", "network", {"scheme": "https", "host": "example.com"}, "allow"),
+        ("worker.web_fetch", "network", {"scheme": "file", "host": ""}, "web-only"),
+        ("worker.web_fetch", "network", {"scheme": "http", "host": "x", "address": "metadata"}, "public-addresses-only"),
+        ("coder.execute_code", "execute", {"language": "python", "network": False}, "allow"),
+        ("coder.execute_code", "execute", {"language": "python", "network": True}, "no-network-in-the-sandbox"),
+    ],
+)
+def test_the_default_policy(action: str, effect: str | None, facts: dict[str, Any], expected: str) -> None:
+    outcome = DEFAULT.judge(asked(action, (effect,) if effect else (), **facts))
+    if expected == "allow":
+        assert outcome.verdict is Verdict.ALLOW, outcome
+    else:
+        assert outcome.verdict is not Verdict.ALLOW
+        assert expected in [rule.name for rule in outcome.rules]
+
+
+def test_whoever_calls_for_it_himself_is_not_asked_whether_he_wants_it() -> None:
+    wanted = {**path("build"), "recursive": True}
+    assert DEFAULT.judge(asked("worker.delete_file", ("delete",), caller="orchestrator", **wanted)).verdict is Verdict.ALLOW
+
+
+def test_every_rule_of_the_default_has_a_name_and_words() -> None:
+    for rule in DEFAULT.rules:
+        assert not rule.name.startswith("line ")
+        assert rule.is_permit or (rule.annotations["because"] and rule.annotations["advice"])

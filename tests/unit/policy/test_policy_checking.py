@@ -1,0 +1,64 @@
+"""`remit policy check`: what is wrong with rules, told with the line and what to write instead."""
+
+import pytest
+
+from remit.core.agents import AgentSpec
+from remit.core.policy import Effect, Fact
+from remit.policy.checking import check_rules, known_actions, known_facts, schema_text
+from remit.policy.source import default_text
+
+SPECS = [
+    AgentSpec(
+        name="worker.read_file",
+        effects=(Effect.READ,),
+        acts_on={"path": Fact.PATH},
+        parameters_schema={"properties": {"path": {"type": "string"}, "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}},
+    ),
+    AgentSpec(name="coder"),
+]
+
+
+def test_the_default_is_right() -> None:
+    assert check_rules(default_text(), SPECS) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('permit (principal, action == Action::"worker.raed_file", resource);', "worker.read_file"),
+        ('permit (principal == Agent::"codr", action, resource);', "Did you mean coder?"),
+        ("permit (principal, action, resource) when { context has pth };", "Did you mean path"),
+        ('@becuase("x") permit (principal, action, resource);', "because"),
+        ("permit (principal, action, resource) when { context.depth == 'x' };", "line 2"),
+        ('permit (principal, action, resource) when { context.depth == "x" };', "not compatible"),
+        ('permit (principal, action, resource) when { context.path like "x*" };', "context has"),
+        ('permit (principal, action, resource in Path::"src");', "context.path like"),
+        ('permit (principal, action, resource == File::"src");', "File"),
+        ('permit (principal, action, resource) when { context has limit && context.limit == "x" };', "not compatible"),
+    ],
+)
+def test_mistakes_are_found(text: str, words: str) -> None:
+    problems = check_rules("\n" + text, SPECS)
+    assert any(problem.is_error and problem.line in (1, 2) for problem in problems), problems
+    assert words in " ".join(map(str, problems))
+
+
+def test_names_that_only_an_agent_itself_can_know_are_notes() -> None:
+    text = 'permit (principal, action == Action::"deploy", resource) when { context has cluster && context.cluster == "test" };'
+    problems = check_rules(text, SPECS)
+    assert problems
+    assert not any(problem.is_error for problem in problems)
+
+
+def test_rules_that_say_nothing_are_named() -> None:
+    everything = "forbid (principal, action, resource);"
+    told = " ".join(map(str, check_rules(f"{everything}\n{everything}", SPECS)))
+    assert "Nothing is permitted" in told
+    assert "forbids everything" in told
+    assert "says the same as" in told
+
+
+def test_the_schema_of_odd_names_can_still_be_read() -> None:
+    odd = [AgentSpec(name='a"b\\c'), AgentSpec(name="read", effects=(Effect.WRITE,))]
+    assert check_rules("permit (principal, action, resource);", odd) == []
+    assert "agent.read" in schema_text(known_actions(odd), known_facts(odd))
