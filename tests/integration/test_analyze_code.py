@@ -235,6 +235,14 @@ def test_what_git_ignores_is_not_read(tmp_path: Path, is_checkout: bool) -> None
     assert [one.path for one in Lister(root, "sub", [], lambda: False).listing().files] == ["sub/.gitignore", "sub/build/d.py"]
 
 
+def test_a_repository_inside_of_another_is_read_when_it_is_named(tmp_path: Path) -> None:
+    root = grow(tmp_path, {"a.py": "", "inner/b.py": "", "inner/.gitignore": "c.py\n", "inner/c.py": ""})
+    git(root, "init", "-q")
+    git(root / "inner", "init", "-q")
+    assert run(root).survey.skipped["repositories inside of it"] == 1
+    assert [m.path for m in run(root, below="inner").survey.members] == ["inner/b.py"]
+
+
 def test_history_shows_what_changes_often_and_runs_nothing_of_the_repository(tmp_path: Path) -> None:
     root = small_project(tmp_path / "p")
     git(root, "init", "-q")

@@ -66,14 +66,12 @@ class Cache:
                 if attempt == 0:
                     _remove(path)
 
-    def known(self, below: str) -> "dict[str, tuple[int, int, int, str, str]]":
-        """By path: size, time, inode, kind, gist."""
-        known: dict[str, tuple[int, int, int, str, str]] = {}
-        for path, *rest in self._rows("SELECT path, size, mtime, inode, kind, gist FROM facts WHERE tree = ?"):
+    def known(self, below: str) -> "Iterator[tuple[str, tuple[int, int, int, str], str]]":
+        """Path, what it was kept for (size, time, inode, kind), gist."""
+        for path, size, mtime, inode, kind, gist in self._rows("SELECT path, size, mtime, inode, kind, gist FROM facts WHERE tree = ?"):
             name = _text(path)
             if not below or name == below or name.startswith(below + "/"):
-                known[name] = tuple(rest)
-        return known
+                yield name, (size, mtime, inode, kind), gist
 
     def facts(self) -> Iterator[tuple[str, str, str]]:
         """All that is kept: path, gist, symbols, ordered by path."""

@@ -71,7 +71,7 @@ class Crew:
         count = max(1, min(cores, WORKERS_AT_MOST, len(self._files) // FILES_PER_WORKER))
         try:
             for slot in range(count if self._files else 0):
-                self._hire(slot)
+                self._hire(slot, is_needed=slot == 0)
             while self._workers and not is_over():
                 for connection in wait([w.connection for w in self._workers], timeout=_LOOK_SECONDS):
                     worker = next(w for w in self._workers if w.connection is connection)
@@ -82,9 +82,17 @@ class Crew:
                 self._dismiss(worker)
             self._places.close()
 
-    def _hire(self, slot: int) -> None:
+    def _hire(self, slot: int, *, is_needed: bool) -> None:
+        """Where no process can be had, those there are do the work; raises OSError where that is nobody."""
         ours, theirs = _pipe()
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError:
+            ours.close()
+            theirs.close()
+            if is_needed:
+                raise
+            return
         if pid == 0:
             _work(theirs, self._places, slot, self._workspace, self._files, self._read)
         theirs.close()
@@ -136,7 +144,7 @@ class Crew:
             return
         if rest:
             self._todo.appendleft(rest)
-        self._hire(worker.slot)
+        self._hire(worker.slot, is_needed=not self._workers)
 
     def _dismiss(self, worker: _Worker) -> None:
         self._workers.remove(worker)

@@ -115,8 +115,8 @@ def as_data(findings: Findings) -> dict[str, Any]:
     survey = findings.survey
     return {
         "path": printable(findings.path or "."),
-        "name": findings.manifests.name,
-        "about": findings.manifests.about,
+        "name": printable(findings.manifests.name),
+        "about": printable(findings.manifests.about),
         "files": survey.files,
         "parsedFiles": len(survey.members),
         "parsedNow": findings.parsed_now,

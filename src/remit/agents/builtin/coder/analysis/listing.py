@@ -106,7 +106,13 @@ class Lister:
         except OSError:
             return  # known to git, but no longer there
         if not stat.S_ISREG(status.st_mode):
-            what = "links" if stat.S_ISLNK(status.st_mode) else "submodules" if stat.S_ISDIR(status.st_mode) else "special files"
+            what = (
+                "links"
+                if stat.S_ISLNK(status.st_mode)
+                else "repositories inside of it"
+                if stat.S_ISDIR(status.st_mode)
+                else "special files"
+            )
             listing.skipped[what] += 1
             return
         kind, is_parsed = _kind(path)
@@ -128,6 +134,8 @@ class Lister:
         except RemitError:
             return None
         paths = sorted({os.fsdecode(raw) for raw in output.split(b"\0") if raw})
+        if [path.rstrip("/") for path in paths] == [self._below] and (self._workspace / self._below).is_dir():
+            return None  # a repository of its own inside of this one: git names it and says no more
         return [path for path in paths if not path.startswith(("../", "/"))] or None
 
     def _walked(self, listing: Listing) -> Iterator[str]:

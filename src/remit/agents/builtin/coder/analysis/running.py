@@ -67,18 +67,19 @@ class Analysis:
         return findings, cache
 
     def _take_known(self, listing: Listing, cache: Cache) -> list[Listed]:
-        known = cache.known(self.asked.below)
-        todo = []
-        for one in listing.files:
-            row = known.pop(one.path, None)
-            if row is None or row[:4] != (one.size, one.mtime_ns, one.inode, one.kind) or not self._add(one, row[4]):
-                todo.append(one)
-            else:
-                self.included.add(one.path)
+        todo = {one.path: one for one in listing.files}
+        gone = []
+        for path, kept_for, gist in cache.known(self.asked.below):
+            one = todo.get(path)
+            if one is None:
+                gone.append(path)
+            elif kept_for == (one.size, one.mtime_ns, one.inode, one.kind) and self._add(one, gist):
+                self.included.add(path)
                 self.from_cache += 1
-        if known and not self.asked.patterns and not listing.is_cut:
-            cache.forget(known)
-        return todo
+                del todo[path]
+        if not self.asked.patterns and not listing.is_cut:
+            cache.forget(gone)
+        return list(todo.values())
 
     def _add(self, one: Listed, gist: str) -> bool:
         try:

@@ -7,6 +7,7 @@ import heapq
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from sys import intern
 from typing import Any, NamedTuple
 
 from remit.agents.builtin.coder.analysis.languages import BY_NAME
@@ -149,7 +150,10 @@ def _member(path: str, size: int, language: str, gist: Mapping[str, Any]) -> Mem
     lines, code, complexity, functions, hard, types, tests = (
         int(gist[key]) for key in ("lines", "code", "complexity", "functions", "hard", "types", "tests")
     )
-    imports = tuple(Import(str(module), tuple(map(str, names)), int(line), bool(lazy)) for module, names, line, lazy in gist["imports"])
+    imports = tuple(
+        Import(intern(str(module)), tuple([intern(str(name)) for name in names]), int(line), bool(lazy))
+        for module, names, line, lazy in gist["imports"]
+    )
     return Member(
         path, language, size, lines, code, complexity, functions, hard, types, tests,
         bool(gist["isTest"]), imports, str(gist["package"]), str(gist["about"]),

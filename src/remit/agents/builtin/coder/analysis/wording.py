@@ -9,7 +9,12 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|~#&!$])")
 
 def printable(text: str) -> str:
     """For data: what is no text (parts of names that are no UTF-8) is replaced."""
-    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace") if not text.isascii() else text
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half of a pair, as JSON can spell it
+        return text.encode("utf-8", "replace").decode()
 
 
 def code(text: str) -> str:
