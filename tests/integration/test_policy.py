@@ -1,0 +1,271 @@
+"""The policy in force: every delegation, what agents ask on their way, modes, approval and the log, in a real project (S5.10)."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.agents.blocking import BlockingContext
+from remit.core.errors import Refused
+from remit.core.policy import Asked, Decision
+from remit.core.result import StopReason
+from remit.core.states import State
+from remit.policy.audit import FILE
+from remit.policy.audit_reading import check_log
+
+ran: list[str] = []
+PERMIT = "permit (principal, action, resource);"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    ran.clear()
+
+
+@agent
+async def digest(ctx: Context, level: int = 1) -> str:
+    ran.append("digest")
+    return "done"
+
+
+@agent(effects=("delete",), acts_on={"path": "path"})
+async def wipe(ctx: Context, path: str, recursive: bool = False) -> str:
+    ran.append(f"wipe {path}")
+    return "gone"
+
+
+@agent
+async def tidy(ctx: Context, path: str = "build") -> Any:
+    return [(await ctx.delegate("wipe", path=path, recursive=True)).to_dict()]
+
+
+@agent(effects=("network",))
+async def fetch(ctx: Context, url: str) -> str:
+    try:
+        await ctx.permit(url=url)
+    except Refused as no:
+        ran.append("refused")
+        return f"was told: {no.message}"
+    return "fetched"
+
+
+@agent(isolation="process", effects=("network",))
+def far(ctx: BlockingContext, url: str) -> str:
+    ctx.permit(url=url)
+    return "fetched"
+
+
+AGENTS = [digest, wipe, tidy, fetch, far]
+
+
+class Person:
+    """Somebody who answers as told, after a while."""
+
+    def __init__(self, answer: bool = True, after: float = 0.0) -> None:
+        self.answer, self.after = answer, after
+        self.asked: list[tuple[Asked, Decision, float]] = []
+        self.is_asked = asyncio.Event()
+
+    async def approve(self, asked: Asked, decision: Decision, seconds: float) -> tuple[bool, str]:
+        self.asked.append((asked, decision, seconds))
+        self.is_asked.set()
+        await asyncio.sleep(self.after)
+        return self.answer, "Ada"
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / ".remit" / FILE).read_text().splitlines()]
+
+
+async def test_a_delegation_that_a_rule_forbids_runs_nothing_and_says_which_rule(tmp_path: Path) -> None:
+    """S1.5: final, with path and advice."""
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        refused = await remit.delegate("wipe", path="../elsewhere")
+        assert (refused.stop_reason, ran) == (StopReason.REFUSED, [])
+        error = refused.errors[0]
+        assert (error.type, error.code, error.recoverable) == ("permission", "POLICY_DENIED", False)
+        assert "stay-inside" in error.message
+        assert "orchestrator → wipe" in error.message
+        assert error.recommendation
+        assert (await remit.describe(refused.session_id)).state is State.REFUSED
+
+
+async def test_a_link_inside_the_workspace_is_judged_by_where_it_leads(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("KEY=1")
+    (tmp_path / "notes.txt").symlink_to(".env")
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        refused = await remit.delegate("wipe", path="notes.txt")
+        assert "keep-secrets" in refused.errors[0].message
+
+
+@pytest.mark.parametrize("name", ["fetch", "far"])
+async def test_what_an_agent_asks_on_its_way_is_refused_in_words(tmp_path: Path, name: str) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        told = await remit.delegate(name, url="http://10.0.0.1/")
+        assert "public-addresses-only" in f"{told.summary} {told.errors}"
+        assert (await remit.delegate(name, url="https://example.com/x?token=hidden")).data == "fetched"
+    asked = [entry for entry in log_of(tmp_path) if entry.get("on_the_way")]
+    assert [entry["verdict"] for entry in asked] == ["deny", "allow"]
+    assert asked[1]["facts"]["url"] == "https://example.com/x"
+    assert all(entry["sessions"] == [told.session_id] for entry in asked[:1])
+
+
+async def test_every_decision_is_in_the_log_before_its_agent_runs(tmp_path: Path) -> None:
+    seen: list[set[str]] = []
+
+    @agent
+    async def look(ctx: Context) -> None:
+        seen.append({session for entry in log_of(tmp_path) for session in entry.get("sessions", ())})
+        assert ctx.session_id in seen[-1]
+
+    async with Remit.open(tmp_path, agents=[look]) as remit:
+        done = await asyncio.gather(*(remit.delegate("look") for _ in range(20)))
+        assert all(one.ok for one in done)
+    assert len(seen) == 20
+    together = [entry for entry in log_of(tmp_path) if entry.get("action") == "look"]
+    assert len(together) < 5  # what one turn decides alike is one line
+    assert check_log(tmp_path / ".remit").findings == []
+
+
+async def test_nobody_to_ask_is_a_no(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        child = (await remit.delegate("tidy")).data[0]
+        assert (child["status"], child["stop_reason"], ran) == ("failed", "refused", [])
+        assert "nobody could be asked" in child["errors"][0]["message"]
+        assert (await remit.describe(child["metadata"]["session_id"])).state is State.REFUSED
+
+
+async def test_a_person_who_says_yes_lets_it_run_and_is_asked_once(tmp_path: Path) -> None:
+    person = Person()
+    async with Remit.open(tmp_path, agents=AGENTS, approver=person) as remit:
+        result = await remit.delegate("tidy")
+        assert result.data[0]["status"] == "completed"
+        child = result.data[0]["metadata"]["session_id"]
+        notices = [event.body["message"] for event in await remit.events(child) if event.kind == "notice"]
+        assert any("Waiting for a person's approval" in notice for notice in notices)
+    asked, decision, seconds = person.asked[0]
+    assert len(person.asked) == 1
+    assert (asked.caller, asked.action, asked.session_id, decision.rules) == ("tidy", "wipe", child, ("ask-before-removing-folders",))
+    assert "tidy wants to remove build" in decision.question
+    assert 0 < seconds <= 120
+    assert [(e["event"], e["verdict"], e.get("by")) for e in log_of(tmp_path)[-2:]] == [("decided", "ask", None), ("asked", "allow", "Ada")]
+
+
+async def test_a_person_who_says_no_or_nothing_keeps_it_from_running(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(answer=False)) as remit:
+        assert (await remit.delegate("tidy")).data[0]["stop_reason"] == "refused"
+    settings = {"approval_seconds": 0.1}
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), settings=settings) as remit:
+        child = (await remit.delegate("tidy")).data[0]
+        assert "nobody answered" in child["errors"][0]["message"]
+    assert ran == []
+
+
+async def test_waiting_for_a_person_can_be_cancelled(tmp_path: Path) -> None:
+    person = Person(after=60)
+    rules = PERMIT + '@ask("may it?") permit (principal, action == Action::"digest", resource);'
+    async with Remit.open(tmp_path, agents=AGENTS, approver=person, policy=rules) as remit:
+        handle = await remit.start("digest")
+        await asyncio.wait_for(person.is_asked.wait(), 10)
+        await remit.cancel(handle.session_id, "enough")
+        result = await handle.result()
+        assert result.stop_reason is StopReason.CANCELLED
+    assert ran == []
+    assert log_of(tmp_path)[-1]["by"] == "it was stopped while it waited"
+
+
+async def test_waiting_for_a_person_ends_with_the_delegation(tmp_path: Path) -> None:
+    rules = '@ask("may it?") permit (principal, action, resource);'
+    async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), policy=rules) as remit:
+        result = await remit.delegate("digest", timeout=0.3)
+        assert result.stop_reason in (StopReason.DEADLINE, StopReason.REFUSED)
+    assert ran == []
+
+
+async def test_permissive_lets_it_run_and_logs_what_strict_would_refuse(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": "permissive"}) as remit:
+        assert (await remit.delegate("wipe", path="../x")).ok
+    assert [(e["verdict"], e["strict"]) for e in log_of(tmp_path) if "strict" in e] == [("allow", "deny")]
+
+
+async def test_disabled_asks_nothing_and_says_so_once(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": "disabled"}) as remit:
+        for _ in range(3):
+            assert (await remit.delegate("wipe", path="../x")).ok
+    assert [entry["event"] for entry in log_of(tmp_path)] == ["disabled"]
+
+
+async def test_a_projects_own_file_replaces_the_default_and_holds_when_it_changes(tmp_path: Path) -> None:
+    home = tmp_path / ".remit"
+    home.mkdir()
+    rules = home / "policy.cedar"
+    rules.write_text('@id("only-digest") permit (principal, action == Action::"digest", resource);')
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("digest")).ok
+        refused = await remit.delegate("fetch", url="https://example.com/")
+        assert "No rule of the policy (.remit/policy.cedar) permits" in refused.errors[0].message
+        assert "permit (principal" in refused.errors[0].recommendation
+        rules.write_text('permit (principal, action, resource);\nforbid (principal, action == Action::"digest", resource);')
+        await asyncio.sleep(0.6)
+        assert not (await remit.delegate("digest")).ok
+        rules.unlink()
+        await asyncio.sleep(0.6)
+        assert (await remit.delegate("digest")).ok
+
+
+async def test_rules_that_cannot_be_read_refuse_everything_and_say_the_line(tmp_path: Path) -> None:
+    home = tmp_path / ".remit"
+    home.mkdir()
+    (home / "policy.cedar").write_text(f"{PERMIT}\n\nforbid (principal, actoin, resource);")
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        refused = await remit.delegate("digest")
+        assert (refused.errors[0].code, ran) == ("POLICY_DENIED", [])
+        assert "line 3" in refused.errors[0].message
+        assert "remit policy check" in refused.errors[0].recommendation
+        (home / "policy.cedar").write_text(PERMIT)
+        await asyncio.sleep(0.6)
+        assert (await remit.delegate("digest")).ok
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"permit (" + b"x" * 2_000_000])
+async def test_a_file_that_is_no_text_or_too_large_refuses_everything(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit" / "policy.cedar").write_bytes(content)
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert (await remit.delegate("digest")).errors[0].code == "POLICY_DENIED"
+
+
+async def test_rules_may_speak_of_depth_parameters_and_budget(tmp_path: Path) -> None:
+    rules = (
+        PERMIT
+        + 'forbid (principal, action == Action::"digest", resource) when { context has level && context.level > 3 };'
+        + 'forbid (principal, action == Action::"wipe", resource) when { context.depth > 1 };'
+        + 'forbid (principal, action == Action::"fetch", resource) when { context has tokens_left && context.tokens_left < 100 };'
+    )
+    async with Remit.open(tmp_path, agents=AGENTS, policy=rules) as remit:
+        assert (await remit.delegate("digest", level=3)).ok
+        assert not (await remit.delegate("digest", level=4)).ok
+        assert (await remit.delegate("wipe", path="x")).ok
+        assert (await remit.delegate("tidy")).data[0]["stop_reason"] == "refused"
+        assert (await remit.delegate("fetch", parameters={"url": "https://example.com/"}, budget={"tokens": 1000})).ok
+        assert not (await remit.delegate("fetch", parameters={"url": "https://example.com/"}, budget={"tokens": 10})).ok
+
+
+async def test_a_log_that_cannot_be_written_lets_nothing_run(tmp_path: Path) -> None:
+    (tmp_path / ".remit" / FILE).mkdir(parents=True)
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        with pytest.raises(Exception, match="audit"):
+            await remit.delegate("digest")
+    assert ran == []
+
+
+async def test_an_identical_refusal_is_answered_from_memory(tmp_path: Path) -> None:
+    @agent
+    async def stubborn(ctx: Context) -> Any:
+        return [(await ctx.delegate("wipe", path="../x")).metadata.session_id for _ in range(5)]
+
+    async with Remit.open(tmp_path, agents=[*AGENTS, stubborn]) as remit:
+        assert len(set((await remit.delegate("stubborn")).data)) == 1
