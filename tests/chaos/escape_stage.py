@@ -23,12 +23,18 @@ from remit.sandbox.limits import Limits
 from remit.sandbox.probe import Offer, probe
 from remit.sandbox.run import Ran, run
 
-STACKS = ("bubblewrap", "landlock")
+STACKS = ("bubblewrap", "landlock", "old landlock")
 AT_ONCE = 4
 
 
 def offer_of(stack: str) -> Offer:
-    return replace(probe(), bubblewrap=None) if stack == "landlock" else probe()
+    """Of this machine, and of one without bubblewrap, and of one whose kernel is some years older besides."""
+    offers = {
+        "bubblewrap": probe(),
+        "landlock": replace(probe(), bubblewrap=None),
+        "old landlock": replace(probe(), bubblewrap=None, landlock=2),
+    }
+    return offers[stack]
 
 
 async def sandboxed(

@@ -74,7 +74,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     """The keeper without bubblewrap: in a folder of its own, made here and removed."""
     uid = _spare_uid()
-    folder = Path(await off_loop(tempfile.mkdtemp, "", "remit-box-"))
+    folder = Path(await off_loop(tempfile.mkdtemp, "", "remit-box-", _room_for(uid)))
     workspace, temporary = folder / "workspace", folder / "tmp"
     opened: list[int] = []
     try:
@@ -98,7 +98,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
             rules = [(str(prefix), landlock.READ) if path == str(recipe.python().prefix) else (path, bits) for path, bits in rules]
         families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
-        wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE or bool(uid), shares_user=not uid)
+        wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=not uid)
         orders = {
             "workspace": str(workspace),
             "mounts": [],
@@ -139,6 +139,12 @@ def _spare_uid() -> int:
     first, count = max(((inside, count) for inside, _, count in ranges), key=lambda one: one[1])
     last = min(first + count - 1, _LAST_SPARE)
     return random.SystemRandom().randint(max(first + 1, min(_FIRST_SPARE, last - 5000)), last)
+
+
+def _room_for(uid: int) -> str:
+    """A folder for the box that whoever runs the code can get to."""
+    usual = tempfile.gettempdir()
+    return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
 
 
 def _is_reachable(path: Path) -> bool:

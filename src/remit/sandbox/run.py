@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
@@ -42,8 +42,7 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
     made = recipe.recipe_for(job.language, job.code, job.limits)
     script = _script_name(made.script, job.files)
     files = [*((name, content) for name, content in job.files.items()), (script, job.code.encode("utf-8", "surrogatepass"))]
-    if not all(is_plain(name) for name, _ in files) or sum(len(content) for _, content in files) > job.limits.disk_bytes:
-        raise Misused("The files to take in have unusable names or are larger than the disk.", advice="Name files below the work folder.")
+    _check(files, job)
     async with contextlib.AsyncExitStack() as stack:
         box = in_bubblewrap(job, offer) if offer.has_bubblewrap else await stack.enter_async_context(alone(job, offer))
         orders = box.orders | {
@@ -61,6 +60,16 @@ async def run(job: Job, offer: Offer, *, hear: Hear, choose: Choose, out: Path) 
             "uid": box.uid,
         }
         return await _started(job, box, orders, hear, choose, out)
+
+
+def _check(files: list[tuple[str, bytes]], job: Job) -> None:
+    names = {name for name, _ in files}
+    for name in names:
+        above = {str(folder) for folder in PurePosixPath(name).parents}
+        if not is_plain(name) or above & names:
+            raise Misused(f"{name!r} cannot be taken in.", advice="Name files below the work folder; a file is no folder for another.")
+    if sum(len(content) for _, content in files) > job.limits.disk_bytes:
+        raise Misused("The files to take in are larger than the disk of the sandbox.", advice="Take in less, or give it a larger disk.")
 
 
 async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> Ran:
@@ -202,4 +211,5 @@ class _Pipe:
 def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:
     stem, dot, ending = wanted.partition(".")
     names = (wanted, *(f"{stem}_{number}{dot}{ending}" for number in range(1, len(taken) + 2)))
-    return next(name for name in names if name not in taken)
+    first = {name.partition("/")[0] for name in taken}
+    return next(name for name in names if name not in first)

@@ -128,7 +128,10 @@ class Keeper:
         end = began + self.limits["seconds"]
         events = select.poll()
         events.register(0, select.POLLIN)
-        events.register(os.pidfd_open(child), select.POLLIN)
+        try:  # noqa: SIM105 - contextlib would be one import more
+            events.register(os.pidfd_open(child), select.POLLIN)
+        except OSError:
+            pass  # an old kernel: its end is noticed at the next tick
         tick = 0
         status: int | None = None
         while status is None:
@@ -284,11 +287,17 @@ class Keeper:
                 if entry.is_dir(follow_symlinks=False):
                     if depth < DEEPEST and not entry.name.startswith("__pycache__"):
                         folders.append((name, depth + 1))
-                elif entry.is_file(follow_symlinks=False):
-                    about = entry.stat(follow_symlinks=False)
-                    if self.made.get(name, 0) not in (about.st_ctime_ns, -1):
-                        found.append((name, about.st_size))
+                elif entry.is_file(follow_symlinks=False) and (size := self.size_if_new(name)) >= 0:
+                    found.append((name, size))
         return sorted(found), False
+
+    def size_if_new(self, name: str) -> int:
+        """-1: it was there before, unchanged, or its path is too long to be looked at."""
+        try:
+            about = os.stat(name, follow_symlinks=False)
+        except OSError:
+            return -1
+        return about.st_size if self.made.get(name, 0) not in (about.st_ctime_ns, -1) else -1
 
     def hand_out(self, name: str, size: int) -> None:
         try:
