@@ -148,6 +148,11 @@ async def test_the_network_is_refused_by_the_default_policy(remit: Remit) -> Non
     assert (done.status, done.errors[0].code) == ("failed", "POLICY_DENIED")
 
 
+async def test_code_that_wanted_the_network_is_told_that_there_is_none(remit: Remit) -> None:
+    done, _ = await executed(remit, "import urllib.request as web; web.urlopen('http://127.0.0.1:1')")
+    assert "no network" in done.errors[0].recommendation
+
+
 async def test_the_network_is_there_where_the_policy_grants_it(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"reached")

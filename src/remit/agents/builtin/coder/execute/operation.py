@@ -29,18 +29,18 @@ _LEAST_SECONDS = 0.05
 @agent("coder.execute_code", timeout=120, isolation="inline", effects=("execute",), acts_on={"language": "language"})
 async def execute_code(
     ctx: Context,
-    code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS)],
-    language: str = "python",
+    code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
+    language: Annotated[str, Field(description="python, javascript or shell.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run.")] = None,
-    stdin: str | None = None,
+    stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
     outputs: Annotated[list[str] | None, Field(description="Patterns of files to bring out; all new ones unless given.")] = None,
-    network: bool = False,
-    memory_mb: Annotated[int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE)] = None,
-    disk_mb: Annotated[int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE)] = None,
-    processes: Annotated[int | None, Field(ge=1, le=MOST.processes)] = None,
+    network: Annotated[bool, Field(description="Ask the policy for the network.")] = False,
+    memory_mb: Annotated[int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Of all its processes; 512.")] = None,
+    disk_mb: Annotated[int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="For its files; 256.")] = None,
+    processes: Annotated[int | None, Field(ge=1, le=MOST.processes, description="Threads among them; 64.")] = None,
 ) -> dict[str, object]:
     """Runs Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     kind = recipe.language_of(language)
