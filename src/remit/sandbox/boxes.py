@@ -59,6 +59,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
         "workspace": bubblewrap.WORKSPACE,
         "mounts": list(bubblewrap.MOUNTS),
         "own_folders": [],
+        "box": "",
         "keep": [],
         # What there is to see was chosen by bubblewrap already; this is that nothing of it can be written to.
         "rules": [("/", landlock.READ), *((place, own) for place in bubblewrap.MOUNTS), *((name, landlock.DEVICE) for name in _DEVICES)],
@@ -80,10 +81,8 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     try:
         for place in (workspace, temporary):
             place.mkdir(mode=0o700)
-            if uid:
-                os.chown(place, uid, uid)
-        if uid:
-            os.chmod(folder, 0o711)
+        for place in (workspace, temporary, folder) if uid else ():
+            os.chown(place, uid, uid)  # the whole box: should we be killed, the keeper removes it
         names = recipe.SYSTEM_FOLDERS + recipe.SYSTEM_FILES + (recipe.NETWORK_FILES if job.grants.network else ())
         shown = landlock.readable([*map(Path, names), *recipe.folders()], job.hidden)
         own = landlock.everything(offer.landlock)
@@ -103,6 +102,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             "workspace": str(workspace),
             "mounts": [],
             "own_folders": [str(workspace), str(temporary)],
+            "box": str(folder),
             "keep": opened,
             "rules": [*rules, *((name, landlock.DEVICE) for name in _DEVICES)],
             "filter": seccomp.program(wanted),

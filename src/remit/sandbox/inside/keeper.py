@@ -16,11 +16,11 @@ from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_N
 
 from remit.sandbox.inside.confine import Confinement
 from remit.sandbox.inside.python import run_python
-from remit.sandbox.inside.usage import kill, looked_at, proportional, walked
+from remit.sandbox.inside.usage import clear, kill, looked_at, proportional, walked
 
 TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 TICK_SECONDS = 0.05
 DISK_TICKS = 4
@@ -160,7 +160,13 @@ class Keeper:
         if word == STOP_OUTPUT:
             self.end_all()
             return "output"
+        return self.abandon()
+
+    def abandon(self) -> NoReturn:
+        """Whoever wanted this is gone."""
         self.end_all()
+        if self.job["box"]:
+            clear(self.job["box"])
         os._exit(1)
 
     def reap(self, child: int) -> int | None:
@@ -262,7 +268,7 @@ class Keeper:
         while not asked.endswith(b"\n"):
             part = os.read(0, 65536)
             if not part:
-                os._exit(1)
+                self.abandon()
             asked += part
         for index in map(int, asked.split()):
             self.hand_out(*found[index])

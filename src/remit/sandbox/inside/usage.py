@@ -60,3 +60,16 @@ def walked(folders: list[str], processes: list[int]) -> tuple[int, int]:
         except OSError:
             pass
     return used + sum(gone.values()), made
+
+
+def clear(folder: str) -> None:
+    """Remove a folder of the keeper's own with all that is in it, as far as it can be."""
+    try:
+        for entry in list(os.scandir(folder)):
+            if entry.is_dir(follow_symlinks=False):
+                clear(entry.path)
+            else:
+                os.unlink(entry.path)
+        os.rmdir(folder)
+    except (OSError, RecursionError):
+        return
