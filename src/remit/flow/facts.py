@@ -72,13 +72,17 @@ def path_facts(value: Any, workspace: Path) -> Facts:
     return {"path": path[:LONGEST_TEXT], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
 
 
-def real_path_facts(facts: Facts, workspace: Path) -> Facts | None:
-    """The facts of where the path really leads, when a link leads elsewhere; None when it is what it says."""
+def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> Facts | None:
+    """The facts of where the path really leads, when a link leads elsewhere; None when it is what it says.
+
+    `follows`: also a link at its very end, as everything does but deleting, which deletes the link.
+    """
     if not facts.get("inside"):
         return None
     try:
         root = os.path.realpath(workspace)
-        real = os.path.realpath(os.path.join(root, facts["path"]))
+        folder, name = (facts["path"], "") if follows else os.path.split(facts["path"])
+        real = os.path.join(os.path.realpath(os.path.join(root, folder)), name)
     except (OSError, ValueError):
         return None  # whoever opens it will be told
     led = path_facts(real, Path(root))

@@ -12,7 +12,7 @@ from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
 from remit.core.errors import Refused
 from remit.core.lineage import ROOT_CALLER, Lineage
-from remit.core.policy import Asked, Decision, Pending, Policy, Verdict
+from remit.core.policy import Asked, Decision, Effect, Pending, Policy, Verdict
 from remit.flow.approve import approved, refused
 from remit.flow.facts import facts_of, facts_said, real_path_facts
 from remit.flow.house import Caller, House, Order
@@ -66,7 +66,8 @@ def effects_of(spec: AgentSpec) -> tuple[str, ...]:
 def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
     """The decision on the path as it is named, and on where it leads: the stricter of the two holds."""
     decision = policy.decide(asked)
-    led = real_path_facts(dict(asked.facts), workspace) if "path" in asked.facts else None
+    follows = asked.effects != (Effect.DELETE,)
+    led = real_path_facts(dict(asked.facts), workspace, follows=follows) if "path" in asked.facts else None
     if led is None or decision.verdict is Verdict.DENY:
         return decision
     other = policy.decide(replace(asked, facts=led))

@@ -1,7 +1,7 @@
 """The system call `openat2`: a path resolved by the kernel in one go, never leading out of the folder it starts from.
 
 Linux 5.6 and later; Python has no name for it, hence `ctypes`. Where it is missing, `supported()` says so and `system.walking` does it
-step by step. Knows neither files nor rules. Used by `system.beneath` alone.
+step by step. Knows neither files nor rules. Used by `system.beneath` and `system.removing`.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ import os
 import sys
 from functools import cache
 
+RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_BENEATH = 0x08
 _NUMBER = 437
@@ -30,12 +31,14 @@ def _syscall() -> "ctypes._NamedFuncPointer":
     return call
 
 
-def open_beneath(folder: int, path: str, flags: int) -> int:
+def open_beneath(folder: int, path: str, flags: int, *, crosses_mounts: bool = True) -> int:
     """An existing file or folder at or below the open `folder`; links are followed as long as they stay there.
 
-    Raises `OSError`: EXDEV for what leads out (every absolute link among it), EAGAIN when the tree changes too fast.
+    Raises `OSError`: EXDEV for what leads out (every absolute link among it) or, unless it `crosses_mounts`, to where something else is
+    mounted; EAGAIN when the tree changes too fast.
     """
-    how = _How(flags | os.O_CLOEXEC, 0, RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS)
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if crosses_mounts else RESOLVE_NO_XDEV)
+    how = _How(flags | os.O_CLOEXEC, 0, resolve)
     name = os.fsencode(path)
     code = 0
     for _ in range(_TRIES):

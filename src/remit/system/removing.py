@@ -1,16 +1,19 @@
 """Files and folders removed by what they are, not by where a path leads: links are removed themselves, never what they name.
 
-Goes down by open folders alone, so a folder that is swapped for a link meanwhile is not entered; of any depth. Used by
-`agents.builtin.worker` through a `Place`.
+Goes down by open folders alone, so a folder that is swapped for a link meanwhile is not entered; of any depth. Where something else is
+mounted is no part of the tree: it is not entered either. Used by `agents.builtin.worker` through a `Place`.
 """
 
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from remit.system.beneath import Place, cannot
+from remit.core.errors import Refused
+from remit.system import openat2
+from remit.system.beneath import Place, cannot, leads_out
 
 DEEPEST = 64
 """Levels that are open at once. What lies deeper is moved up first: file descriptors are few, and trees can be deep without end."""
@@ -45,9 +48,9 @@ def remove_one(place: Place) -> Removed:
 def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> Removed:
     """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
     try:
-        top = os.open(place.name, _LIST, dir_fd=place.folder)
+        top = _opened(place.folder, place.name)
     except OSError as error:
-        raise cannot("delete", place.asked, error) from None
+        raise _is_mounted(place) if error.errno == errno.EXDEV else cannot("delete", place.asked, error) from None
     removal = _Removal(top, keep, stop)
     try:
         removal.empty(top, place.path, 0)
@@ -96,9 +99,9 @@ class _Removal:
             if depth >= DEEPEST:
                 self._move_up(folder, name, path)
                 return
-            inner = os.open(name, _LIST, dir_fd=folder)
+            inner = _opened(folder, name)
         except OSError as error:
-            self._leave(path, error)
+            self._leave(path, "something else is mounted there" if error.errno == errno.EXDEV else error)
             return
         try:
             self.empty(inner, path, depth + 1)
@@ -135,3 +138,18 @@ class _Removal:
         self.removed.left += 1
         if len(self.removed.faults) < _FAULTS_KEPT:
             self.removed.faults.append(f"{path}: {why if isinstance(why, str) else why.strerror}")
+
+
+def _opened(folder: int, name: str) -> int:
+    """A folder in an open folder, to be emptied. Raises EXDEV where something else is mounted: a disk, or a folder from outside."""
+    if openat2.supported():
+        return openat2.open_beneath(folder, name, _LIST, crosses_mounts=False)
+    inner = os.open(name, _LIST, dir_fd=folder)
+    if os.fstat(inner).st_dev != os.fstat(folder).st_dev:
+        os.close(inner)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return inner
+
+
+def _is_mounted(place: Place) -> Refused:
+    return leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")

@@ -16,10 +16,12 @@ from remit.system.beneath import Place, cannot, kind_of, leads_out, shown
 
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.remit-(?P<pid>\d+)-[0-9a-f]{8}\.tmp\Z", re.DOTALL)
 _NAME_BYTES = 255
+_ACCESS_LIST, _CAPABILITY = "system.posix_acl_access", "security.capability"
 
 
 def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
-    """Whether it is new. Permissions of the one before are kept, its owner as far as we may; but nothing stays setuid, as with any write.
+    """Whether it is new. Permissions of the one before are kept, access lists and other attributes with them, its owner as far as we may;
+    but nothing stays setuid, as with any write, and nobody else gains anything by it.
 
     A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside.
     """
@@ -28,7 +30,7 @@ def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: F
     temporary = _temporary_name(place.name)
     try:
         try:
-            _write_new(place.folder, temporary, data, before)
+            _write_new(place, temporary, data, before)
             if stop():
                 raise Stopped(f"{shown(place.asked)} was left as it is: nobody waits for it any more.")
             os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
@@ -67,21 +69,53 @@ def _need_writable(place: Place, before: os.stat_result | None) -> None:
         raise Failed(f"{shown(place.asked)} is read-only.", advice="Change its permissions if it is to be written.")
 
 
-def _write_new(folder: int, name: str, data: bytes, before: os.stat_result | None) -> None:
+def _write_new(place: Place, name: str, data: bytes, before: os.stat_result | None) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     # Nobody else may read it until it has the permissions of the one it replaces.
-    descriptor = os.open(name, flags, 0o666 if before is None else 0o600, dir_fd=folder)
+    descriptor = os.open(name, flags, 0o666 if before is None else 0o600, dir_fd=place.folder)
     try:
         if before is not None:
-            with contextlib.suppress(PermissionError):
-                os.fchown(descriptor, before.st_uid, before.st_gid)
-            os.fchmod(descriptor, stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID))
+            _permit_as(place, descriptor, before)
         rest = memoryview(data)
         while rest:
             rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
+    """Who may do what with the new file: exactly those who might with the one before, or fewer where that is not ours to give."""
+    mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    try:
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+    except PermissionError:  # another's file in a folder of ours
+        try:
+            os.fchown(descriptor, -1, before.st_gid)
+        except PermissionError:
+            mode &= ~stat.S_IRWXG  # its group would be another one now
+    held = _attributes(place)
+    with contextlib.suppress(OSError):  # what the folder hands on to new files was not the old one's
+        os.removexattr(descriptor, _ACCESS_LIST)
+    # Of a file with an access list the group's bits are the most that anybody on the list may do, not what the group may.
+    os.fchmod(descriptor, mode & ~stat.S_IRWXG if _ACCESS_LIST in held else mode)
+    for name, value in held.items():
+        with contextlib.suppress(OSError):  # not ours to set, or the disk knows none
+            os.setxattr(descriptor, name, value)
+
+
+def _attributes(place: Place) -> dict[str, bytes]:
+    """Of the file before, without what any write takes away from it."""
+    held: dict[str, bytes] = {}
+    if not hasattr(os, "listxattr"):
+        return held
+    path = f"/proc/self/fd/{place.folder}/{place.name}"
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(path, follow_symlinks=False):
+            if name != _CAPABILITY:
+                with contextlib.suppress(OSError):
+                    held[name] = os.getxattr(path, name, follow_symlinks=False)
+    return held
 
 
 def _sync(folder: int) -> None:

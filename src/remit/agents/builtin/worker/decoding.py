@@ -92,7 +92,7 @@ def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bo
     cut = _unfinished(raw) if start + len(raw) < size else 0
     if cut and cut == len(raw):
         raw, cut = _read(descriptor, _LONGEST, start), 0
-        raw = raw[: _length(raw[0])]
+        raw = raw[: _length(raw[0])] if raw else raw  # it may have been cut short meanwhile
     raw = raw[: len(raw) - cut]
     try:
         content, notes = raw.decode(), []

@@ -3,6 +3,7 @@
 How a path is held inside is `ground` and `system.beneath`; looking at many files is `looking`.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -19,7 +20,7 @@ from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_
 from remit.agents.builtin.worker.ground import GIT, OURS, Halt, at
 from remit.agents.builtin.worker.telling import counted, named, size_of, told
 from remit.agents.function import FunctionAgent, agent
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Refused
 from remit.core.policy import Effect
 from remit.flow.context import Context
 from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
@@ -33,6 +34,7 @@ MOST_BYTES = 16 * 1024 * 1024
 MOST_OFFSET = 1 << 62
 """No file is as large; beyond it the system cannot even be asked."""
 _SPARE_SECONDS = 0.5
+_TURN = 20
 _DOCUMENTS = frozenset({".md", ".markdown", ".rst", ".txt", ".adoc", ".org", ".tex", ".pdf", ".docx"})
 _DATA = frozenset(
     {".json", ".jsonl", ".csv", ".tsv", ".yaml", ".yml", ".xml", ".log", ".sqlite", ".parquet", ".png", ".jpg", ".gif", ".svg", ".zip"}
@@ -155,6 +157,8 @@ async def delete_file(
 ) -> dict[str, Any]:
     """Delete a file, a link (never what it names) or, with recursive, a folder of the workspace and all that is in it."""
     halt = Halt(max(0.0, ctx.remaining - _SPARE_SECONDS))
+    if recursive:
+        await _need_allowed(ctx, path, halt)
 
     def act(root: Root, place: Place) -> tuple[str, Removed]:
         if place.name == ".":
@@ -166,7 +170,6 @@ async def delete_file(
         if not recursive:
             _need_empty(place)
             return kind, remove_one(place)
-        _need_no_repository(place, path, halt)
         return kind, remove_tree(place, _kept, halt)
 
     kind, removed = await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)
@@ -212,17 +215,32 @@ def _need_empty(place: Place) -> None:
         raise Misused(f"{holds}.", advice="Give recursive=true to delete it with all that is in it.")
 
 
-def _need_no_repository(place: Place, path: str, stop: Halt) -> None:
-    """Looked at before anything is deleted: half a repository is worth less than none."""
-    folder = place.open_folder()
-    try:
-        walk = Walk(stop=stop, shows_own=True)
-        for entry in walk.entries(folder):
-            if _kept(entry.name) is not None:
+async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
+    """Looked at before anything is deleted: a folder is no way round a rule on what is in it, and half a repository is worth nothing."""
+
+    def act(root: Root, place: Place) -> list[str]:
+        if place.name == "." or not stat.S_ISDIR(place.need().st_mode):
+            return []
+        folder = place.open_folder()
+        try:
+            held = []
+            for entry in Walk(stop=halt, shows_own=True).entries(folder):
                 where = f"{place.path}/{entry.path}"
-                raise leads_out(path, f"holds {shown(where)}", "It is git's or remit's own; delete what is beside it by its own path.")
-    finally:
-        os.close(folder)
+                if _kept(entry.name) is not None:
+                    raise leads_out(path, f"holds {shown(where)}", "It is git's or remit's own; delete what is beside it by its own path.")
+                held.append(where)
+        finally:
+            os.close(folder)
+        return held
+
+    for number, where in enumerate(await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+        if number % _TURN == _TURN - 1:
+            await asyncio.sleep(0)  # others have their turn
+        try:
+            await ctx.permit(path=os.fsencode(where).decode("utf-8", "backslashreplace"))
+        except Refused as refusal:
+            message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
+            raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.") from None
 
 
 def _kept(name: str) -> str | None:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from remit.core.errors import Failed, RemitError, Stopped
 from remit.core.policy import Effect
 from remit.flow.context import Context
-from remit.system.beneath import Place, Root, leads_out, parts_of
+from remit.system.beneath import Place, Root, leads_out, parts_of, shown
 from remit.system.threads import off_loop
 
 GIT, OURS = ".git", ".remit"
@@ -110,7 +110,7 @@ def _near(root: Root, path: str) -> str:
                     spelled = {name.casefold(): name for name in names if name not in (GIT, OURS)}
                     close = difflib.get_close_matches(parts[number - 1].casefold(), spelled, n=3, cutoff=0.6)
                     found = ["/".join((*parts[: number - 1], spelled[name])) for name in close]
-                    return f"Did you mean {' or '.join(found)}?" if found else ""
+                    return f"Did you mean {' or '.join(map(shown, found))}?" if found else ""
     except (RemitError, OSError):
         pass
     return ""

@@ -50,6 +50,8 @@ class Matches:
         self.long_lines = 0
         self.changed = 0
         """Lines that were not there any more when they were looked at."""
+        self.left_halfway = False
+        """Some file turned out further on not to be text."""
         self.files_searched: int | None = None
 
     def feed(self, printed: bytes) -> None:
@@ -57,13 +59,13 @@ class Matches:
         done = 0
         for row in _ROW.finditer(held):
             done = row.end()
-            if row[3] is not None and (len(self._matches) >= self._most or self._shown_bytes > MOST_SHOWN_BYTES):
-                self.is_cut = True
-                return
             self._take(row)
+            if self.is_cut:
+                return
         self._held = held[done:]
 
     def end(self) -> None:
+        self._without_remarks(self._held)
         if (found := _SEARCHED.search(self._held)) is not None:
             self.files_searched = int(found[1])
         self._leave()
@@ -82,13 +84,16 @@ class Matches:
 
     def _take(self, row: "re.Match[bytes]") -> None:
         name, number, column, offset, context_offset, printed = row.groups()
-        self._shown_bytes += len(printed)
         if b"\n" in name:  # remarks on files before it; or a name that has a line break
-            name = _ASIDE.sub(b"", name)
+            name = self._without_remarks(name)
         if name != self._name:
             self._enter(name)
-        if self._file is None:
+        if self._file is None:  # not asked for, however much of it there is
             return
+        if column is not None and (len(self._matches) >= self._most or self._shown_bytes > MOST_SHOWN_BYTES):
+            self.is_cut = True
+            return
+        self._shown_bytes += len(printed)
         if column is None:
             seen = self._file.line(int(number), 1, int(context_offset), printed)
             if seen is not None:
@@ -100,6 +105,11 @@ class Matches:
             return
         self._matches.append((self._file.path, int(number), *seen))
         self.long_lines += len(printed) > LINE_BYTES
+
+    def _without_remarks(self, name: bytes) -> bytes:
+        rest = _ASIDE.sub(b"", name)
+        self.left_halfway |= rest != name
+        return rest
 
     def _enter(self, name: bytes) -> None:
         self._leave()

@@ -52,8 +52,9 @@ def arguments(wanted: "Wanted", *, ignore_file: str | None, is_file: bool) -> li
         options.append("--no-ignore")
     elif ignore_file is not None:
         options.append(f"--ignore-file={ignore_file}")
-    named = [] if wanted.glob is None else list(choices(wanted.glob))
-    if named and all(map(_PLAIN_GLOB.fullmatch, named)):
+    # Of a path only its name: what stands before it is held to when it has answered.
+    named = [] if wanted.glob is None else [choice.rpartition("/")[2] for choice in choices(wanted.glob)]
+    if named and all(_PLAIN_GLOB.fullmatch(name) and name != "**" for name in named):
         # As a type of file, not as a --glob: that would take in what git ignores. Other patterns are held to when it has answered.
         options += [*(f"--type-add=wanted:{glob}" for glob in named), "--type=wanted"]
     return [*options, "--", "-" if is_file else "./"]

@@ -4,6 +4,7 @@ ripgrep where there is one, else `remit.system.grep`: both processes of their ow
 session, killed at the deadline and when nobody waits any more. What they print is looked at again in `matching`. Blocking.
 """
 
+import codecs
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.builtin.worker import ripgrep
+from remit.agents.builtin.worker.decoding import HEAD_BYTES, sniffed
 from remit.agents.builtin.worker.matching import Matches
 from remit.core.errors import Failed, Misused
 from remit.system.beneath import Place, Root
@@ -64,6 +66,17 @@ class Found:
     notes: tuple[str, ...] = ()
 
 
+_NOT_SEARCHED = Found(
+    matches=[],
+    tool="none",
+    files_searched=0,
+    is_cut=False,
+    out_of_time=False,
+    long_lines=0,
+    notes=("It is not text in UTF-8, or in UTF-16 with a byte order mark, so it was not searched.",),
+)
+
+
 def need_pattern(pattern: str, *, is_regex: bool) -> None:
     """Refuse what no line can match, and what no program can be asked."""
     fault = None
@@ -96,6 +109,8 @@ class Search:
         is_file = stat.S_ISREG(place.need().st_mode)
         descriptor = place.open_file() if is_file else place.open_folder()
         try:
+            if is_file and not _is_searchable(os.pread(descriptor, HEAD_BYTES, 0)):
+                return _NOT_SEARCHED
             above = [] if is_file or self._wanted.keeps_ignored else rules_above(root, place.inside)
             rules = written_from(above, place.inside)
             if self._program is not None:
@@ -158,6 +173,8 @@ class Search:
         notes = []
         if is_faulty:
             notes.append("Some files could not be read.")
+        if matches.left_halfway:
+            notes.append("Some files are no text further on, and were searched as far as they are.")
         if matches.changed:
             notes.append("Some files changed while they were searched, and were left out.")
         return Found(
@@ -248,6 +265,12 @@ class Search:
                     else:
                         said = (said + piece)[:_SAID_BYTES]
         return said.decode("utf-8", "replace")
+
+
+def _is_searchable(head: bytes) -> bool:
+    """Of a file that was named. A program would go through all of what is no text, and a disk image is long, and then say nothing of it."""
+    kind = sniffed(head)
+    return kind in (None, "utf-8-sig") or (kind.startswith("utf-16") and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)))
 
 
 def _held_in_memory(text: str) -> int:
