@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, recovery, sandbox, speed, waiting, worker_files
+from bench import commands, endings, growth, overrun, policy, recovery, sandbox, speed, waiting, worker_files
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
@@ -40,6 +40,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("commands",): commands.measure,
     ("growth",): growth.measure,
     ("sandbox",): sandbox.measure,
+    ("policy",): policy.measure,
     ("hostile",): endings.measure_overrun,
     ("kill",): endings.measure_kill,
     ("orphans",): endings.measure_orphans,

@@ -1,8 +1,9 @@
 """Secrets, by their names and by their looks: found in parameters, and struck out of whatever is kept (S5.10).
 
 Whoever runs gets the real ones; records, events, the ledger, logs and the audit log get `[redacted]`. Three ways lead to that: a
-parameter or header with a telling name (`authorization`, `api_key`, …), a value in a known format (`ghp_…`, a private key, …), and a value
-that was found under such a name in the parameters of a delegation, wherever it turns up afterwards. Used by whoever writes something down.
+parameter or header with a telling name (`authorization`, `api_key`, …; also in the query of an address, `?access_token=…`), a value in a
+known format (`ghp_…`, a private key, …), and a value that was found under such a name in the parameters of a delegation, wherever it turns
+up afterwards. Used by whoever writes something down.
 """
 
 import base64
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
+from urllib.parse import unquote_plus
 
 from pydantic_core import to_json
 
@@ -31,6 +33,11 @@ _NAMES = re.compile(
     r"(^|_)(password|passwd|passphrase|pwd|secrets?|token|api_?keys?|access_?keys?|private_?keys?|signing_?keys?|secret_?keys?"
     r"|authorization|auth|cookies?|credentials?|bearer|jwt|session_?key|client_?secret|webhook_?secret)(_|$)"
 )
+_QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
+"""Besides those: in an address they are hardly ever anything else."""
+_QUERY = re.compile(rb"(?P<name>[?&#](?:amp;)?(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>[^&\s\"'\\#<>`]+)")
+_QUERY_CHARACTERS = 64 * 1024
+"""A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 _T = rb"[A-Za-z0-9_-]"
@@ -62,6 +69,12 @@ _FORMATS = re.compile(
 def is_secret_name(name: str) -> bool:
     """`authorization`, `X-Api-Key`, `clientSecret`, `DB_PASSWORD`; but not `max_tokens`, which is a count, nor `author`."""
     return bool(_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
+
+
+@lru_cache(maxsize=4096)
+def is_secret_in_query(name: str) -> bool:
+    """`access_token`, `sig`, `X-Amz-Signature`, `key`: in an address; elsewhere some of them are only words."""
+    return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
 def redacted_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,6 +161,8 @@ def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
             yield from _parts(value)
         elif "://" in value and "@" in value:
             yield from (match[1].decode() for match in _PASSWORD.finditer(value.encode("utf-8", "replace")))
+        if not is_secret and "=" in value and len(value) <= _QUERY_CHARACTERS:
+            yield from _found_in_query(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
             yield from _found(one, is_secret or _is_hidden(name, one))
@@ -159,6 +174,15 @@ def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
                 yield from _found(one, is_secret)
     elif is_secret and value.__class__ is int:
         yield str(value)
+
+
+def _found_in_query(text: str) -> Iterable[str]:
+    """As they stand there, and as they are meant."""
+    for match in _QUERY.finditer(text.encode("utf-8", "replace")):
+        if is_secret_in_query(match["word"].decode()):
+            value = match["value"].decode("utf-8", "replace")
+            yield value
+            yield unquote_plus(value)
 
 
 _PASSWORD = re.compile(rb"://[^\s/@:\"'\\?#<>]*:([^\s/@\"'\\<>]+)@")
@@ -207,6 +231,8 @@ def redacted_bytes(data: bytes) -> bytes:
         for form in _known:
             if form in data:
                 data = data.replace(form, _REDACTED)
+    if b"=" in data:
+        data = _QUERY.sub(_struck_query, data)
     return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
 
 
@@ -214,7 +240,7 @@ _REDACTED = REDACTED.encode()
 
 
 _SIGNS = re.compile(
-    rb"://|sk-|k_(?:live|test)|gh[pousr]_|github_pat_|A(?:KIA|SIA|Iza)|xox|glpat-|npm_|hf_|pypi-|eyJ|earer|EARER"
+    rb"://[^\s/@\"'\\<>]*@|sk-|k_(?:live|test)|gh[pousr]_|github_pat_|A(?:KIA|SIA|Iza)|xox|glpat-|npm_|hf_|pypi-|eyJ|earer|EARER"
     rb"|PRIVATE KEY|uthorization|rmtk_"
 )
 
@@ -228,6 +254,10 @@ def _struck(match: "re.Match[bytes]") -> bytes:
     return (match["keep"] or match["header"] or match["scheme"] or b"") + _REDACTED
 
 
+def _struck_query(match: "re.Match[bytes]") -> bytes:
+    return match["name"] + _REDACTED if is_secret_in_query(match["word"].decode()) else match[0]
+
+
 def redacted_text(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
     struck = redacted_bytes(data)
@@ -237,7 +267,7 @@ def redacted_text(text: str) -> str:
 @lru_cache(maxsize=1024)
 def is_harmless(text: str) -> bool:
     """Whether no known format is in a short text that comes again and again; ask `holds_any` for values besides."""
-    return not is_suspicious(text.encode("utf-8", "replace"))
+    return "=" not in text and not is_suspicious(text.encode("utf-8", "replace"))
 
 
 def holds_any() -> bool:

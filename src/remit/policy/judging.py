@@ -154,7 +154,7 @@ def _evaluated(piece: Slice, caller: str, resource: dict[str, str], context: str
     }
     answer = cedarpy.is_authorized(request, piece.policies, piece.entities)
     diagnostics = answer.diagnostics
-    decided = tuple(piece.rules[number] for number in sorted(diagnostics.reasons, key=lambda n: piece.rules[n].line))
+    decided = tuple(rule for number, rule in piece.rules.items() if number in diagnostics.reasons)  # in the order they stand
     faults = [error for error in diagnostics.errors if not _is_about_permits(error, piece)]
     if faults:
         return Outcome(verdict=Verdict.DENY, rules=decided if not answer.allowed else (), fault=faults[0])

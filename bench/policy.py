@@ -1,0 +1,84 @@
+"""policy: what one decision costs, with the default rules, its line in the audit log included. Each is of another path or host."""
+
+import tempfile
+import time
+from pathlib import Path
+
+from bench.figures import Figure, median, microseconds, percentile
+from bench.sizes import Sizes
+from remit.core.clock import SYSTEM_CLOCK
+from remit.core.policy import Asked, Policy
+from remit.flow.facts import path_facts, url_facts
+from remit.policy import open_policy
+
+TARGET_SECONDS = 100e-6
+_ROOT = Path("/project")
+
+
+async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    reading, fetching, plain = [], [], []
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
+        policy = open_policy(Path(folder), "strict", owner="bench", clock=SYSTEM_CLOCK)
+        for number in range(sizes.rounds):
+            reading.append(percentile(_timed(policy, [_reading(f"src/{number}/{one}.py") for one in range(sizes.chains)]), 0.5))
+            fetching.append(percentile(_timed(policy, [_fetching(f"h{one}.r{number}.example") for one in range(sizes.chains)]), 0.5))
+            plain.append(_glanced(policy, sizes.sequential))
+        policy.close()
+    slower = max(median(reading), median(fetching))
+    return [
+        Figure(
+            section="policy", what="a plain delegation that was decided before, as each passes it", measured=f"{median(plain) * 1e6:.2f} µs"
+        ),
+        Figure(section="policy", what="a decision on a path, never asked before, p50", measured=microseconds(median(reading))),
+        Figure(section="policy", what="a decision on a host, never asked before, p50", measured=microseconds(median(fetching))),
+        Figure(
+            section="policy",
+            what="the slower of the two, its line in the audit log written",
+            measured=microseconds(slower),
+            target=f"< {TARGET_SECONDS * 1e6:g} µs",
+            is_met=slower < TARGET_SECONDS,
+        ),
+    ]
+
+
+def _timed(policy: Policy, asked: list[Asked]) -> list[float]:
+    taken = []
+    for one in asked:
+        began = time.perf_counter()
+        decision = policy.decide(one)
+        taken.append(time.perf_counter() - began)
+        assert decision.verdict == "allow", decision  # a refusal would be quick, and would look like speed
+    return taken
+
+
+def _reading(path: str) -> Asked:
+    return _on_the_way("worker.read_file", ("read",), path_facts(path, _ROOT))
+
+
+def _fetching(host: str) -> Asked:
+    return _on_the_way("worker.web_fetch", ("network",), {**url_facts(f"https://{host}/page", _ROOT), "address": "public", "method": "GET"})
+
+
+def _on_the_way(action: str, effects: tuple[str, ...], facts: dict[str, object]) -> Asked:
+    """Such decisions are in the log when they are told; those on delegations are written with the group."""
+    return Asked(
+        caller="coder",
+        action=action,
+        depth=2,
+        path=("orchestrator", "coder"),
+        effects=effects,
+        facts=facts,
+        timeout_seconds=60.0,
+        session_id="sess_1790000000_aaaaaa",
+        is_delegation=False,
+    )
+
+
+def _glanced(policy: Policy, times: int) -> float:
+    policy.decide(Asked(caller="coder", action="digest", depth=2, path=("orchestrator", "coder"), session_id="sess_1790000000_aaaaaa"))
+    began = time.perf_counter()
+    for number in range(times):
+        policy.glance("coder", "digest", 2, "sess_1790000000_aaaaaa")
+        if number % 100 == 99:
+            policy.write_out()
+    return (time.perf_counter() - began) / times
