@@ -38,6 +38,22 @@ TREES: dict[str, tuple[dict[str, str], set[tuple[str, str]]]] = {
         {"a/one.py": "from a import two\nfrom a.b.three import z\n", "a/two.py": "", "a/b/three.py": ""},
         {("a/one.py", "a/two.py"), ("a/one.py", "a/b/three.py")},
     ),
+    "python, names that stand several times": (
+        {
+            "site/yaml/__init__.py": "",
+            "site/big/__init__.py": "",
+            "site/big/_vendor/yaml/__init__.py": "",
+            "site/big/use.py": "import yaml\nimport re\n",
+            "site/big/_vendor/use.py": "import yaml\n",
+            "site/odd/util/re.py": "",
+            "site/odd/util/near.py": "import re\n",
+        },
+        {
+            ("site/big/use.py", "site/yaml/__init__.py"),
+            ("site/big/_vendor/use.py", "site/big/_vendor/yaml/__init__.py"),
+            ("site/odd/util/near.py", "site/odd/util/re.py"),
+        },
+    ),
     "javascript and typescript": (
         {
             "tsconfig.json": '{ // comment\n "compilerOptions": {"baseUrl": ".", "paths": {"@/*": ["src/*"],}}}',
@@ -170,6 +186,14 @@ def test_many_files_are_drawn_as_folders() -> None:
     assert len(groups.sizes) <= 20
     assert sum(groups.sizes.values()) == 300
     assert sum(weight for targets in groups.edges.values() for weight in targets.values()) == 3
+
+
+def test_a_folder_with_more_parts_than_there_is_room_for_shows_its_largest() -> None:
+    nodes = [f"top/{a:03}/{b}.py" for a in range(100) for b in range(1 + a % 7)]
+    sizes = grouped(nodes, {}, at_most=20).sizes
+    assert len(sizes) == 20
+    assert sizes["top/"] == max(sizes.values())
+    assert sizes["top/006/"] == 7
 
 
 def test_no_box_lies_upon_another() -> None:

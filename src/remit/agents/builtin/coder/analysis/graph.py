@@ -136,24 +136,42 @@ def grouped(nodes: Iterable[str], edges: Adjacency, at_most: int) -> Groups:
 
 
 def by_folder(nodes: list[str], at_most: int) -> dict[str, str]:
-    """For each the folder that stands for it: those at the top, the largest opened as long as there is room."""
+    """For each the folder that stands for it: those at the top, the largest opened as long as there is room.
+
+    Where a folder has more parts than there is room for, its largest parts are shown and the rest stays under its name.
+    """
     weights = Counter(posixpath.dirname(node) for node in nodes)
-    groups = {folder: _cut(folder, 1) for folder in weights}
     depths = dict.fromkeys(weights, 1)
+    closed: set[str] = set()
     while True:
         members: dict[str, list[str]] = defaultdict(list)
-        for folder, group in groups.items():
-            members[group].append(folder)
-        for _, inside in sorted(members.items(), key=lambda item: (-sum(weights[one] for one in item[1]), item[0])):
-            opened = {_cut(one, depths[one] + 1) for one in inside}
-            can_open = any(one.count("/") >= depths[one] for one in inside)
-            if can_open and len(members) - 1 + len(opened) <= at_most:
-                for one in inside:
+        for folder, depth in depths.items():
+            members[_cut(folder, depth)].append(folder)
+        inside = _largest_to_open(members, depths, weights, closed)
+        if inside is None:
+            return {node: _cut(posixpath.dirname(node), depths[posixpath.dirname(node)]) for node in nodes}
+        parts: dict[str, list[str]] = defaultdict(list)
+        for one in inside:
+            parts[_cut(one, depths[one] + 1)].append(one)
+        room = at_most - len(members) + 1
+        ranked = sorted(parts.values(), key=lambda part: (-sum(weights[one] for one in part), part))
+        for number, part in enumerate(ranked):
+            if len(ranked) <= room or number < room - 1:
+                for one in part:
                     depths[one] += 1
-                    groups[one] = _cut(one, depths[one])
-                break
-        else:
-            return {node: groups[posixpath.dirname(node)] for node in nodes}
+            else:
+                closed.update(part)
+
+
+def _largest_to_open(
+    members: Mapping[str, list[str]], depths: Mapping[str, int], weights: Mapping[str, int], closed: set[str]
+) -> list[str] | None:
+    choices = [
+        [one for one in inside if one not in closed]
+        for inside in members.values()
+        if any(one.count("/") >= depths[one] and one not in closed for one in inside)
+    ]
+    return max(choices, key=lambda inside: (sum(weights[one] for one in inside), inside), default=None)
 
 
 def _cut(folder: str, depth: int) -> str:

@@ -102,7 +102,7 @@ class Lister:
                 listing.skipped[reason] += 1
             return
         try:
-            status = os.lstat(self._workspace / path)
+            status = os.lstat(f"{self._workspace}/{path}")
         except OSError:
             return  # known to git, but no longer there
         if not stat.S_ISREG(status.st_mode):

@@ -71,9 +71,14 @@ def _thinned(weights: Mapping[Edge, int], knot_of: Mapping[str, int]) -> list[Ed
     after: dict[str, set[str]] = {}
     for start, end in weights:
         after.setdefault(start, set()).add(end)
-    kept = [edge for edge in sorted(weights) if _in_knot(edge, knot_of) or not _is_implied(edge, after)]
+    kept = []
+    for edge in sorted(weights, key=lambda one: (weights[one], one)):  # one after another: of two that imply each other, one stays
+        if not _in_knot(edge, knot_of) and _is_implied(edge, after):
+            after[edge[0]].discard(edge[1])
+        else:
+            kept.append(edge)
     if len(kept) <= ARROWS_AT_MOST * 2:
-        return kept
+        return sorted(kept)
     return sorted(sorted(kept, key=lambda edge: (-weights[edge], edge))[: ARROWS_AT_MOST * 2])
 
 
@@ -141,7 +146,8 @@ def _tops(sizes: Mapping[str, int], prefix: str) -> dict[str, str]:
         head, slash, _ = node[len(base) :].partition("/")
         if slash and head:
             weights[f"{base}{head}/"] += 1
-    chosen = {name: _COLOURS[number] for number, (name, _) in enumerate(weights.most_common(len(_COLOURS)))}
+    shared = [name for name, count in weights.most_common(len(_COLOURS)) if count > 1]
+    chosen = {name: _COLOURS[number] for number, name in enumerate(shared)}
     return dict(sorted(chosen.items(), key=lambda item: (-len(item[0]), item[0])))
 
 
@@ -197,7 +203,7 @@ def _common(names: list[str]) -> str:
 
 
 def _label(node: str, prefix: str) -> str:
-    short = node[len(prefix) :] or node if node.startswith(prefix) else "/" + node
+    short = node[len(prefix) :] or "./" if node.startswith(prefix) else "/" + node
     short = "".join(" " if sign.isspace() or ord(sign) < 32 else sign for sign in short)
     return short if len(short) <= _LABEL else short[: _LABEL // 2 - 3] + "…" + short[-(_LABEL // 2 + 2) :]
 

@@ -26,6 +26,7 @@ HARD = 15
 _TODO = re.compile(rb"\b(TODO|FIXME|XXX|HACK)\b[:( ]?[^\n]{0,160}")
 _BLANK = re.compile(rb"^[ \t\r\f\v]*$", re.MULTILINE)
 _SPACE = re.compile(r"\s+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\d\.)(?<!i\.e\.)(?<!e\.g\.)\s")
 _UNDERLINED = re.compile(r"^[\w. -]{1,60}? [~=*-]{3,} ")
 _NO_PROSE = re.compile(
     r"\$Id|licen[cs]e|copyright|SPDX|^\W*$|eslint|@ts-|use strict|-\*-|pylint|mypy:|ruff:|noqa|vim:|coding[:=]", re.IGNORECASE
@@ -257,7 +258,7 @@ def _about(found: Found) -> str:
     for text in openings:
         words = _COMMENT_SIGNS.sub("", _COMMENT_SIGNS.sub("", text)).replace(" * ", " ").strip()
         words = _UNDERLINED.sub("", words)
-        if len(words) > 15 and " " in words and not _NO_PROSE.search(words):
-            sentence = re.split(r"(?<=[.!?])\s", words, maxsplit=1)[0]
+        if len(words) > 15 and " " in words and not _NO_PROSE.search(words) and (found.doc or not words[0].islower()):
+            sentence = _SENTENCE_END.split(words, maxsplit=1)[0]
             return sentence if len(sentence) <= 160 else sentence[:157].rsplit(" ", 1)[0] + "…"
     return ""

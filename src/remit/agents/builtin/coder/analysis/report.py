@@ -4,6 +4,7 @@ Pure: text out. Whatever comes from the repository goes through `wording`.
 """
 
 import posixpath
+import re
 import time
 from collections import defaultdict
 
@@ -22,7 +23,8 @@ _FOLDERS_SHOWN = 18
 
 def write_report(findings: Findings) -> str:
     sections = [_opening, _in_short, _where_to_start, _how_it_is_built, _risky, _tangled, _untested, _open_ends, _languages, _left_out]
-    return "\n\n".join(filter(None, (section(findings) for section in sections))) + "\n"
+    text = "\n\n".join(filter(None, (section(findings) for section in sections))) + "\n"
+    return re.sub(f"`{re.escape(code(findings.path).strip('`'))}/(?=[^`])", "`", text) if findings.path else text
 
 
 def title(findings: Findings) -> str:
@@ -35,7 +37,8 @@ def _opening(findings: Findings) -> str:
     if findings.is_partial:
         missing = many(findings.left, "file")
         partial = f"\n\n**Not complete:** there was no time for {missing}. What was read is kept; ask again to go on from here."
-    return f"# {prose(title(findings))}{about}\n\n{composition(findings)}{partial}"
+    where = f"\n\nPaths are below {code(findings.path)}." if findings.path else ""
+    return f"# {prose(title(findings))}{about}\n\n{composition(findings)}{where}{partial}"
 
 
 def composition(findings: Findings) -> str:
@@ -169,12 +172,19 @@ def _folders(findings: Findings) -> list[tuple[str, ...]]:
     tests: dict[str, list[Member]] = defaultdict(list)
     for member in findings.survey.members:
         if member.is_test:
-            tests[member.path.partition("/")[0] + "/" if "/" in member.path else "./"].append(member)
+            inner = member.path[len(findings.path) + 1 if findings.path else 0 :]
+            tests[posixpath.join(findings.path, inner.partition("/")[0]) + "/" if "/" in inner else "./"].append(member)
     rows = [(folder, inside, _folder_about(folder, inside)) for folder, inside in parts.items()]
     rows += [(folder, inside, "its tests") for folder, inside in tests.items()]
     rows.sort(key=lambda row: -sum(member.code for member in row[1]))
     lines: list[tuple[str, ...]] = [
-        (code(folder), f"{len(inside):,}", f"{sum(m.code for m in inside):,}", f"{sum(m.complexity for m in inside):,}", prose(about))
+        (
+            code(folder if folder != findings.path + "/" else "./"),
+            f"{len(inside):,}",
+            f"{sum(m.code for m in inside):,}",
+            f"{sum(m.complexity for m in inside):,}",
+            prose(about),
+        )
         for folder, inside, about in rows[:_FOLDERS_SHOWN]
     ]
     rest = [member for _, inside, _ in rows[_FOLDERS_SHOWN:] for member in inside]

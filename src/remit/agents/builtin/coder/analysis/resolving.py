@@ -66,6 +66,8 @@ class Resolver:
         self._python: dict[str, list[str]] = defaultdict(list)
         self._starts: dict[str, int] = {}
         self._own: set[str] = set()
+        top = manifests.top.split("/") if manifests.top else []
+        self._tops = [[], top, *([*top, name] for name in ("src", "lib", "python"))]
         self._java: dict[str, list[str]] = defaultdict(list)
         self._java_packages: dict[str, list[str]] = defaultdict(list)
         self._tails: dict[str, list[str]] = defaultdict(list)
@@ -125,7 +127,8 @@ class Resolver:
         if parts[-1] == "__init__":
             parts.pop()
         start = self._package_start("/".join(parts[:-1]), len(parts) - 1)
-        yield ".".join(parts[start:])
+        if start < len(parts) - 1 or posixpath.basename(path) == "__init__.py" or parts[:start] in self._tops:
+            yield ".".join(parts[start:])  # a module in no package, in some folder, is only its neighbours': see `_of_python`
         if start > 0:
             yield ".".join(parts)
             if parts[0] in ("src", "lib", "python") and start > 1:
@@ -167,13 +170,14 @@ class Resolver:
         found: list[str] = []
         missing = not names
         for what in names:
-            hits = self._python.get(f"{module}.{what}")
+            name = f"{module}.{what}"
+            hits = self._python.get(name)
             if hits:
-                found.append(_nearest(hits, importer))
+                found.append(_meant(hits, name, importer))
             else:
                 missing = True
         if missing and (hits := self._python.get(module)):
-            found.append(_nearest(hits, importer))
+            found.append(_meant(hits, module, importer))
         return list(dict.fromkeys(found))
 
     # ---- JavaScript and TypeScript
@@ -241,6 +245,19 @@ class Resolver:
         if not is_quoted:  # by the path of the compiler: some folder made for it, or the top
             hits = [path for path in hits if path == tail or path.endswith(("include/" + tail, "inc/" + tail)) or "/" in tail]
         return [_nearest(hits, member.path)] if hits else []
+
+
+def _meant(paths: list[str], module: str, importer: str) -> str:
+    """Of several Python modules of one name: one whose root lies above the importer, then the nearest."""
+    if len(paths) == 1:
+        return paths[0]
+
+    def rank(path: str) -> tuple[bool, int, int, str]:
+        parts = path.removesuffix("/__init__.py").split("/")
+        root = "/".join(parts[: len(parts) - module.count(".") - 1])
+        return not root or importer.startswith(root + "/"), len(posixpath.commonprefix([path, importer])), -len(path), path
+
+    return max(paths, key=rank)
 
 
 def _joined(folder: str, rest: str) -> str:

@@ -15,6 +15,8 @@ from remit.agents.builtin.coder.analysis.languages import BY_NAME
 from remit.agents.builtin.coder.analysis.resolving import Edges, node_of
 from remit.agents.builtin.coder.analysis.survey import Member
 
+_DECLARED = (".pyi", ".d.ts")
+"""Nothing in them runs, so nothing can be tested."""
 _AFFIX = re.compile(r"^tests?[_-]|[_.-]?(unit)?(tests?|spec|it)$|^Test(?=[A-Z])|(Tests?|IT|TestCase)$")
 
 
@@ -49,7 +51,7 @@ def touched(members: Iterable[Member], edges: Edges) -> Touched:
         else:
             found.code += member.code
         found.tests += member.tests
-        if not member.is_test and member.functions:
+        if not member.is_test and member.functions and not member.path.endswith(_DECLARED):
             _judge(found, member, direct, reached)
     by_weight = lambda member: (-member.complexity, -member.code, member.path)  # noqa: E731 - one key for two lists
     found.untouched.sort(key=by_weight)
