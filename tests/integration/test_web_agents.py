@@ -187,13 +187,13 @@ async def test_credentials_stand_in_no_answer_and_no_event(remit: Remit) -> None
 
 async def test_credentials_stand_nowhere_in_the_record(project: Path) -> None:
     """Issue item 7: keys, tokens and headers are redacted in logs, events and history, although the agent was given them."""
-    routes = {"/": answer("<p>Hello.</p>", type_="text/html"), "/r": redirect("http://169.254.169.254/"), "/odd": raw(b"no HTTP")}
+    routes = {"/": answer(f"<p>{SECRETS[2]}</p>", type_="text/html"), "/r": redirect("http://169.254.169.254/"), "/odd": raw(b"no HTTP")}
     with web_server(routes) as server:
         async with Remit.open(project) as remit:
             await fetch_with_secrets(remit, server)
     for file in (project / ".remit").rglob("*"):
         content = file.read_bytes() if file.is_file() else b""
-        assert not [secret for secret in SECRETS[:2] if secret.encode() in content], file
+        assert not [secret for secret in SECRETS if secret.encode() in content], file
 
 
 async def test_hostile_pages_end_with_an_answer(remit: Remit) -> None:

@@ -20,7 +20,9 @@ named = st.sampled_from(
 formats = st.sampled_from(
     [
         "sk-{}", "sk-ant-{}", "ghp_{}", "github_pat_{}", "glpat-{}", "npm_aaaaaaaaaa{}", "Bearer {}", "eyJhbGciOi.eyJzdWIiOi.{}",
-        "xoxb-{}", "AIzaaaaaaaaaaa{}", "https://someone:{}@db.example/x", "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+        "xoxb-{}", "AIzaaaaaaaaaaa{}", "https://someone:{}@db.example/x",
+        "https://a.example/x?q=1&access_token={}&n=2", "/back?q=1#id_token={}", "http://a.example/?sig={}",
+        "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
     ]
 )  # fmt: skip
 wrappers = st.sampled_from(["plain", "in a mapping", "in a list", "in a pair", "with quotes"])

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 from remit.core.errors import Misused
+from remit.core.secrets import is_secret_in_query
 
 LONGEST = 8192
 _PORTS = {"http": 80, "https": 443}
 _UNFIT = re.compile(r"[\x00-\x20\x7f-\x9f\\]")
 _NAME = re.compile(r"(?=.{1,253}\Z)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*")
 _NUMBER = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)", re.IGNORECASE)
-_SECRET_NAME = re.compile(r"(?i)(token|secret|password|passwd|pwd|api[-_]?key|access[-_]?key|credential|signature|^key$|^sig$|^auth$)")
 _SAFE = "!$&'()*+,;=:@/?%~-._[]"
 BAD_PORTS = frozenset(
     {
@@ -67,8 +67,8 @@ def without_secrets(url: str) -> str:
     except ValueError:
         return "(an address that cannot be read)"
     query = parts.query
-    if any(_SECRET_NAME.search(name) for name, _ in said):
-        query = urlencode([(name, "REDACTED" if _SECRET_NAME.search(name) else value) for name, value in said])
+    if any(is_secret_in_query(name) for name, _ in said):
+        query = urlencode([(name, "REDACTED" if is_secret_in_query(name) else value) for name, value in said])
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment="").geturl()
 
 

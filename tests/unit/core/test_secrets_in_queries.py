@@ -1,0 +1,30 @@
+"""Secrets in the queries of addresses are struck out of whatever is kept, and words that only look so are not (S5.10; issue 4, item 7)."""
+
+import pytest
+
+from remit.core.secrets import hold_secrets, is_secret_in_query, redacted_text
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["access_token", "accessToken", "accesstoken", "api_key", "apikey", "key", "sig", "X-Amz-Signature", "X-Amz-Security-Token",
+     "client_secret", "subscription-key", "password", "hapikey", "sessionid", "auth"],
+)  # fmt: skip
+def test_a_secret_name_in_a_query_hides_its_value(name: str) -> None:
+    assert is_secret_in_query(name)
+    text = f"see https://a.example/x?q=owls&{name}=abc%2Bdef&n=2#top."
+    assert redacted_text(text) == f"see https://a.example/x?q=owls&{name}=[redacted]&n=2#top."
+    assert redacted_text(f'"GET /x?{name}=abc HTTP/1.1"') == f'"GET /x?{name}=[redacted] HTTP/1.1"'
+
+
+@pytest.mark.parametrize(
+    "text", ["https://a.example/?q=token&max_tokens=5&author=me&sort=key&keyboard=de", "x = a ? key : b", "a && b == token"]
+)
+def test_what_is_no_secret_stays_in_an_address(text: str) -> None:
+    assert redacted_text(text) == text
+
+
+def test_a_secret_of_a_query_is_struck_out_elsewhere_as_it_stands_and_as_it_is_meant() -> None:
+    held = hold_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
+    assert redacted_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
+    assert held is not None
