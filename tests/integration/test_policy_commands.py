@@ -1,0 +1,129 @@
+"""`remit policy` and `remit audit`: rules shown, checked, explained and written; the log listed and verified."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, agent
+from remit.core.secrets import REDACTED
+from remit.policy.audit import FILE
+
+AGENTS = """
+from remit import agent
+
+@agent(effects=("delete",), acts_on={"path": "path"})
+async def wipe(ctx, path: str, recursive: bool = False):
+    return f"removed {path}"
+
+@agent
+async def tidy(ctx, path: str = "build"):
+    await ctx.delegate("wipe", path=path)
+    await ctx.delegate("wipe", path="../elsewhere")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "tidying.py").write_text(AGENTS)
+    return tmp_path
+
+
+def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "remit.cli.main", *arguments]
+    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+
+
+def told(folder: Path, *arguments: str) -> Any:
+    return json.loads(remit(folder, *arguments, "--json").stdout)
+
+
+def test_the_rules_are_shown_written_out_and_checked(project: Path) -> None:
+    shown = remit(project, "policy")
+    assert "agents-may-work" in shown.stdout
+    assert "the default policy" in shown.stderr
+    assert remit(project, "policy", "init").returncode == 0
+    assert remit(project, "policy", "init").returncode == 2
+    assert remit(project, "policy", "check").returncode == 0
+    rules = project / ".remit" / "policy.cedar"
+    assert rules.read_text() == shown.stdout
+    rules.write_text('permit (principal, action == Action::"wipee", resource);')
+    checked = remit(project, "policy", "check")
+    assert checked.returncode == 1
+    assert "Did you mean wipe?" in checked.stdout
+    assert told(project, "policy", "check")["problems"][0]["line"] == 1
+    assert told(project, "policy", "show", "--schema")["actions"]["wipe"] == ["delete", "delegate"]
+
+
+def test_it_is_explained_which_rule_decided_and_which_would(project: Path) -> None:
+    remit(project, "delegate", "tidy")
+    explained = remit(project, "policy", "explain", "last")
+    assert explained.returncode == 0
+    assert "tidy → wipe build, by agents-may-work" in explained.stdout
+    assert "stay-inside" in explained.stdout
+    would = told(project, "policy", "explain", "--for", "wipe", "path=build", "recursive=true", "--caller", "coder", "--depth", "2")
+    assert (would["verdict"], would["rules"]) == ("ask", ["ask-before-removing-folders"])
+    assert told(project, "policy", "explain", "--for", "acp.edit", "path=.git/x", "effects=write")["rules"] == ["keep-git"]
+    assert remit(project, "policy", "explain").returncode == 2
+    assert remit(project, "policy", "nonsense").returncode == 2
+
+
+def test_the_log_is_listed_and_verified(project: Path) -> None:
+    assert remit(project, "audit", "verify").returncode == 0
+    remit(project, "delegate", "tidy")
+    entries = told(project, "audit", "--verdict", "deny")["entries"]
+    assert [entry["action"] for entry in entries] == ["wipe"]
+    assert told(project, "audit", "--agent", "nobody")["entries"] == []
+    verified = told(project, "audit", "verify")
+    assert (verified["valid"], verified["findings"]) == (True, [])
+    assert remit(project, "audit", "verify", "--head", verified["head"]).returncode == 0
+    assert remit(project, "audit", "verify", "--head", "0" * 64).returncode == 1
+    log = project / ".remit" / FILE
+    log.write_text(log.read_text().replace('"verdict":"deny"', '"verdict":"allow"'))
+    touched = remit(project, "audit", "verify")
+    assert touched.returncode == 1
+    assert "was changed" in touched.stdout
+
+
+def test_a_delegation_on_record_that_the_log_does_not_know_is_named(project: Path) -> None:
+    remit(project, "delegate", "wipe", "path=a")
+    remit(project, "delegate", "wipe", "path=b")
+    log = project / ".remit" / FILE
+    lines = log.read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1])["sessions"][0]
+    log.write_text("".join(lines[:-2]))  # the end cut off: the chain itself is whole
+    verified = remit(project, "audit", "verify")
+    assert verified.returncode == 1
+    assert f"{last} is on record" in verified.stdout
+
+
+def test_runs_with_the_policy_disabled_are_not_missed(project: Path) -> None:
+    remit(project, "delegate", "wipe", "path=a")
+    (project / "remit.toml").write_text('policy_mode = "disabled"\n')
+    remit(project, "delegate", "wipe", "path=../b")
+    assert told(project, "audit", "verify")["valid"]
+
+
+async def test_secrets_are_struck_out_of_the_log_and_a_key_still_finds_its_delegation(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    @agent(effects=("network",), acts_on={"url": "url"})
+    async def call(ctx: Any, url: str, headers: dict[str, str]) -> str:
+        calls.append(headers["Authorization"])
+        await ctx.permit("call.follow", url=url, note=f"with {headers['Authorization']}")
+        return "called"
+
+    asked = {"url": "https://someone:pass1word@example.com/x", "headers": {"Authorization": "Bearer abcdef123456"}}
+    async with Remit.open(tmp_path, agents=[call]) as opened:
+        first = await opened.delegate("call", key="k", parameters=asked)
+        again = await opened.delegate("call", key="k", parameters=asked)
+        assert (first.session_id, calls) == (again.session_id, ["Bearer abcdef123456"])
+        record = await opened.describe(first.session_id)
+        assert record.parameters["headers"] == {"Authorization": REDACTED}
+    kept = b"".join(path.read_bytes() for path in (tmp_path / ".remit").rglob("*") if path.is_file())
+    assert b"abcdef123456" not in kept
+    assert b"pass1word" not in kept
