@@ -1,0 +1,88 @@
+"""What a crash leaves: a delegation that waited for a person asks again, and one whose secrets are not on record is not run with holes."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+AGENTS = """
+import asyncio
+from pathlib import Path
+from remit import agent
+
+@agent(resumable=True)
+async def slow(ctx, token: str = "", note: str = ""):
+    with open("ran.txt", "a") as file:
+        file.write(f"{token}|{note}\\n")
+    if ctx.saved is None and Path("wait").exists():
+        await asyncio.sleep(60)
+    return "done"
+"""
+ASKS = 'permit (principal, action, resource); @id("asks") @ask("may slow run?") permit (principal, action == Action::"slow", resource);'
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "slow.py").write_text(AGENTS)
+    (tmp_path / "wait").touch()
+    return tmp_path
+
+
+def killed_while_it_ran(folder: Path, *parameters: str) -> None:
+    command = [sys.executable, "-m", "remit.cli.main", "delegate", "slow", *parameters]
+    process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 20
+        while not (folder / "ran.txt").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait(10)
+    (folder / "wait").unlink()
+
+
+def recovered(folder: Path) -> dict[str, object]:
+    subprocess.run(
+        [sys.executable, "-m", "remit.cli.main", "recover"],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    shown = subprocess.run(
+        [sys.executable, "-m", "remit.cli.main", "show", "last", "--json"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    document = json.loads(shown.stdout)
+    return dict(document.get("delegation", document)["return"])
+
+
+def test_one_whose_secrets_are_not_on_record_is_settled_and_says_why(project: Path) -> None:
+    killed_while_it_ran(project, "token=hush-hush-99")
+    result = recovered(project)
+    assert "secrets among its parameters are not on record" in str(result)
+    assert (project / "ran.txt").read_text() == "hush-hush-99|\n"
+
+
+def test_one_without_secrets_is_run_again(project: Path) -> None:
+    killed_while_it_ran(project, "note=hello")
+    assert recovered(project)["status"] == "completed"
+    assert (project / "ran.txt").read_text() == "|hello\n" * 2
+
+
+def test_rules_are_asked_again_when_it_is_run_again(project: Path) -> None:
+    killed_while_it_ran(project, "note=hello")
+    (project / ".remit" / "policy.cedar").write_text(ASKS)
+    result = recovered(project)
+    assert result["stop_reason"] == "refused"
+    assert "nobody could be asked" in str(result)
+    assert (project / "ran.txt").read_text() == "|hello\n"
