@@ -1,37 +1,25 @@
 """`worker.web_fetch` and `worker.web_search` (S5.2): the web, as far as the policy lets them reach it. The work is done in `reach`.
 
-Both run in processes of their own: what strangers wrote is parsed there, with bounded memory, and can be killed. Whoever writes a
-search provider finds here what it is made of.
+Both run in processes of their own: what strangers wrote is parsed there, with bounded memory, and can be killed. What does it is loaded
+there too: this module is loaded by everybody who wants as much as a file, and is light. Whoever writes a search provider finds here what
+it is made of.
 """
 
-import ssl
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Any
+import importlib
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, WithJsonSchema
 
-from remit.agents.builtin.worker.reach import fetch as fetching
-from remit.agents.builtin.worker.reach.fetch import Fetched, Reading, Undecodable, Unreached
-from remit.agents.builtin.worker.reach.follow import Asking, Network, Trail
-from remit.agents.builtin.worker.reach.limits import bounded_memory
-from remit.agents.builtin.worker.reach.pinned import trusted
-from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
-from remit.agents.builtin.worker.reach.searching import Found, Searching, now_text
-from remit.agents.builtin.worker.reach.target import target_of
-from remit.agents.builtin.worker.reach.telling import fetched_return, kept_as, searched_return, unreached_return
 from remit.agents.function import FunctionAgent, agent
-from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
-from remit.settings import Settings, load_settings
-from remit.settings.values import Web
-from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
 
 __all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
 _Headers = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": {"type": "string"}}, {"type": "null"}]})]
 """Judged by `headers_of` alone: words about a wrong parameter repeat its value, and here that is a key."""
-_READING_SHARE = 0.25
-"""Of the time there is, kept for reading what was fetched."""
+_MOST_CHARACTERS = 200_000
 
 
 @agent("worker.web_fetch", isolation="process", workspace="scratch", effects=("network",), acts_on={"url": "url"})
@@ -42,27 +30,15 @@ async def web_fetch(
     headers: _Headers = None,
     body: Any = None,
     max_bytes: Annotated[int, Field(ge=1)] | None = None,
-    max_characters: Annotated[int, Field(ge=1, le=5_000_000)] = fetching.MOST_CHARACTERS,
+    max_characters: Annotated[int, Field(ge=1, le=5_000_000)] = _MOST_CHARACTERS,
     raw: bool = False,
     save: bool = False,
 ) -> dict[str, Any]:
     """Fetch a page, JSON or a PDF from the web: readable text, title and links; raw=true for the text as it is, save=true for a file."""
-    settings = load_settings(ctx.root).web
-    method = _method(method)
-    data, sent = fetching.body_of(body, fetching.headers_of(headers))
-    asking = Asking(target=target_of(url), method=method, headers=sent, body=data)
-    most = min(max_bytes or settings.max_bytes, settings.max_bytes)
-    trail = Trail()
-    with bounded_memory():
-        try:
-            seconds = ctx.remaining * (1 - _READING_SHARE)
-            fetched = await fetching.fetch(asking, _network(ctx, settings), most=most, seconds=seconds, trail=trail)
-        except (Unreached, Undecodable, TimeoutError) as error:
-            return unreached_return(asking.target, trail, error)
-        ctx.progress(f"{fetched.body.wire_bytes} bytes came from {fetched.target.authority}.")
-        reading: Reading = fetching.read_out(fetched, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
-    file = await _saved(ctx, fetched) if save else None
-    return fetched_return(asking.target, fetched, reading, max_characters, file)
+    from remit.agents.builtin.worker.reach.operations import fetched
+
+    how = {"method": method, "headers": headers, "body": body, "raw": raw, "save": save}
+    return await fetched(ctx, url, max_bytes=max_bytes, max_characters=max_characters, **how)
 
 
 @agent("worker.web_search", isolation="process", workspace="none", effects=("network",))
@@ -72,55 +48,16 @@ async def web_search(
     max_results: Annotated[int, Field(ge=1, le=50)] = 10,
 ) -> dict[str, Any]:
     """Search the web by the providers that are set up: titles, addresses and snippets."""
-    settings = load_settings(ctx.root)
-    query = " ".join(query.split())
-    if not query:
-        raise Misused("query: there is nothing to search for.", advice="Give some words.")
-    with bounded_memory():
-        found = await Searching(
-            settings=settings.search,
-            network=_network(ctx, settings.web),
-            run_folder=ctx.root / ".remit" / "run",
-            remaining=lambda: ctx.remaining,
-        ).search(query, max_results)
-    if not found.provider:
-        raise _unsearched(found, settings)
-    return searched_return(query, found, now_text())
+    from remit.agents.builtin.worker.reach.operations import searched
+
+    return await searched(ctx, query, max_results)
 
 
-def _method(method: str) -> str:
-    if method.upper() not in fetching.METHODS:
-        raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(fetching.METHODS)}.")
-    return method.upper()
-
-
-def _network(ctx: Context, settings: Web) -> Network:
-    file = ctx.root / settings.ca_file if settings.ca_file is not None else None
-
-    @cache
-    def tls() -> ssl.SSLContext:
-        return trusted(file)
-
-    return Network(permit=ctx.permit, tls=tls)
-
-
-async def _saved(ctx: Context, fetched: Fetched) -> Path:
-    path = ctx.scratch / kept_as(fetched)
-    await off_loop(path.write_bytes, fetched.body.content)
-    ctx.artifact(path, "data", f"What {fetched.target.authority} answered, {len(fetched.body.content)} bytes.")
-    return path
-
-
-def _unsearched(found: Found, settings: Settings) -> Exception:
-    if found.refusals and len(found.refusals) == len(found.tried):
-        return found.refusals[0]
-    tried = "; ".join(f"{name}: {why.rstrip('.')}" for name, why in found.tried.items()) or "search.providers is empty"
-    return Unavailable(
-        f"No search provider could be asked. {tried}.",
-        code="TOOL_UNAVAILABLE",
-        advice="Set search.searxng_url in remit.toml to a SearXNG, or put a key of the Brave Search API into the environment as "
-        f"{settings.search.brave_key_variable}, or see that this machine reaches html.duckduckgo.com and the policy permits it.",
-    )
+def __getattr__(name: str) -> Any:
+    """What a search provider is made of, when somebody writes one."""
+    if name in __all__:
+        return getattr(importlib.import_module("remit.agents.builtin.worker.reach.providers"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 WEB: list[FunctionAgent] = [web_fetch, web_search]

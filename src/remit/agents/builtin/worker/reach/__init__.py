@@ -11,6 +11,7 @@
     fetch       all of these together: from a request to an answer
     providers   who is asked for `web_search`: SearXNG, Brave, DuckDuckGo, others'
     searching   one search: the providers in their order, and the guarded means they are given
+    operations  what the two operations do, from their parameters to a return
     telling     what was fetched or found, as returns
     pace        not more often than is polite, over all processes of the project
 

@@ -19,7 +19,6 @@ from remit.flow.plain import plain
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 MOST_SENT = 5 * 1024 * 1024
-MOST_CHARACTERS = 200_000
 USER_AGENT = "remit/0.1 (+a program that fetches for its user)"
 _TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,100}")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]{0,8000}")

@@ -1,0 +1,32 @@
+"""A target is loaded by whoever wants any of its operations: what one operation alone needs must not weigh on the others."""
+
+import json
+import subprocess
+import sys
+
+HEAVY = (
+    "remit.agents.builtin.worker.reach.",
+    "remit.agents.builtin.coder.analysis.",
+    "remit.agents.builtin.researcher.r",
+    "encodings.big5",
+)
+
+
+def _loaded(*modules: str) -> set[str]:
+    code = f"import json, sys, {', '.join(modules)}; print(json.dumps(sorted(sys.modules)))"
+    return set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60).stdout))
+
+
+def test_loading_the_targets_loads_none_of_their_optional_packages_and_no_parser() -> None:
+    loaded = _loaded("remit.agents.builtin.worker", "remit.agents.builtin.researcher", "remit.agents.builtin.coder")
+    optional = {"httpcore", "trafilatura", "pypdf", "ddgs", "bm25s", "numpy", "tree_sitter", "lxml"}
+    assert not loaded & optional
+    assert [name for name in sorted(loaded) if name.startswith(HEAVY)] == []
+
+
+def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> None:
+    from remit.agents.builtin.worker import web
+    from remit.agents.builtin.worker.reach import providers
+
+    assert web.Hit is providers.Hit and web.SearchProvider is providers.SearchProvider
+    assert not hasattr(web, "Fetched")
