@@ -28,5 +28,6 @@ def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> 
     from remit.agents.builtin.worker import web
     from remit.agents.builtin.worker.reach import providers
 
-    assert web.Hit is providers.Hit and web.SearchProvider is providers.SearchProvider
+    assert web.Hit is providers.Hit
+    assert web.SearchProvider is providers.SearchProvider
     assert not hasattr(web, "Fetched")
