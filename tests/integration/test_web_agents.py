@@ -205,3 +205,12 @@ async def test_hostile_pages_end_with_an_answer(remit: Remit) -> None:
             result = await remit.delegate("worker.web_fetch", url=f"{server.url}{path}", timeout=5)
             assert result.status in ("completed", "partial"), result.errors
             assert result.data["status"] == 200
+
+
+async def test_words_of_strangers_in_a_summary_steer_no_terminal(remit: Remit) -> None:
+    head = "<title>\x1b]0;owned\x07\x1b[31mOwls\x9b2J</title><base href='http://[::1'>"
+    page = f"<html><head>{head}</head><body><a href='/x'>a</a></body></html>"
+    with web_server({"/": answer(page, type_="text/html\x1b[31m")}) as server:
+        result = await remit.delegate("worker.web_fetch", url=f"{server.url}/")
+    assert result.ok
+    assert result.summary.isprintable()

@@ -129,6 +129,22 @@ async def test_each_hop_is_put_to_the_policy_anew() -> None:
         assert [hop["status"] for hop in trail.hops] == [302, 307]
 
 
+async def test_a_redirect_is_read_as_browsers_read_it_but_never_as_two() -> None:
+    two = raw(b"HTTP/1.1 302 Found\r\nLocation: /a%20b\r\nLocation: /c\r\nContent-Length: 0\r\n\r\n")
+    with web_server({"/space": redirect("/a b"), "/a%20b": answer("here"), "/two": two}) as server:
+        assert (await get(f"{server.url}/space")).body.content == b"here"
+        with pytest.raises(Unreached, match="2 addresses at once"):
+            await get(f"{server.url}/two")
+
+
+async def test_a_malformed_header_is_not_repeated() -> None:
+    """Credentials never logged: what stood there may be a cookie."""
+    odd = raw(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=hunter2\rX\r\n\r\n")
+    with web_server({"/": odd}) as server, pytest.raises(Unreached) as unreached:
+        await get(f"{server.url}/")
+    assert "hunter2" not in str(unreached.value)
+
+
 async def test_redirects_without_end_are_left() -> None:
     with web_server({"/": redirect("/")}) as server:
         with pytest.raises(Unreached, match="more than 10 times"):

@@ -3,6 +3,7 @@
 Whatever a parser does with it (raises, takes too long, wants too much memory), there is an answer, with a note of what is missing.
 """
 
+import contextlib
 import io
 import logging
 import re
@@ -83,7 +84,8 @@ def _read_links(page: Page, tree: Any, url: str) -> None:
         page.about["language"] = _line(language)[:20]
     base = url
     for element in tree.iterfind(".//head/base"):
-        base = urljoin(url, element.get("href") or "")
+        with contextlib.suppress(ValueError):
+            base = urljoin(url, element.get("href") or "")
         break
     seen: set[str] = set()
     for element in tree.iter("a", "area"):

@@ -63,11 +63,13 @@ async def followed(asking: Asking, network: Network, trail: Trail) -> AsyncItera
         async with contextlib.AsyncExitStack() as stack:
             tls = network.tls() if asking.target.scheme == "https" else None
             answer = await stack.enter_async_context(exchange(asking.target, addresses, asking.method, asking.headers, asking.body, tls))
-            location = answer.header("location") if answer.status in _REDIRECTS else ""
-            if not location:
+            locations = set(filter(None, answer.all("location"))) if answer.status in _REDIRECTS else set()
+            if not locations:
                 yield answer
                 return
-        following = _next(asking, answer.status, location, trail)
+        if len(locations) > 1:
+            raise Unreached(f"{asking.target.authority} redirects to {len(locations)} addresses at once.")
+        following = _next(asking, answer.status, locations.pop(), trail)
         trail.hops.append({"status": answer.status, "from": asking.target.shown, "to": following.target.shown})
         if len(trail.hops) > MOST_REDIRECTS:
             raise Unreached(f"It was redirected more than {MOST_REDIRECTS} times, at last to {following.target.shown}.")
@@ -117,7 +119,8 @@ def _next(asking: Asking, status: int, location: str, trail: Trail) -> Asking:
     before = asking.target
     try:
         # Header bytes came as Latin-1; addresses are UTF-8 where they are not ASCII.
-        target = target_of(joined(before, location.encode("latin-1").decode("utf-8", "replace")))
+        written = location.encode("latin-1").decode("utf-8", "replace").strip().replace(" ", "%20")  # as browsers do
+        target = target_of(joined(before, written))
     except (Misused, ValueError) as error:
         why = error.message if isinstance(error, Misused) else "it cannot be read."
         raise Refused(

@@ -42,7 +42,10 @@ class Answer:
     """As they come over the wire, packed as they are."""
 
     def header(self, name: str) -> str:
-        return ", ".join(value for key, value in self.headers if key == name)
+        return ", ".join(self.all(name))
+
+    def all(self, name: str) -> list[str]:
+        return [value for key, value in self.headers if key == name]
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
@@ -114,7 +117,9 @@ def _told(core: Any, target: Target) -> Any:
     except (core.TimeoutException, TimeoutError):
         raise Unreached(f"{target.authority} did not answer in time.") from None
     except core.ProtocolError as error:
-        raise Unreached(f"{target.authority} does not answer as HTTP asks: {error}.") from None
+        # "illegal header line: bytearray(…)": what stood there may be a cookie.
+        why = str(error).partition(": bytearray(")[0].rstrip(".")
+        raise Unreached(f"{target.authority} does not answer as HTTP asks: {why}.") from None
     except (core.NetworkError, OSError) as error:
         raise Unreached(f"{target.authority} cannot be reached: {_reason(error)}.") from None
 

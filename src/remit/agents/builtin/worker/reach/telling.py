@@ -75,7 +75,7 @@ def _summary(fetched: Fetched, data: Mapping[str, Any]) -> str:
     match data["kind"]:
         case "html" | "text" | "pdf":
             links = f" and {_count(len(data['links']), 'link')}" if data["links"] else ""
-            sentences.append(f"It holds {len(data['text']):,} characters of text{links}")
+            sentences.append(f"It holds {_count(len(data['text']), 'character')} of text{links}")
         case "json":
             sentences.append("It was read as JSON" if data["json"] is not None else "It could not be read as JSON")
         case _ if data["file"]:
@@ -95,7 +95,7 @@ def _count(number: int, thing: str) -> str:
 
 def _plain(text: str, most: int) -> str:
     """Words of strangers, fit for a summary."""
-    text = " ".join(_MARKS.sub("", text).split())
+    text = " ".join("".join(sign if sign.isprintable() else " " for sign in _MARKS.sub("", text)).split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
