@@ -346,7 +346,7 @@ class Remit:
             self.directory.load_definitions(root, self.settings)
             self.directory.load_entry_points()
         for target in self.settings.builtin_agents:
-            self.directory.offer(target, loader(target))
+            self.directory.offer(target, loader(target, self.settings))
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""

@@ -68,6 +68,14 @@ async def test_the_agent_that_the_settings_name_writes_it(tmp_path: Path) -> Non
     assert "## Specification\n\nA flag." in prompt
 
 
+async def test_an_agent_that_was_named_when_the_project_was_opened_writes_it_too(tmp_path: Path) -> None:
+    settings(tmp_path, "nobody")
+    async with Remit.open(tmp_path, settings={"generate_on": "writer"}) as remit:
+        result = await remit.delegate("coder.generate_code", spec="A flag.")
+    assert result.status is Status.COMPLETED, json.dumps(result.to_dict())
+    assert result.data["by"] == "writer"
+
+
 async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
     settings(tmp_path, "nobody")
     async with Remit.open(tmp_path) as remit:

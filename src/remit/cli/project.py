@@ -107,7 +107,7 @@ def open_directory(root: Path) -> "Directory":
     directory.load_definitions(root, settings)
     directory.load_entry_points()
     for target in settings.builtin_agents:
-        directory.offer(target, loader(target))
+        directory.offer(target, loader(target, settings))
     return directory
 
 

@@ -1,9 +1,12 @@
-"""The coder: analyses, reviews, generates and runs code (S5.2). `AGENTS` lists its operations."""
+"""The coder: analyses, reviews, generates and runs code (S5.2). `agents` lists its operations."""
 
 from remit.agents.builtin.coder.analysis import ANALYSIS
 from remit.agents.builtin.coder.execute import EXECUTE
-from remit.agents.builtin.coder.generate import GENERATE
+from remit.agents.builtin.coder.generate import generating
 from remit.agents.builtin.coder.review import REVIEW
 from remit.agents.function import FunctionAgent
+from remit.settings import Settings
 
-AGENTS: list[FunctionAgent] = [*ANALYSIS, *REVIEW, *GENERATE, *EXECUTE]
+
+def agents(settings: Settings) -> list[FunctionAgent]:
+    return [*ANALYSIS, *REVIEW, generating(settings.generate_on), *EXECUTE]

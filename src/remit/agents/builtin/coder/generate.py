@@ -16,7 +16,6 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.core.result import Return, Status
 from remit.flow.context import Context
-from remit.settings import load_settings
 from remit.system.threads import off_loop
 
 ENTRY_POINTS = "remit.code_models"
@@ -76,26 +75,30 @@ def find_model() -> CodeModel | None:
     return None
 
 
-@agent(
-    "coder.generate_code",
-    effects=("read", "write"),
-    description="Write code from a specification. Needs a model, or a coding agent that the setting generate_on names.",
-)
-async def generate_code(ctx: Context, spec: str, language: str | None = None, framework: str | None = None) -> dict[str, Any]:
-    """Write code from a specification; what is written is handed back as artifacts."""
-    asked = _asked(spec, language, framework)
-    model = find_model()
-    if model is not None:
-        return await _by_model(ctx, model, asked)
-    settings = await off_loop(lambda: load_settings(ctx.root))
-    if settings.generate_on is not None:
-        return await _by_agent(ctx, settings.generate_on, asked)
-    raise Unavailable(
-        "There is no language model here that could write code.",
-        code="TOOL_UNAVAILABLE",
-        advice='Set generate_on = "NAME" in remit.toml to have a coding agent of the project do it (`remit agents --detect` shows '
-        "which are installed), or hand the specification to one yourself: remit delegate NAME task=…",
+def generating(on: str | None) -> FunctionAgent:
+    """The operation; `on`: the coding agent that the settings name for it (`generate_on`), wherever they were set."""
+
+    @agent(
+        "coder.generate_code",
+        effects=("read", "write"),
+        description="Write code from a specification. Needs a model, or a coding agent that the setting generate_on names.",
     )
+    async def generate_code(ctx: Context, spec: str, language: str | None = None, framework: str | None = None) -> dict[str, Any]:
+        """Write code from a specification; what is written is handed back as artifacts."""
+        asked = _asked(spec, language, framework)
+        model = find_model()
+        if model is not None:
+            return await _by_model(ctx, model, asked)
+        if on is not None:
+            return await _by_agent(ctx, on, asked)
+        raise Unavailable(
+            "There is no language model here that could write code.",
+            code="TOOL_UNAVAILABLE",
+            advice='Set generate_on = "NAME" in remit.toml to have a coding agent of the project do it (`remit agents --detect` shows '
+            "which are installed), or hand the specification to one yourself: remit delegate NAME task=…",
+        )
+
+    return generate_code
 
 
 def _asked(spec: str, language: str | None, framework: str | None) -> CodeAsked:
@@ -201,6 +204,3 @@ def _handed_on(name: str, returned: Return) -> dict[str, Any]:
 
 def _plain(data: Any) -> Any:
     return json.loads(json.dumps(data, default=str))
-
-
-GENERATE: list[FunctionAgent] = [generate_code]
