@@ -12,6 +12,10 @@ class Owls:
     async def search(self, query: str, max_results: int) -> list[Hit]:
         if query == "break":
             raise ZeroDivisionError("a fault of the provider")
+        if query == "nothing":
+            return None  # type: ignore[return-value] # a fault of the provider
+        if query == "wrong":
+            return [Hit(title=5, url=None), "hit"]  # type: ignore[arg-type,list-item] # as a server said it
         found = await self.reaching.get_json(self.reaching.environ["OWLS_URL"], {})
         return [Hit(title=f"{query} {number}", url=url) for number, url in enumerate(found, 1)]
 

@@ -161,6 +161,9 @@ async def test_a_provider_of_ones_own_is_one_setting(tmp_path: Path) -> None:
         assert "cannot be loaded" in found.tried["search_provider:missing"]
         broken = await search(tmp_path, settings, "break", environ={"OWLS_URL": f"{server.url}/"})
         assert "ZeroDivisionError" in broken.tried["search_provider:owls"]
+        nothing = await search(tmp_path, settings, "nothing", environ={"OWLS_URL": f"{server.url}/"})
+        assert "TypeError" in nothing.tried["search_provider:owls"]
+        assert (await search(tmp_path, settings, "wrong", environ={"OWLS_URL": f"{server.url}/"})).hits == []
         unset = await search(tmp_path, settings)
         assert unset.tried["search_provider:owls"] == "not set up: set OWLS_URL"
 

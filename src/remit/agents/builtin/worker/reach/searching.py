@@ -69,14 +69,14 @@ class Searching:
         seconds = self._seconds()
         try:
             async with asyncio.timeout(seconds):
-                hits = await asked.search(query, max_results)
+                hits = [hit for hit in await asked.search(query, max_results) if _is_hit(hit)]
         except TimeoutError:
             raise Unanswered(f"it did not answer within {seconds:.0f} s") from None
         except (RemitError, Unanswered, NotSetUp):
             raise
         except Exception as error:  # noqa: BLE001 - a provider may be users' code: the next one is asked
             raise Unanswered(f"it raised {type(error).__name__}") from None
-        return [hit for hit in hits if isinstance(hit, Hit)][:max_results]
+        return hits[:max_results]
 
     def _seconds(self) -> float:
         return max(0.1, min(SECONDS_EACH, self.remaining() * 0.6))
@@ -118,6 +118,11 @@ class Searching:
 
     async def _blocking(self, work: Callable[[], Any]) -> Any:
         return await off_loop(work)
+
+
+def _is_hit(hit: object) -> bool:
+    """A provider may be users' code, and hand on whatever a server said."""
+    return isinstance(hit, Hit) and all(isinstance(text, str) for text in (hit.title, hit.url, hit.snippet, hit.date or ""))
 
 
 def now_text(moment: float | None = None) -> str:
