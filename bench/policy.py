@@ -78,7 +78,7 @@ def _glanced(policy: Policy, times: int) -> float:
     policy.decide(Asked(caller="coder", action="digest", depth=2, path=("orchestrator", "coder"), session_id="sess_1790000000_aaaaaa"))
     began = time.perf_counter()
     for number in range(times):
-        policy.glance("coder", "digest", 2, "sess_1790000000_aaaaaa")
+        policy.glance("coder", "digest", 2, (), "sess_1790000000_aaaaaa")
         if number % 100 == 99:
             policy.write_out()
     return (time.perf_counter() - began) / times

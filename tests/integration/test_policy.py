@@ -37,6 +37,12 @@ async def wipe(ctx: Context, path: str, recursive: bool = False) -> str:
     return "gone"
 
 
+@agent(effects=("read",), acts_on={"paths": "path"})
+async def read(ctx: Context, paths: list[str]) -> str:
+    ran.append("read")
+    return "read"
+
+
 @agent
 async def tidy(ctx: Context, path: str = "build") -> Any:
     return [(await ctx.delegate("wipe", path=path, recursive=True)).to_dict()]
@@ -58,7 +64,7 @@ def far(ctx: BlockingContext, url: str) -> str:
     return "fetched"
 
 
-AGENTS = [digest, wipe, tidy, fetch, far]
+AGENTS = [digest, wipe, read, tidy, fetch, far]
 
 
 class Person:
@@ -97,8 +103,9 @@ async def test_a_link_inside_the_workspace_is_judged_by_where_it_leads(tmp_path:
     (tmp_path / ".env").write_text("KEY=1")
     (tmp_path / "notes.txt").symlink_to(".env")
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
-        refused = await remit.delegate("wipe", path="notes.txt")
+        refused = await remit.delegate("read", paths=["README.md", "notes.txt"])
         assert "keep-secrets" in refused.errors[0].message
+        assert "read" not in ran
 
 
 @pytest.mark.parametrize("name", ["fetch", "far"])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from remit import Context, Remit, Return, agent
 from remit.core.errors import Failed
-from remit.core.secrets import REDACTED, STRUCK_OUT, is_secret_name, redacted_parameters, redacted_text
+from remit.core.secrets import REDACTED, STRUCK_OUT, hold_secrets, is_secret_name, redacted_parameters, redacted_text
+from remit.store.rows import decoded, encoded
 
 LETTERS = "abcdefghijkmnopqrstuvwxyzABCDEFGHJKLMNPQRSTUVWXYZ23456789"
 words = st.text(LETTERS, min_size=24, max_size=40).filter(lambda word: any(c.isdigit() for c in word))
@@ -115,6 +116,46 @@ def test_a_secret_planted_anywhere_is_seen_by_the_agent_and_kept_nowhere(case: t
         assert kept is not None
         assert STRUCK_OUT in kept.warnings
         assert STRUCK_OUT not in live.warnings
+
+
+PIECES = st.sampled_from(
+    [
+        '"',
+        "\\",
+        "\n",
+        ",",
+        ":",
+        "1234567",
+        "summary",
+        "seconds",
+        "true,",
+        "-----BEGIN PRIVATE KEY-----",
+        "Authorization",
+        "Bearer ",
+        "://a:b@",
+        "x" * 20,
+    ]
+)
+texts = st.lists(PIECES, max_size=6).map("".join)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(values, texts, st.sampled_from(["password", "Authorization"]))
+def test_a_record_stays_readable_whatever_the_secret_looks_like(value: Any, secret: str, name: str) -> None:
+    """A secret that looks like a piece of JSON, or like a name in our records, must not break them."""
+    held = hold_secrets({name: secret})
+    text = encoded({"summary": f"it was {secret}", "seconds": 1234567.25, "data": value})
+    read = decoded(text)
+    assert set(read) == {"summary", "seconds", "data"}
+    assert read["seconds"] == 1234567.25
+    if held is not None:
+        assert secret not in read["summary"] or secret in "it was [redacted]"
+    del held
 
 
 @given(st.text(max_size=200))

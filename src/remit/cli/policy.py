@@ -172,7 +172,7 @@ def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
     else:
         stated = {name: value for name, value in given.items() if name not in known.spec.parameters_schema.get("properties", {})}
-        facts = facts_of(known.spec, given, folder) | facts_said(stated, folder)
+        facts = facts_of(known.spec, given, folder)[0] | facts_said(stated, folder)
         effects = tuple(map(str, known.spec.effects))
     return Asked(
         caller=caller, action=action, depth=depth, path=("orchestrator",), effects=effects, facts=facts, is_delegation=known is not None

@@ -97,7 +97,7 @@ class Policy(Protocol):
         """Total and quick: never waits, never raises. Each decision is in the audit log before this returns or the action begins."""
         ...
 
-    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         """The decision on a delegation of which rules could know nothing more than this, when it was made before; None: `decide`.
 
         For the way that every delegation passes: noted like any other, on disk when `write_out` returns.
@@ -133,7 +133,7 @@ class _Everything:
     def decide(self, asked: Asked) -> Decision:
         return _ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
 
-    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED
 
     def write_out(self) -> None:

@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote_plus
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from remit.core.caller import struck_out_bytes
 
@@ -35,30 +35,30 @@ _NAMES = re.compile(
 )
 _QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
 """Besides those: in an address they are hardly ever anything else."""
-_QUERY = re.compile(rb"(?P<name>[?&#](?:amp;)?(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>[^&\s\"'\\#<>`]+)")
+_QUERY = re.compile(rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>[^&\s\"'\\#<>`]+)")
 _QUERY_CHARACTERS = 64 * 1024
 """A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
+_PLAIN_HEADER = re.compile(
+    r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
+)
+"""Says nothing that is secret; any other header may be a key, whatever it is called."""
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 _T = rb"[A-Za-z0-9_-]"
-_NOT_BEFORE = rb"(?<![A-Za-z0-9])"
+_WORD = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
+"""The beginning of a word: also after a line break as JSON writes it, and after a colour of a terminal."""
+_VALUE = rb"[A-Za-z0-9._~+/=-]"
 _FORMATS = re.compile(
-    rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)[A-Za-z0-9._~+/=-]{16,}"
-    rb"|(?P<header>[Aa]uthorization\\*[\"']?\s*[:=]\s*\\*[\"']?(?:[A-Za-z]+\s+)?)[A-Za-z0-9._~+/=-]{8,}"
+    rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)" + _VALUE + rb"{16,}"
+    rb"|(?P<header>[Aa]uthorization(?:\s*[:=]\s*|\\*[\"']\s*[:=]\s*\\*[\"'])(?:[A-Za-z]+\s+)?)" + _VALUE + rb"{8,}"
     rb"|(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@:\"'\\?#<>]*:[^\s/@\"'\\<>]+(?=@)"
-    rb"|" + _NOT_BEFORE + rb"sk-(?=" + _T + rb"*\d)" + _T + rb"{20,}"
-    rb"|" + _NOT_BEFORE + rb"[srp]k_(?:live|test)_[A-Za-z0-9]{16,}"
-    rb"|" + _NOT_BEFORE + rb"gh[pousr]_[A-Za-z0-9]{20,}"
-    rb"|" + _NOT_BEFORE + rb"github_pat_[A-Za-z0-9_]{20,}"
-    rb"|" + _NOT_BEFORE + rb"(?:AKIA|ASIA)[A-Z0-9]{16}"
-    rb"|" + _NOT_BEFORE + rb"xox[abeoprs]-[A-Za-z0-9-]{10,}"
-    rb"|" + _NOT_BEFORE + rb"AIza" + _T + rb"{30,}"
-    rb"|" + _NOT_BEFORE + rb"glpat-" + _T + rb"{16,}"
-    rb"|" + _NOT_BEFORE + rb"npm_[A-Za-z0-9]{30,}"
-    rb"|" + _NOT_BEFORE + rb"hf_[A-Za-z0-9]{30,}"
-    rb"|" + _NOT_BEFORE + rb"pypi-" + _T + rb"{40,}"
-    rb"|" + _NOT_BEFORE + rb"eyJ" + _T + rb"{6,}\." + _T + rb"{6,}\." + _T + rb"*"
-    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[^\"]*?-----END [A-Z ]*PRIVATE KEY-----|[^\"]*)"
+    rb"|" + _WORD + rb"sk-(?=" + _T + rb"*\d)" + _T + rb"{20,}"
+    rb"|[srp]k_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    rb"|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza" + _T + rb"{30,}|glpat-" + _T + rb"{16,}|pypi-" + _T + rb"{40,}"
+    rb"|" + _WORD + rb"(?:npm|hf)_[A-Za-z0-9]{30,}"
+    rb"|eyJ" + _T + rb"{6,}\." + _T + rb"{6,}\." + _T + rb"*"
+    # A backslash is taken together with what it stands before, so that no quote of JSON is left without it.
+    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?:[^\"\\]|\\[^\"])*?-----END [A-Z ]*PRIVATE KEY-----|(?:[^\"\\]|\\[^\"])*)"
 )
 
 
@@ -77,16 +77,21 @@ def is_secret_in_query(name: str) -> bool:
     return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
-def redacted_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def redacted_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
     """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
-    return {name: _hidden(value) if _is_hidden(name, value) else _redacted(value) for name, value in parameters.items()}
+    return {
+        name: _hidden(value)
+        if _is_hidden(name, value) or (are_headers and not _PLAIN_HEADER.match(str(name)))
+        else _redacted(value, are_headers=name == "headers")
+        for name, value in parameters.items()
+    }
 
 
-def _redacted(value: Any) -> Any:
+def _redacted(value: Any, *, are_headers: bool = False) -> Any:
     if value.__class__ is str:
         return value
     if isinstance(value, Mapping):
-        return redacted_parameters(value)
+        return redacted_parameters(value, are_headers=are_headers)
     if isinstance(value, list | tuple):
         pair = _pair(value)
         return [pair[0], REDACTED] if pair is not None else [_redacted(one) for one in value]
@@ -94,8 +99,12 @@ def _redacted(value: Any) -> Any:
 
 
 def _is_hidden(name: Any, value: Any) -> bool:
-    """Numbers and truths under such names are counts and switches, as `{"token": 5}`; text and what holds text is the secret."""
-    return value is not None and value.__class__ not in (bool, float) and isinstance(name, str) and is_secret_name(name)
+    """Truths and small numbers under such names are switches and counts, as `{"token": 5}`; text and what holds text is the secret."""
+    return not _is_count(value) and isinstance(name, str) and is_secret_name(name)
+
+
+def _is_count(value: Any) -> bool:
+    return value is None or value.__class__ in (bool, float) or (value.__class__ is int and -9999 <= value <= 9999)
 
 
 def _hidden(value: Any) -> Any:
@@ -104,7 +113,7 @@ def _hidden(value: Any) -> Any:
         return {name: _hidden(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_hidden(one) for one in value]
-    return value if value is None or value.__class__ in (bool, float) else REDACTED
+    return value if _is_count(value) else REDACTED
 
 
 def _pair(value: Any) -> tuple[str, Any] | None:
@@ -155,7 +164,7 @@ def hold_secrets(parameters: Mapping[str, Any]) -> Held | None:
     return Held(found) if found else None
 
 
-def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
+def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) -> Iterable[str]:
     if value.__class__ is str:
         if is_secret:
             yield from _parts(value)
@@ -165,7 +174,8 @@ def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
             yield from _found_in_query(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            yield from _found(one, is_secret or _is_hidden(name, one))
+            is_key = are_headers and isinstance(name, str) and is_secret_in_query(name)
+            yield from _found(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
     elif isinstance(value, list | tuple):
         if (pair := _pair(value)) is not None:
             yield from _parts(pair[1])
@@ -179,7 +189,7 @@ def _found(value: Any, is_secret: bool = False) -> Iterable[str]:
 def _found_in_query(text: str) -> Iterable[str]:
     """As they stand there, and as they are meant."""
     for match in _QUERY.finditer(text.encode("utf-8", "replace")):
-        if is_secret_in_query(match["word"].decode()):
+        if _is_secret_here(match):
             value = match["value"].decode("utf-8", "replace")
             yield value
             yield unquote_plus(value)
@@ -214,23 +224,52 @@ def _password_of(token: str) -> Iterable[str]:
 
 
 def _forms(value: str) -> Iterable[bytes]:
-    """As it stands in text, in JSON, and in JSON within JSON."""
+    """As it stands in text, and in JSON."""
     raw = value.encode("utf-8", "backslashreplace")
     yield raw
-    once = to_json(raw.decode())[1:-1]
-    yield once
-    yield to_json(once.decode())[1:-1]
+    yield to_json(raw.decode())[1:-1]
 
 
 # ---- striking out
 
 
 def redacted_bytes(data: bytes) -> bytes:
-    """`data`, text or JSON, without secrets. A few quick searches where there are none."""
-    if _known:
-        for form in _known:
-            if form in data:
-                data = data.replace(form, _REDACTED)
+    """Text without secrets. A few quick searches where there are none. For JSON see `redacted_json`."""
+    for form in _known:
+        if form in data:
+            data = data.replace(form, _REDACTED)
+    return _without_formats(data)
+
+
+def redacted_json(value: Any, data: bytes, *, indent: int | None = None) -> bytes:
+    """`data`, which is `value` as JSON, without secrets: struck out of texts alone, so that it stays JSON and keeps its shape."""
+    if any(form in data for form in _known):
+        data = to_json(_struck_out(value, [form.decode() for form in _known]), indent=indent, fallback=repr)
+    return _without_formats(data)
+
+
+def _struck_out(value: Any, secrets: Iterable[str]) -> Any:
+    if isinstance(value, str):
+        for secret in secrets:
+            if secret in value:
+                value = value.replace(secret, REDACTED)
+        return value
+    if isinstance(value, Mapping):
+        return {_struck_name(name, secrets): _struck_out(one, secrets) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_struck_out(one, secrets) for one in value]
+    if value.__class__ is int and str(value) in secrets:
+        return REDACTED
+    return value
+
+
+def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
+    """A name in small letters is one that a program reads its own records by; whatever else stands there may be anybody's."""
+    return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _struck_out(name, secrets)
+
+
+def _without_formats(data: bytes) -> bytes:
+    """Nor what queries of addresses hold. No quote and no backslash is taken: JSON stays JSON."""
     if b"=" in data:
         data = _QUERY.sub(_struck_query, data)
     return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
@@ -255,7 +294,18 @@ def _struck(match: "re.Match[bytes]") -> bytes:
 
 
 def _struck_query(match: "re.Match[bytes]") -> bytes:
-    return match["name"] + _REDACTED if is_secret_in_query(match["word"].decode()) else match[0]
+    return match["name"] + _REDACTED if _is_secret_here(match) else match[0]
+
+
+def _is_secret_here(match: "re.Match[bytes]") -> bool:
+    """At the beginning of a text, where a form that is sent begins, only what is plainly one: `key=…` may be anything there."""
+    name = match["word"].decode()
+    return is_secret_in_query(name) if match["begin"] is None else is_secret_name(name)
+
+
+def redacted_value(value: Any) -> Any:
+    """Plain JSON as it would be read back from a record."""
+    return from_json(redacted_json(value, to_json(value)))
 
 
 def redacted_text(text: str) -> str:

@@ -22,13 +22,13 @@ from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
-from remit.core.secrets import Held, hold_secrets, redacted_parameters, redacted_text
+from remit.core.secrets import Held, hold_secrets, redacted_parameters, redacted_value
 from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.context_files import level_of
-from remit.flow.guard import Case, first_refusal, not_permitted
+from remit.flow.guard import Case, bad_parameters, first_refusal, not_permitted
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
-from remit.flow.permit import asked_for, judged, refusal
+from remit.flow.permit import asked_for, effects_of, judged_all, refusal
 from remit.flow.plain import clean, weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
@@ -211,20 +211,20 @@ def _policy_says(
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
     spec = terms.agent.spec
-    known = (
-        None
-        if spec.acts_on
-        else house.policy.glance(lineage.path[-2] if caller else ROOT_CALLER, spec.name, lineage.depth, lineage.session_id)
-    )
+    asks = ROOT_CALLER if caller is None else lineage.path[-2]
+    effects = effects_of(spec) if spec.effects else ()
+    known = None if spec.acts_on else house.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
-    asks = ROOT_CALLER if caller is None else caller.delegation.agent
     workspace = house.root if caller is None else caller.workspace
-    asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, case.budget.left(case.now))
-    decision = judged(house.policy, asked, workspace) if known is None else known
+    try:
+        asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, case.budget.left(case.now))
+    except Misused as fault:
+        return bad_parameters(replace(case, fault=fault)), None
+    about, decision = judged_all(house.policy, asked, workspace) if known is None else (asked[0], known)
     if decision.verdict is Verdict.ASK:
-        return None, Pending(asked=asked, decision=decision)
-    return (not_permitted(case, refusal(asked, decision)) if decision.verdict is Verdict.DENY else None), None
+        return None, Pending(asked=about, decision=decision)
+    return (not_permitted(case, refusal(about, decision)) if decision.verdict is Verdict.DENY else None), None
 
 
 def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) -> Lineage:
@@ -287,7 +287,7 @@ def normalised_task(parameters: Mapping[str, Any]) -> str:
 def normalised_call(agent: str, parameters: Mapping[str, Any]) -> str:
     """The same agent with the same parameters, to the letter, as they are recorded: how a resumed caller's call is recognised."""
     held = hold_secrets(parameters)  # struck out of their own parameters too, as when they were recorded
-    call = f"{agent}\n{redacted_text(json.dumps(redacted_parameters(_plain(parameters)), sort_keys=True, ensure_ascii=False))}"
+    call = f"{agent}\n{json.dumps(redacted_value(redacted_parameters(_plain(parameters))), sort_keys=True)}"
     del held
     return call
 

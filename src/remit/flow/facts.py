@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from remit.core.agents import AgentSpec
+from remit.core.errors import Misused
 from remit.core.policy import Fact
 from remit.core.spelling import own_name
 
@@ -22,39 +23,56 @@ _LARGEST = 2**63 - 1
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 _METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
 """Where clouds tell a machine its own credentials."""
+MOST = 1000
+"""Things that one delegation may act on."""
+OURS = frozenset({"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left"})
+"""Facts about who asks: nobody else says them."""
 COMPUTED = frozenset(
-    {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left"}
-    | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
+    OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}
 )
 """Names of facts that are ours to say: no parameter that happens to be called so takes their place."""
 
 Facts = dict[str, Any]
 
 
-def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> Facts:
-    """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words."""
-    facts: Facts = {}
+def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) -> list[Facts]:
+    """What rules may know of a delegation: what its parameters stand for, and those that are numbers, yes or no, or one of a few words.
+
+    Several, where a parameter is a list of paths or addresses: each must be allowed.
+    """
+    common: Facts = {}
     known = {*spec.acts_on, *spec.parameters_schema.get("properties", ())}
     if not parameters.keys() <= known:  # a parameter has two spellings (S5.2): the other one is no way around a rule
         parameters = {own_name(name, known): value for name, value in parameters.items()}
     for name, value in parameters.items():
         if name not in spec.acts_on and name not in COMPUTED and _is_telling(name, value, spec):
-            facts[name] = value
+            common[name] = value
+    found = [common]
     for name, kind in spec.acts_on.items():
-        if parameters.get(name) is not None:
-            facts |= _TAKEN_APART[kind](parameters[name], workspace)
-        elif kind is Fact.PATH:
-            facts |= path_facts(".", workspace)  # an operation on files that names none is one on all of them
-    return facts
+        each = _each(kind, parameters.get(name), workspace)
+        found = [{**facts, **more} for facts in found for more in each]
+        if len(found) > MOST:
+            raise Misused(f"It acts on more than {MOST} things at once.", advice="Ask for fewer of them at a time.")
+    return found
+
+
+def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
+    """Of each thing that a parameter names; an operation on files that names none is one on all of them."""
+    if value is None:
+        return [path_facts(".", workspace)] if kind is Fact.PATH else [{}]
+    several = value if isinstance(value, list | tuple) and kind is not Fact.COMMAND else [value]
+    return [_TAKEN_APART[kind](one, workspace) for one in several[: MOST + 1]] or [{}]
 
 
 def facts_said(said: Mapping[str, Any], workspace: Path) -> Facts:
-    """What an agent says of an action on its way, taken apart likewise; what it says itself, it knows better (an address it looked up)."""
+    """What an agent says of an action on its way, taken apart likewise. What it looked up itself (an address) it may add, not gainsay."""
     facts: Facts = {}
     for kind, take_apart in _TAKEN_APART.items():
         if said.get(kind) is not None:
             facts |= take_apart(said[kind], workspace)
-    facts |= {name: _simple(value) for name, value in said.items() if name not in _TAKEN_APART and value is not None}
+    for name, value in said.items():
+        if value is not None and name not in OURS:
+            facts.setdefault(name, _simple(value))
     return facts
 
 

@@ -3,7 +3,7 @@
 The rules themselves are evaluated by `House.policy`; a person is asked by `approve`, never longer than the delegation has left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,21 +23,24 @@ _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 
 def asked_for(
     spec: AgentSpec, parameters: Mapping[str, Any], lineage: Lineage, caller: str, workspace: Path, timeout_seconds: float, left: Limits
-) -> Asked:
-    """What a caller asks for by delegating."""
-    return Asked(
-        caller=caller,
-        action=spec.name,
-        depth=lineage.depth,
-        path=lineage.path[:-1],
-        effects=effects_of(spec),
-        facts=facts_of(spec, parameters, workspace),
-        timeout_seconds=timeout_seconds,
-        tokens_left=left.tokens,
-        cost_left=left.cost,
-        session_id=lineage.session_id,
-        root_id=lineage.root_id,
-    )
+) -> list[Asked]:
+    """What a caller asks for by delegating; of each thing that it acts on, one."""
+    return [
+        Asked(
+            caller=caller,
+            action=spec.name,
+            depth=lineage.depth,
+            path=lineage.path[:-1],
+            effects=effects_of(spec),
+            facts=facts,
+            timeout_seconds=timeout_seconds,
+            tokens_left=left.tokens,
+            cost_left=left.cost,
+            session_id=lineage.session_id,
+            root_id=lineage.root_id,
+        )
+        for facts in facts_of(spec, parameters, workspace)
+    ]
 
 
 def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> Asked:
@@ -74,6 +77,18 @@ def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
     return other if _STRICTNESS[other.verdict] > _STRICTNESS[decision.verdict] else decision
 
 
+def judged_all(policy: Policy, asked: Sequence[Asked], workspace: Path) -> tuple[Asked, Decision]:
+    """The strictest decision on any of them, and what it is about."""
+    about, strictest = asked[0], judged(policy, asked[0], workspace)
+    for one in asked[1:]:
+        if strictest.verdict is Verdict.DENY:
+            break
+        decision = judged(policy, one, workspace)
+        if _STRICTNESS[decision.verdict] > _STRICTNESS[strictest.verdict]:
+            about, strictest = one, decision
+    return about, strictest
+
+
 def pending_again(order: Order, caller: Caller | None, house: House) -> Pending | None:
     """A delegation that is run again after a crash: the rules may have changed, and a yes that was waited for was never given."""
     assert order.agent is not None
@@ -83,8 +98,8 @@ def pending_again(order: Order, caller: Caller | None, house: House) -> Pending 
     left = order.budget.left(house.clock.monotonic())
     seconds = delegation.deadline.timeout_seconds
     asked = asked_for(order.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
-    decision = judged(house.policy, asked, workspace)
-    return None if decision.verdict is Verdict.ALLOW else Pending(asked=asked, decision=decision)
+    about, decision = judged_all(house.policy, asked, workspace)
+    return None if decision.verdict is Verdict.ALLOW else Pending(asked=about, decision=decision)
 
 
 async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]) -> None:

@@ -4,9 +4,11 @@ Written before the action begins, by several processes at once under a lock of t
 is full. What a crash tore is kept and noted. Reading and checking it is `audit_reading`.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +18,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import redacted_bytes
+from remit.core.secrets import redacted_json
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
@@ -71,7 +73,11 @@ class AuditLog:
 
     def _open(self) -> None:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._folder / FILE, flags, 0o600)
+        descriptor = os.open(self._folder / FILE, flags, 0o600)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "it is not a file")
+        self._descriptor = descriptor
         self._end, self._look_at = -1, 0.0
 
     def _lock(self) -> None:
@@ -155,7 +161,7 @@ class AuditLog:
         written = os.write(self._descriptor, data)
         if written != len(data):
             os.ftruncate(self._descriptor, self._end)
-            raise OSError(28, "no space left on the device")
+            raise OSError(errno.ENOSPC, "no space left on the device")
         self._end += written
         self._number, self._head = number, head
 
@@ -187,10 +193,10 @@ class AuditLog:
 def entry_text(entry: Mapping[str, Any]) -> bytes:
     """What a line says, in JSON without its braces, and without secrets."""
     try:
-        text = to_json(entry)
+        return redacted_json(entry, to_json(entry))[1:-1]
     except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
-        text = to_json({name: repr(value) if name in _FREE else value for name, value in entry.items()}, fallback=repr)
-    return redacted_bytes(text)[1:-1]
+        plain = {name: repr(value) if name in _FREE else value for name, value in entry.items()}
+        return redacted_json(plain, to_json(plain, fallback=repr))[1:-1]
 
 
 def hash_of(body: bytes) -> bytes:

@@ -16,7 +16,7 @@ class Disabled:
     def decide(self, asked: Asked) -> Decision:
         return _ALLOWED
 
-    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:

@@ -7,13 +7,14 @@ half a second later; one that cannot be read refuses everything until it is mend
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from remit.core.errors import RemitError
 from remit.core.policy import Asked, Decision, Mode, Verdict
 from remit.flow.facts import COMPUTED
 from remit.policy.audit import AuditLog, entry_text
-from remit.policy.judging import VOLATILE, Judge, Outcome
+from remit.policy.judging import OUTCOMES_KEPT, VOLATILE, Judge, Outcome
 from remit.policy.reading import Faulty
 from remit.policy.source import Rules, Source
 from remit.policy.words import because_of, facts_kept, question_of
@@ -51,17 +52,17 @@ class ProjectPolicy:
         self._rules: Rules
         self._judge: Judge | None = None
         self._fault: Faulty | None = None
-        self._plain: dict[tuple[str, str, int], _Plain] = {}
+        self._plain: dict[tuple[str, str, int, tuple[str, ...]], _Plain] = {}
         self._waiting: list[_Plain | bytes] = []
         """What was decided and is not written yet, in its order."""
         self._take(source.read())
 
     # ---- the port
 
-    def glance(self, caller: str, target: str, depth: int, session_id: str) -> Decision | None:
+    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         if not self._waiting:  # once in a turn is often enough
             self._look()
-        known = self._plain.get((caller, target, depth))
+        known = self._plain.get((caller, target, depth, effects))
         if known is None:
             return None
         if not known.sessions:
@@ -75,7 +76,10 @@ class ProjectPolicy:
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
             if self._is_plain(asked):
-                known = self._plain[asked.caller, asked.action, asked.depth] = _Plain(decision, entry_text(_entry(asked, decision)))
+                if len(self._plain) >= OUTCOMES_KEPT:
+                    self._plain = {}
+                known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters
+                self._plain[asked.caller, asked.action, asked.depth, asked.effects] = known
                 self._waiting.append(known)
                 known.sessions.append(asked.session_id)
             else:

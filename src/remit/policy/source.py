@@ -1,7 +1,9 @@
 """Where the rules come from: the project's file, a text that was given, or the default. Reads files; understands nothing of them."""
 
+import errno
 import hashlib
 import os
+import stat
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -67,8 +69,7 @@ class File:
     def read(self) -> Rules:
         self._seen = self._look()
         try:
-            with self._path.open("rb") as opened:
-                data = opened.read(LARGEST_BYTES + 1)
+            data = self._bytes()
         except FileNotFoundError:
             return default_rules() if self._may_be_missing else self._unreadable("there is no such file")
         except OSError as error:
@@ -80,6 +81,14 @@ class File:
         except UnicodeDecodeError as error:
             line = data[: error.start].count(b"\n") + 1
             return self._unreadable(f"line {line} is not UTF-8")
+
+    def _bytes(self) -> bytes:
+        """Of a file: what else may have the name (a pipe, a device) is not waited for."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.EINVAL, "it is not a file")
+            return opened.read(LARGEST_BYTES + 1)
 
     def _unreadable(self, why: str) -> Rules:
         fault = Faulty(f"{self._name} cannot be read: {why}.", line=1, advice="Mend or remove it.")

@@ -18,7 +18,7 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.core.secrets import REDACTED, STRUCK_OUT, holds_any, is_harmless, redacted_bytes, redacted_parameters, redacted_text
+from remit.core.secrets import REDACTED, STRUCK_OUT, holds_any, is_harmless, redacted_json, redacted_parameters
 from remit.core.states import LIVE, Priority, State
 
 NAN = float("nan")
@@ -59,9 +59,13 @@ COLUMNS = ", ".join(Row._fields)
 def encoded(value: Any) -> str:
     """JSON of anything: what JSON cannot hold is kept as its description, because one odd value must not lose a whole group."""
     try:
-        return redacted_bytes(to_json(value)).decode()
+        return redacted_json(value, to_json(value)).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
-        return redacted_text(_encoded_patiently(value, levels=3))
+        patient = _encoded_patiently(value, levels=3)
+        try:
+            return redacted_json(json.loads(patient), patient.encode()).decode()
+        except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
+            return patient
 
 
 def _encoded_patiently(value: Any, levels: int) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.core.agents import AgentSpec
+from remit.core.errors import Misused
 from remit.core.policy import Fact
 from remit.flow.facts import address_kind, command_facts, facts_of, facts_said, path_facts, real_path_facts, url_facts
 
@@ -96,15 +97,25 @@ def test_parameters_that_are_numbers_or_one_of_a_few_words_are_facts_and_free_te
         parameters_schema={"properties": {"format": {"enum": ["table", "json"]}, "content": {"type": "string"}}},
     )
     given = {"where": "a", "format": "json", "content": "long text", "recursive": True, "limit": 3, "caller": 7, "huge": 2**70}
-    facts = facts_of(spec, given, ROOT)
+    (facts,) = facts_of(spec, given, ROOT)
     assert facts == {"format": "json", "recursive": True, "limit": 3, **path_facts("a", ROOT)}
 
 
 def test_an_operation_on_files_that_names_none_is_one_on_all_of_them() -> None:
-    assert facts_of(AgentSpec(name="x", acts_on={"path": Fact.PATH}), {}, ROOT)["path"] == "."
+    assert facts_of(AgentSpec(name="x", acts_on={"path": Fact.PATH}), {}, ROOT)[0]["path"] == "."
 
 
-def test_what_an_agent_looked_up_itself_it_knows_better() -> None:
+def test_of_a_list_of_paths_each_must_be_allowed() -> None:
+    spec = AgentSpec(name="x", acts_on={"paths": Fact.PATH})
+    assert [facts["path"] for facts in facts_of(spec, {"paths": ["a", "../b"]}, ROOT)] == ["a", "../b"]
+    with pytest.raises(Misused, match="more than"):
+        facts_of(spec, {"paths": ["x"] * 2000}, ROOT)
+
+
+def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
+    lies = {"path": "../x", "inside": True, "caller": "orchestrator", "tokens_left": 10**9}
+    assert facts_said(lies, ROOT) == path_facts("../x", ROOT)
+    assert facts_said({"url": "http://127.0.0.1/", "address": "public"}, ROOT)["address"] == "loopback"
     assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT) == {
         "url": "http://example.com/", "scheme": "http", "host": "example.com", "port": 80, "address": "private", "weight": "1.5",
     }  # fmt: skip
