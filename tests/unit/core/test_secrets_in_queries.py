@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.core.secrets import hold_secrets, is_secret_in_query, redacted_text
+from remit.core.secrets import hold_secrets, is_secret_in_query, redacted_parameters, redacted_text
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,25 @@ def test_what_is_no_secret_stays_in_an_address(text: str) -> None:
 def test_a_secret_of_a_query_is_struck_out_elsewhere_as_it_stands_and_as_it_is_meant() -> None:
     held = hold_secrets({"url": "https://a.example/?access_token=hun%2Bter22&q=owls"})
     assert redacted_text("The server said: hun+ter22, hun%2Bter22 and owls.") == "The server said: [redacted], [redacted] and owls."
+    assert held is not None
+
+
+def test_a_form_that_is_sent_begins_with_its_first_name() -> None:
+    assert redacted_text('{"body":"client_secret=abc&grant_type=x"}') == '{"body":"client_secret=[redacted]&grant_type=x"}'
+    assert redacted_text('["key=value","max_tokens=5"]') == '["key=value","max_tokens=5"]'
+
+
+def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
+    given = {
+        "url": "https://a.example/",
+        "headers": {"Accept-Language": "en", "If-None-Match": "x", "X-Of-Our-Own": "abc", "DD-APPLICATION-KEY": "abcdefgh"},
+    }
+    assert redacted_parameters(given)["headers"] == {
+        "Accept-Language": "en",
+        "If-None-Match": "x",
+        "X-Of-Our-Own": "[redacted]",
+        "DD-APPLICATION-KEY": "[redacted]",
+    }
+    held = hold_secrets(given)
+    assert redacted_text("abcdefgh and abc") == "[redacted] and abc"
     assert held is not None
