@@ -7,6 +7,7 @@ carrying out the same declaration: see `agents.thread` and `agents.process`.
 import dataclasses
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_type_hints, overload
@@ -192,6 +193,18 @@ class WrongParameters(Misused):
         words = "; ".join(f"{where}{fault}" for where, fault in faults)
         super().__init__(f"Parameters of {agent}: {words}.", advice=f"{agent} takes {', '.join(names) or 'no parameters'}.")
         self.faults = tuple((where, fault.removeprefix(":").strip()) for where, fault in faults)
+        self._said = agent, tuple(faults), tuple(names)
+
+    def spelt(self, names: Mapping[str, str]) -> "WrongParameters":
+        """The same, with parameters under the names that a border emits: `maxDepth` for `max_depth`."""
+        agent, faults, own = self._said
+        return WrongParameters(agent, [_respelt(*fault, names) for fault in faults], [names.get(name, name) for name in own])
+
+
+def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str]:
+    first, dot, rest = where.partition(".")
+    meant = re.sub(r"(?<=\(did you mean )\w+", lambda name: names.get(name[0], name[0]), fault) if fault.startswith(":") else fault
+    return names.get(first, first) + dot + rest, meant
 
 
 def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:

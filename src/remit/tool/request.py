@@ -16,7 +16,7 @@ from remit.core.agents import AgentSpec
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
-from remit.core.spelling import own_spelling, snake
+from remit.core.spelling import camel_names, own_spelling, snake
 from remit.core.states import Priority, priority_of
 from remit.flow.plain import weigh
 from remit.tool.catalogue import Catalogue, parts_of
@@ -160,6 +160,7 @@ def _wrong(spec: AgentSpec, error: Misused) -> DelegateError:
     """With the parameters that the operation takes, as a schema."""
     details: dict[str, Any] = {"agent": spec.name, "parameters": parameters_schema(spec)}
     if isinstance(error, WrongParameters):
+        error = error.spelt(camel_names(spec.parameters_schema.get("properties", {})))
         details["faults"] = [{"parameter": where, "fault": fault} for where, fault in error.faults]
     return DelegateError(error.message, code=error.code, advice=error.advice, details=details)
 

@@ -112,10 +112,18 @@ def test_then_the_parameters_of_the_operation() -> None:
     assert found.code == "INVALID_PARAMETERS"
     assert list(found.details["parameters"]["properties"]) == ["path", "maxBytes"]
     assert found.details["parameters"]["required"] == ["path"]
-    assert [one["parameter"] for one in found.details["faults"]] == ["path", "max_bytes", "pth"]
+    assert [one["parameter"] for one in found.details["faults"]] == ["path", "maxBytes", "pth"]
     for wrong in (1, [], "no json", "[1]", True):
         assert fault(target="hello", parameters=wrong).code == "INVALID_PARAMETERS"
     assert "given twice" in fault(target="worker", operation="read_file", parameters={"maxBytes": 1, "max_bytes": 1}).message
+
+
+def test_what_is_wrong_with_a_parameter_is_told_in_the_spelling_of_this_border() -> None:
+    """S5.2: camelCase is emitted."""
+    found = fault(target="worker", operation="read_file", parameters={"path": "a", "max_bytes": "x", "max_byte": 1})
+    assert found.message.startswith("Parameters of worker.read_file: maxBytes must be a whole number")
+    assert "max_byte: there is no such parameter (did you mean maxBytes?)" in found.message
+    assert found.advice == "worker.read_file takes path, maxBytes."
 
 
 def test_then_the_rest() -> None:
