@@ -39,6 +39,7 @@ class Slice:
     """The rules that can have a say about one kind of action."""
 
     rules: dict[str, Rule]
+    """By the names that Cedar gives them in this slice."""
     mentions: Mentions
     policies: Any
     entities: Any
@@ -84,8 +85,8 @@ class Judge:
     def _sliced(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
         name, groups = action_id(action), groups_of(action, effects, is_delegation)
         names = frozenset((name, *groups))
-        rules = {rule.number: rule for rule in self.rules if rule.covers(names)}
-        document = {"templates": {}, "staticPolicies": {number: rule.body for number, rule in rules.items()}, "templateLinks": []}
+        chosen = [rule for rule in self.rules if rule.covers(names)]
+        rules = {f"policy{number}": rule for number, rule in enumerate(chosen)}  # as Cedar counts them in what it is given here
         mentions = Mentions()
         for rule in rules.values():
             mentions |= rule.mentions
@@ -94,7 +95,7 @@ class Judge:
         return Slice(
             rules=rules,
             mentions=mentions,
-            policies=cedarpy.PolicySet.from_json_str(to_json(document).decode()),
+            policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
             entities=cedarpy.Entities.from_json_str(to_json([entity]).decode()),
             action=uid,
         )

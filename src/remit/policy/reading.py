@@ -14,6 +14,11 @@ import cedarpy
 from remit.core.errors import Misused
 
 _WORDS = re.compile(r'//[^\n]*|"(?:\\.|[^"\\])*"|;|[^\s";/]+|/')
+DEEPEST = 100
+"""Brackets within brackets."""
+LONGEST = 8000
+"""Characters of one rule, without its texts and comments."""
+_BRACKETS = re.compile(r"[()\[\]{}]")
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
 
@@ -58,6 +63,9 @@ class Rule:
     """The actions and groups it speaks of; None: all."""
     mentions: Mentions
     body: Mapping[str, Any]
+    """As Cedar's JSON has it."""
+    text: str
+    """As it was written."""
 
     @property
     def asks(self) -> bool:
@@ -70,16 +78,23 @@ class Rule:
 
 def read_rules(text: str) -> list[Rule]:
     """In the order they stand. Raises `Faulty`."""
-    starts = list(statement_lines(text))
+    spans = list(_statements(text))
     try:
         document = json.loads(cedarpy.policies_to_json_str(text))
     except ValueError as error:
         raise _faulty(text, str(error)) from None
+    except RecursionError:
+        raise Faulty("A rule has hundreds of operators one within the other.", line=1, advice="Make several rules of it.") from None
     if document.get("templates"):
         raise Faulty("Rules with ?principal or ?resource are templates, which are not used here.", line=1, advice="Name an agent instead.")
     bodies: Mapping[str, Mapping[str, Any]] = document.get("staticPolicies", {})
     numbered = sorted(bodies, key=lambda number: int(number.removeprefix("policy")))
-    rules = [_rule(number, bodies[number], starts[at] if at < len(starts) else 1) for at, number in enumerate(numbered)]
+    again = cedarpy.policies_to_json_str("\n".join(text[start:end] for start, end in spans))
+    if len(numbered) != len(spans) or json.loads(again)["staticPolicies"] != bodies:  # what is judged by must be what was written
+        raise Faulty("It cannot be told where its rules begin and end.", line=1, advice="End each rule with one semicolon.")
+    rules = [
+        _rule(number, bodies[number], _line(text, start), text[start:end]) for number, (start, end) in zip(numbered, spans, strict=True)
+    ]
     names: dict[str, int] = {}
     for rule in (rule for rule in rules if rule.annotations.get("id")):
         if rule.name in names:
@@ -90,25 +105,42 @@ def read_rules(text: str) -> list[Rule]:
     return rules
 
 
-def statement_lines(text: str) -> Iterator[int]:
-    """The line at which each rule begins."""
-    for start, _ in _statements(text):
-        yield text.count("\n", 0, start) + 1
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
 
 
 def _statements(text: str) -> Iterator[tuple[int, int]]:
-    """Where each rule begins and ends; comments and quoted text are no part of the structure."""
+    """Where each rule begins and ends; comments and quoted text are no part of the structure.
+
+    Raises `Faulty` for what is too much for Cedar's parser: it would not say so, but end the process.
+    """
     start: int | None = None
+    depth = length = 0
     for word in _WORDS.finditer(text):
         if word[0].startswith("//"):
             continue
         if start is None:
-            start = word.start()
+            start, depth, length = word.start(), 0, 0
         if word[0] == ";":
             yield start, word.end()
             start = None
+        elif word[0][0] != '"':
+            depth, deepest = _nested(word[0], depth)
+            length += len(word[0])
+            if deepest > DEEPEST or length > LONGEST:
+                what = f"brackets more than {DEEPEST} deep" if deepest > DEEPEST else f"more than {LONGEST} characters"
+                raise Faulty(f"The rule at line {_line(text, start)} has {what}.", line=_line(text, start), advice="Make several of it.")
     if start is not None:
         yield start, len(text)
+
+
+def _nested(word: str, depth: int) -> tuple[int, int]:
+    """How deep it is in brackets after a word, and how deep at most within it."""
+    deepest = depth
+    for sign in _BRACKETS.findall(word):
+        depth += 1 if sign in "([{" else -1
+        deepest = max(deepest, depth)
+    return depth, deepest
 
 
 def _faulty(text: str, message: str) -> Faulty:
@@ -117,7 +149,7 @@ def _faulty(text: str, message: str) -> Faulty:
         try:
             cedarpy.policies_to_json_str(text[start:end])
         except ValueError as error:
-            line = text.count("\n", 0, start) + 1
+            line = _line(text, start)
             return Faulty(
                 f"The rule that begins at line {line} cannot be read: {error}.",
                 line=line,
@@ -126,7 +158,7 @@ def _faulty(text: str, message: str) -> Faulty:
     return Faulty(f"The rules cannot be read: {message}.", line=1, advice="`remit policy check` tells when they are right.")
 
 
-def _rule(number: str, body: Mapping[str, Any], line: int) -> Rule:
+def _rule(number: str, body: Mapping[str, Any], line: int, text: str) -> Rule:
     annotations = {name: value or "" for name, value in body.get("annotations", {}).items()}
     is_permit = body["effect"] == "permit"
     if "ask" in annotations and not is_permit:
@@ -148,6 +180,7 @@ def _rule(number: str, body: Mapping[str, Any], line: int) -> Rule:
         actions=_actions(body["action"]),
         mentions=mentions,
         body=body,
+        text=text,
     )
 
 
@@ -158,27 +191,32 @@ def _actions(scope: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(str(entity.get("__entity", entity)["id"]) for entity in listed)
 
 
-def _mentioned(node: Any) -> Mentions:
+def _mentioned(condition: Any) -> Mentions:
     """Walks a condition in Cedar's JSON: `context.x` and `context has x` are single facts, a bare `context` is all of them."""
-    if isinstance(node, list):
-        found = Mentions()
-        for one in node:
-            found |= _mentioned(one)
-        return found
-    if not isinstance(node, dict):
-        return Mentions()
-    if "Var" in node:
-        name = node["Var"]
-        return Mentions(everything=name in ("context", "action"), principal=name == "principal", resource=name == "resource")
-    if "Value" in node:
-        return Mentions()
-    found = Mentions()
-    for operator, inside in node.items():
-        if operator in (".", "has") and inside.get("left") == {"Var": "context"}:
-            found |= Mentions(facts=frozenset({str(inside["attr"])}))
-        else:
-            found |= _mentioned(list(inside.values()) if isinstance(inside, dict) else inside)
-    return found
+    facts: set[str] = set()
+    bare: set[str] = set()
+    stack = [condition]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, list):
+            stack += node
+        elif isinstance(node, dict) and "Var" in node:
+            bare.add(str(node["Var"]))
+        elif isinstance(node, dict) and "Value" not in node:
+            for operator, inside in node.items():
+                if operator in (".", "has") and inside.get("left") == _CONTEXT:
+                    facts.add(str(inside["attr"]))
+                else:
+                    stack += inside.values() if isinstance(inside, dict) else [inside]
+    return Mentions(
+        facts=frozenset(facts),
+        everything=not bare.isdisjoint(("context", "action")),
+        principal="principal" in bare,
+        resource="resource" in bare,
+    )
+
+
+_CONTEXT = {"Var": "context"}
 
 
 def in_words(template: str, facts: Mapping[str, Any]) -> str:

@@ -130,6 +130,28 @@ def test_what_cannot_be_read_is_told_with_its_line(text: str, line: int, words: 
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize("condition", ["(" * 3000 + "true" + ")" * 3000, " || ".join(["true"] * 3000), "context" + ".a" * 3000, "[" * 3000])
+def test_what_would_end_the_process_in_cedars_parser_is_refused_before(condition: str) -> None:
+    with pytest.raises(Faulty):
+        read_rules(f"permit (principal, action, resource) when {{ {condition} }};")
+
+
+def test_a_long_rule_is_no_trouble() -> None:
+    names = " || ".join(f'context.target == "n{number}"' for number in range(150))
+    assert verdict(PERMIT + f"forbid (principal, action, resource) when {{ {names} }};", asked("n149", ())) is Verdict.DENY
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['"', "@", ";;", "/*x*/", 'permit (principal, action, resource) when { "a//b;" == "\\"" };', "permit(principal, action, resource); x"],
+)
+def test_odd_texts_are_read_or_refused_but_never_misread(text: str) -> None:
+    try:
+        assert all(rule.text in text for rule in read_rules(text))
+    except Faulty as fault:
+        assert fault.line == 1
+
+
 def test_facts_are_filled_into_the_words_of_a_rule_and_nothing_else_is() -> None:
     assert in_words("{path} of {who} {0} {{x}}", {"path": "a{who}", "x": 1}) == "a{who} of {who} {0} {1}"
 
