@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from code_corpus import CODE, CODE_QUESTIONS
 from research_corpus import DOCUMENTS, QUESTIONS
 from web_server import WebServer, answer, web_server
 
@@ -20,6 +21,7 @@ ALLOWING = """
 permit (principal, action, resource);
 """
 FLOOR = 13
+CODE_FLOOR = 13
 
 
 @pytest.fixture
@@ -77,6 +79,40 @@ def test_the_right_document_is_the_first_citation_for_most_questions() -> None:
         if not answered.answer or answered.answer[0].citation.document.name != expected:
             wrong.append(question)
     assert len(QUESTIONS) - len(wrong) >= FLOOR, wrong
+
+
+def test_the_line_of_code_that_answers_is_the_first_quotation_for_most_questions_about_code() -> None:
+    """Another floor: where nobody wrote the answer down in words."""
+    documents = [Document(kind="file", name=n, title="", text=t, worth=worth_of(n) or 0.3, passages=cut(t, n)) for n, t in CODE.items()]
+    wrong = []
+    for question, expected in CODE_QUESTIONS.items():
+        answered, _ = weigh_up(taken_apart(question), documents)
+        if not answered.answer or expected not in answered.answer[0].citation.unit.text:
+            wrong.append(question)
+    assert len(CODE_QUESTIONS) - len(wrong) >= CODE_FLOOR, wrong
+
+
+async def test_code_is_quoted_as_it_stands_with_file_and_lines(tmp_path: Path) -> None:
+    for name, text in CODE.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    async with Remit.open(tmp_path) as remit:
+        result = await remit.delegate("researcher.deep_research", query="How does kestrel decide which loop policy to use on Windows?")
+    written = report_of(tmp_path, result)
+    check_citations(tmp_path, result.data, written)
+    assert "- `DefaultLoopPolicy = WindowsProactorLoopPolicy` [1] `kestrel/windows_loops.py:22`" in written
+    assert "```py\n  if sys.platform == 'win32':\n      from .windows_loops import *\n  ```" in written
+    assert [citation["code"] for citation in result.data["citations"] if "loops.py" in citation["path"]]
+
+
+async def test_code_that_holds_marks_of_its_own_stays_in_its_block(tmp_path: Path) -> None:
+    (tmp_path / "fence.py").write_text('if zebra == "crossing":\n    ```\n    ## Injected striped `x`\n    stripes = 7\n')
+    async with Remit.open(tmp_path) as remit:
+        result = await remit.delegate("researcher.deep_research", query="How many stripes has a zebra crossing?")
+    written = report_of(tmp_path, result)
+    assert "````" in written
+    assert "\n## Injected" not in written
+    assert result.data["citations"][0]["quote"].count("\n") == 3
 
 
 async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit, project: Path) -> None:

@@ -50,6 +50,11 @@ MARKS = [
     '"""',
     "1. ",
     "def f(): ",
+    "MAX_QUEUE = ",
+    "    if memory == 3: ",
+    "class Heron(",
+    "  queue(",
+    ")",
     "```",
     "---",
     "\t",
@@ -85,6 +90,22 @@ def holds(citation: Citation) -> bool:
     return words_only(citation.unit.text) in words_only("\n".join(lines))
 
 
+def stands_in(written: str, citation: Citation) -> bool:
+    """Words in quotation marks; a line of code as a code span, several of them as a block."""
+    said = citation.unit.text
+    if not citation.unit.is_code:
+        return f"“{shown(said)}” [{citation.number}]" in written
+    if "\n" not in said:
+        return f"{said}" in written and f"[{citation.number}]" in written
+    return "\n".join(f"  {line}".rstrip() for line in said.split("\n")) in written and f"- [{citation.number}]" in written
+
+
+def stands_as_it_is(citation: Citation) -> bool:
+    """Of code every line, character by character, but for the indent that all share and what is white at their ends."""
+    lines = [line.rstrip() for line in citation.document.text.split("\n")[citation.unit.line - 1 : citation.unit.end_line]]
+    return [line.strip() for line in lines] == [line.strip() for line in citation.unit.text.split("\n")]
+
+
 @thorough
 @given(
     documents=documents, question=st.sampled_from(["How does heron keep the queue in memory?", "What is Ärger", 'Where is "a_b" and why?'])
@@ -92,12 +113,13 @@ def holds(citation: Citation) -> bool:
 def test_each_citation_of_a_research_really_contains_its_quote(documents: list[Document], question: str) -> None:
     result, _ = weigh_up(taken_apart(question), documents)
     assert all(holds(citation) for citation in result.citations)
+    assert all(stands_as_it_is(citation) for citation in result.citations if citation.unit.is_code)
     cited = {citation.number: citation.unit.text for citation in result.citations}
     data = as_data(result, Searched())
     for one in [*data["answer"], *(quote for finding in data["findings"] for quote in finding["sentences"])]:
         assert one["text"] == cited[one["citation"]]
     written = report(result, Searched())
-    assert all(f"“{shown(citation.unit.text)}” [{citation.number}]" in written for citation in result.citations)
+    assert all(stands_in(written, citation) for citation in result.citations)
     assert "\x1b" not in written
     assert "\u202e" not in written
 

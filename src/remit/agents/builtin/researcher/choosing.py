@@ -24,11 +24,19 @@ def diverse(ranked: Iterable[Ranked], most: int, taken: Iterable[Ranked] = (), p
         best = max(pool, key=lambda one: _RELEVANCE * one.score / scale - (1 - _RELEVANCE) * likeness.nearest(one, chosen))
         pool.remove(best)
         name = best.sentence.document.name
-        if likeness.nearest(best, chosen) >= REPEATS or counts.get(name, 0) >= per_document:
+        if likeness.nearest(best, chosen) >= REPEATS or counts.get(name, 0) >= per_document or any(_overlap(best, one) for one in chosen):
             continue
         counts[name] = counts.get(name, 0) + 1
         chosen.append(best)
     return chosen[before:]
+
+
+def _overlap(one: Ranked, other: Ranked) -> bool:
+    """Code is quoted in lines, so a docstring's sentence and its signature may hold the same."""
+    mine, theirs = one.sentence.unit, other.sentence.unit
+    if one.sentence.document is not other.sentence.document or not (mine.is_code or theirs.is_code):
+        return False
+    return mine.line <= theirs.end_line and theirs.line <= mine.end_line
 
 
 class _Likeness:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.builtin.researcher.passages import Document
-from remit.agents.builtin.researcher.quoting import contains, shown
+from remit.agents.builtin.researcher.quoting import code_block, code_span, contains, shown
 from remit.agents.builtin.researcher.sentences import Unit
+from remit.agents.builtin.researcher.statements import as_it_stands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,17 @@ class Citation:
 
     @property
     def quoted(self) -> str:
-        """As markdown, with its number."""
+        """As markdown on one line, with its number: words in quotation marks, a line of code as a code span."""
+        if self.unit.is_code:
+            return f"{code_span(self.unit.text.replace(chr(10), ' '))} [{self.number}]"
         return f"“{shown(self.unit.text)}” [{self.number}]"
+
+    def item(self, note: str = "") -> str:
+        """As an item of a list; of code that has several lines, a block below it."""
+        after = f" {note}" if note else ""
+        if not self.unit.is_code or "\n" not in self.unit.text:
+            return f"- {self.quoted}{after}"
+        return f"- [{self.number}]{after}\n\n{code_block(self.unit.text, self.document.name)}\n"
 
     def to_dict(self) -> dict[str, Any]:
         where = {"file": "path", "page": "url"}.get(self.document.kind, "title")
@@ -50,7 +60,15 @@ class Citation:
             "date": self.document.date or self.document.fetched,
             **({"fetchedAt": self.document.fetched} if self.document.fetched else {}),
             "quote": self.unit.text,
+            **({"code": True} if self.unit.is_code else {}),
         }
+
+
+def _stands(source: str, unit: Unit) -> bool:
+    """Code is held to its very characters; prose to its words."""
+    if unit.is_code:
+        return bool(unit.text) and as_it_stands(source) == unit.text
+    return contains(source, unit.text)
 
 
 class Citations:
@@ -61,7 +79,7 @@ class Citations:
         """None where the place does not hold the words: that would be a fault of ours, and must never become a false citation."""
         key = (document.name, unit.line, unit.text)
         if key not in self._made:
-            if not contains(document.lines(unit.line, unit.end_line), unit.text):
+            if not _stands(document.lines(unit.line, unit.end_line), unit):
                 return None
             self._made[key] = Citation(number=len(self._made) + 1, document=document, unit=unit)
         return self._made[key]

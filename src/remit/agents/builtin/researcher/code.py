@@ -1,6 +1,6 @@
-"""Code cut into passages: docstrings and comments as prose, definitions and lines as they stand, each below what it belongs to.
+"""Code cut into passages: docstrings and comments as prose, definitions and statements as they stand, each below what it belongs to.
 
-By shape, for any language, without a parser: this looks for what people wrote about the code. The coder analyses code.
+By shape, for any language, without a parser (see `statements`): it serves quotations. The coder analyses code.
 """
 
 import re
@@ -8,14 +8,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from remit.agents.builtin.researcher.passages import Kind, Passage
-from remit.agents.builtin.researcher.prose import prose_passages
-from remit.agents.builtin.researcher.sentences import units_of, whole
-
-_DEFINITION = re.compile(
-    r"^(?P<indent>\s*)(?:(?:export|default|public|private|protected|static|final|abstract|async|pub(?:\([^)]*\))?|unsafe|inline|const|virtual|@\w+)\s+)*"
-    r"(?:def|class|func|fn|function|struct|interface|enum|trait|impl|type|module|namespace|message|service|table|theorem|lemma)\s+"
-    r"(?:\([^)]*\)\s*)?(?P<name>[A-Za-z_][\w.]*)"
+from remit.agents.builtin.researcher.prose import DOCSTRING, prose_passages
+from remit.agents.builtin.researcher.sentences import units_of
+from remit.agents.builtin.researcher.statements import (
+    DEFINITION,
+    MOST_LINES,
+    end_of_block,
+    end_of_definition,
+    end_of_statement,
+    indent_of,
+    is_taking,
+    name_given,
+    quoted_lines,
 )
+
 _NAMED = re.compile(r"^(?P<indent>\s*)(?P<name>[A-Za-z_]\w*)\s*(?::[^=\n]+)?(?:=(?!=)|$)")
 _TABLE = re.compile(r"^\s*\[+(?P<name>[\w.\"' -]+)\]+\s*(?:#.*)?$")
 _DOCSTRING = re.compile(r"^\s*(?:[rRuUbB]{0,2})(\"\"\"|''')")
@@ -24,6 +30,10 @@ _HASH = frozenset(
      ".ini", ".conf", ".mk", ".cmake", ".nix", ".env"]
 )  # fmt: skip
 _DASH = frozenset({".sql", ".lua", ".hs", ".lean", ".el", ".clj"})
+_COMMENT_LINES = 3
+_TELLING = re.compile(
+    r"^[\s}]*(?:async\s+)?(?:if|elif|else|for|while|except|catch|with|match|switch|case|return|raise|throw|yield|assert|@\w)"
+)
 _DRAWN = re.compile(r"^[\s=\-*#/~_+.]*$")
 
 
@@ -35,6 +45,8 @@ class _Reader:
     """Indent and name of the definitions that are open."""
     named: tuple[int, str] = (-1, "")
     """Indent and name of the constant or field that was given last."""
+    comment: tuple[int, int] = (-1, -1)
+    """Lines of the comment that was read last."""
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -65,7 +77,7 @@ def code_passages(text: str, suffix: str) -> Iterator[Passage]:
             while end < len(reader.lines) and quotes not in reader.lines[end]:
                 end += 1
             end += 1  # the text of a program, such as a template: neither prose nor code of its own
-            yield from _line(reader, line, at + 1)
+            yield from _statement(reader, at, at + 1)
         elif bare.startswith("/*") and mark == "//":
             end, passages = _block_comment(reader, at)
             yield from passages
@@ -74,9 +86,10 @@ def code_passages(text: str, suffix: str) -> Iterator[Passage]:
             while end < len(reader.lines) and reader.lines[end].strip().startswith(mark):
                 end += 1
             yield from _comment(reader, at, end)
+            reader.comment = (at, end)
         else:
-            yield from _line(reader, line, at + 1)
-            end = at + 1
+            end = end_of_statement(reader.lines, at)
+            yield from _statement(reader, at, end)
         at = max(end, at + 1)
 
 
@@ -103,7 +116,7 @@ def _docstring(reader: _Reader, at: int, quotes: str) -> tuple[int, list[Passage
     headings = tuple(name for depth, name in reader.around if depth < indent)
     if reader.named[0] == indent:
         headings = (*headings, reader.named[1])  # a constant's or a field's own words
-    passages = list(prose_passages("\n".join(body), ".rst", at + 1, headings))
+    passages = list(prose_passages("\n".join(body), DOCSTRING, at + 1, headings))
     return end, [replace(passage, kind=Kind.DOCSTRING) if passage.kind is Kind.PROSE else passage for passage in passages]
 
 
@@ -114,7 +127,7 @@ def _block_comment(reader: _Reader, at: int) -> tuple[int, list[Passage]]:
     body = reader.lines[at : end + 1]
     body[-1] = body[-1].partition("*/")[0] if len(body) > 1 else body[-1].strip().removeprefix("/*").partition("*/")[0]
     kind = Kind.DOCSTRING if body[0].lstrip().startswith("/**") else Kind.COMMENT
-    below = next((m["name"] for line in reader.lines[end + 1 : end + 4] if (m := _DEFINITION.match(line))), "")
+    below = next((m["name"] for line in reader.lines[end + 1 : end + 4] if (m := DEFINITION.match(line))), "")
     headings = (*reader.headings, below) if below else reader.headings
     return end + 1, _paragraphs(body, at + 1, headings, kind)
 
@@ -134,26 +147,58 @@ def _paragraphs(body: list[str], first_line: int, headings: tuple[str, ...], kin
     return passages
 
 
-def _line(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
-    bare = line.strip()
-    if not any(character.isalnum() for character in bare):
+def _statement(reader: _Reader, at: int, end: int) -> Iterator[Passage]:
+    """The lines from `at` to `end`: whole where they are few, else each for itself, below the name that the first one gives."""
+    line = reader.lines[at]
+    if not _says_something(line):
         return
-    indent = len(line) - len(line.lstrip())
+    kind, outer = _placed(reader, line)
+    if kind is None:
+        return
+    if end - at <= MOST_LINES:
+        unit = quoted_lines(reader.lines, _from_comment(reader, at, kind), _till(reader, at, end, kind), name_given(line))
+        if unit is not None:
+            yield Passage(kind=kind, headings=outer, units=(unit,))
+        return
+    given = name_given(line)
+    inner = (*outer, given) if given else outer
+    for i in range(at, end):
+        unit = quoted_lines(reader.lines, i, i + 1, name_given(reader.lines[i])) if _says_something(reader.lines[i]) else None
+        if unit is not None:
+            yield Passage(kind=kind if i == at or not unit.name else Kind.STATEMENT, headings=outer if i == at else inner, units=(unit,))
+
+
+def _placed(reader: _Reader, line: str) -> tuple[Kind | None, tuple[str, ...]]:
+    """What a line is, and the names around it; None where it is but a heading of what follows."""
+    bare = line.strip()
+    indent = indent_of(line)
     if (indent <= reader.named[0] and bare[0] not in ")]}") or (bare[0] in ")]}" and bare.endswith((":", "{"))):
         reader.named = (-1, "")
-    unit = whole(line, number)
-    if found := _DEFINITION.match(line):
+    if found := DEFINITION.match(line):
         reader.enter(indent, found["name"])
         reader.named = (-1, "")
-        kind = Kind.DEFINITION
-    elif table := _TABLE.match(line):
+        return Kind.DEFINITION, reader.headings[:-1]
+    if table := _TABLE.match(line):
         reader.around = [(0, table["name"])]
-        return
-    else:
-        if reader.suffix not in (".toml", ".ini", ".cfg", ".yaml", ".yml", ".json") and bare[0] not in ")]}":
-            reader.leave(indent)
-        if reader.named[0] < 0 and (named := _NAMED.match(line)):
-            reader.named = (indent, named["name"])
-        kind = Kind.CODE
-    if unit is not None:
-        yield Passage(kind=kind, headings=reader.headings[:-1] if kind is Kind.DEFINITION else reader.headings, units=(unit,))
+        return None, ()
+    if reader.suffix not in (".toml", ".ini", ".cfg", ".yaml", ".yml", ".json") and bare[0] not in ")]}":
+        reader.leave(indent)
+    if reader.named[0] < 0 and (named := _NAMED.match(line)):
+        reader.named = (indent, named["name"])
+    is_plain = is_taking(line) or not (name_given(line) or _TELLING.match(line))
+    return (Kind.CODE if is_plain else Kind.STATEMENT), reader.headings
+
+
+def _from_comment(reader: _Reader, at: int, kind: Kind) -> int:
+    """A short comment directly above belongs to the statement."""
+    start, end = reader.comment
+    fits = end == at and end - start <= _COMMENT_LINES and indent_of(reader.lines[start]) == indent_of(reader.lines[at])
+    return start if fits and kind is not Kind.CODE else at
+
+
+def _till(reader: _Reader, at: int, end: int, kind: Kind) -> int:
+    return end_of_definition(reader.lines, at, end) if kind is Kind.DEFINITION else end_of_block(reader.lines, at, end)
+
+
+def _says_something(line: str) -> bool:
+    return any(character.isalnum() for character in line)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from remit.agents.builtin.researcher.choosing import diverse
 from remit.agents.builtin.researcher.citing import Citation, Citations
+from remit.agents.builtin.researcher.constants import with_constants
 from remit.agents.builtin.researcher.passages import Document
 from remit.agents.builtin.researcher.question import Part, Question, Term
 from remit.agents.builtin.researcher.ranking import Index, Ranked
@@ -65,7 +66,7 @@ def weigh_up(question: Question, documents: Sequence[Document], expansion: Seque
     taken: list[Ranked] = []
     picked: list[tuple[Part, list[Ranked]]] = []
     for part in question.parts:
-        ranked = index.rank(part, expansion)
+        ranked = with_constants(index.rank(part, expansion), index, part)
         supported = [one for one in ranked if one.supports]
         result.best += ranked[:10]
         own = diverse(supported, IN_FINDING) if supported else diverse([one for one in ranked if one.coverage >= _NEAR], NEAREST)

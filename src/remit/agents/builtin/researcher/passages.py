@@ -21,7 +21,10 @@ class Kind(StrEnum):
     DOCSTRING = "docstring"
     COMMENT = "comment"
     DEFINITION = "definition"
+    STATEMENT = "statement"
+    """Of a program, where a value is given or something is decided."""
     CODE = "code"
+    """Any other: examples, imports, calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,9 @@ _REFERENCE = re.compile(
 )
 PAGE = ".page"
 """Text taken from a page, where each line is a paragraph of its own."""
+DOCSTRING = ".docstring"
+"""Text of a docstring, where a name with a colon begins what is said of a parameter."""
+_PARAMETER = re.compile(r"^(\s+)\*{0,2}[a-z_]\w*(?: ?\([^()\n]{1,80}\))?\s?:(?=\s+\S)")
 _LEVELS = "=-~^\"'+#*:."
 
 
@@ -95,7 +98,7 @@ def _take(reader: _Reader, line: str, number: int) -> Iterator[Passage]:
         unit = None if _RULE.match(bare) else whole(bare.strip("|"), number)
         if unit is not None:
             yield reader.passage([unit], Kind.ROW)
-    elif (item := _ITEM.match(line)) or (item := _FIELD.match(line)):
+    elif item := _ITEM.match(line) or _FIELD.match(line) or (_PARAMETER.match(line) if reader.suffix == DOCSTRING else None):
         yield from reader.flush()
         if _is_only_links(line[item.end() :].strip() or "-"):
             return

@@ -15,6 +15,8 @@ _QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,8
 _IDENTIFIER = re.compile(
     r"\b[A-Za-z_][\w]*(?:(?:\.|::|/)[A-Za-z_]\w*)+\b|\b[A-Za-z]\w*_\w+\b|\b[a-z]+(?:[A-Z][a-z0-9]*)+\b|\b(?:[A-Z][a-z0-9]+){2,}\b"
 )
+_CONSTANT = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
+_TIMES_OUT = re.compile(r"\btim(?:e|es|ed|ing) out\b", re.IGNORECASE)
 _ASKING = r"(?:how|what|why|when|where|which|who|whom|whose|does|do|did|is|are|can|could|should|will|would|must)"
 _BORDER = re.compile(rf"[?;\n]+\s*|,?\s+(?:and|und|et|y)(?:\s+also)?\s+(?={_ASKING}\b)|,\s+(?={_ASKING}\b)", re.IGNORECASE)
 _COMPARED = re.compile(
@@ -60,6 +62,8 @@ class Part:
     terms: tuple[Term, ...]
     phrases: tuple[str, ...] = ()
     """Quoted words and identifiers: to be found as they stand."""
+    constants: tuple[str, ...] = ()
+    """Words in capitals, which may be names in a program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +114,7 @@ def _pieces(text: str) -> list[str]:
 
 
 def part_of(text: str) -> Part:
-    words = pieces(_HOW_MUCH.sub("how", text))
+    words = pieces(_TIMES_OUT.sub("timeout", _HOW_MUCH.sub("how", text)))
     language = language_of(words)
     stop = stop_words(language) | (stop_words() if language != "EN_PLUS" else frozenset())
     quoted = [next(group for group in match.groups() if group).strip() for match in _QUOTED.finditer(text)]
@@ -129,6 +133,7 @@ def part_of(text: str) -> Part:
         asks=_kind(text),
         terms=tuple(terms.values())[:MOST_TERMS],
         phrases=tuple(dict.fromkeys(phrase for phrase in (*quoted, *identifiers) if len(phrase) > 2)),
+        constants=tuple(dict.fromkeys(_CONSTANT.findall(text))),
     )
 
 
@@ -139,12 +144,18 @@ def _as_question(text: str) -> str:
 
 
 _KINDS = (
-    (Asks.AMOUNT, r"\b(?:how (?:many|much|long|large|big|fast|often|old|far|deep)|number of|maximum|minimum|default|wie viele?|combien)\b"),
+    (
+        Asks.AMOUNT,
+        r"\b(?:how (?:many|much|long|large|big|fast|often|old|far|deep)|number of|value of|maximum|minimum|default|wie viele?|combien)\b",
+    ),
     (Asks.REASON, r"^\W*(?:why|warum|pourquoi)\b|\b(?:reason|because)\b"),
     (Asks.TIME, r"^\W*(?:when|since when|wann|quand)\b|\bwhat (?:date|year|time)\b"),
     (Asks.PLACE, r"^\W*(?:where|wo|wohin|où|in which (?:file|folder|module))\b|\bwhich (?:file|folder|module)\b"),
     (Asks.PERSON, r"^\W*(?:who|whom|whose|wer|qui)\b"),
-    (Asks.DEFINITION, r"^\W*(?:what(?:'s| is| are| does)|was ist|define|definition|qu'est)\b|\bmeaning of\b|\bmean\b"),
+    (
+        Asks.DEFINITION,
+        r"^\W*(?:what(?:'s| is| are)\b|^\W*what does .*\b(?:do|stand for)\b|was ist|define|definition|qu'est)\b|\bmeaning of\b|\bmean\b",
+    ),
     (Asks.MANNER, r"^\W*(?:how|wie|comment|cómo)\b|\bsteps? to\b"),
 )
 

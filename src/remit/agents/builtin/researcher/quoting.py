@@ -11,6 +11,7 @@ _LINE_MARK = re.compile(r"^[ \t]*(?:(?://[/!]?|#[!:]?|\*(?!\*)|>|--|;+|%+|<!--|/
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
 _HARMLESS = frozenset("\t\n\r\x0b\x0c\u200b\u200c\u200d\ufeff\u00ad")
 _CODE_SPAN = re.compile(r"(`+)(?:(?!\1).)+?\1(?!`)")
+_BACKTICKS = re.compile(r"`+")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 
 
@@ -34,6 +35,11 @@ def is_clean(text: str) -> bool:
     return not any(unicodedata.category(c) in _HIDDEN and c not in _HARMLESS for c in text) if not text.isascii() else text.isprintable()
 
 
+def is_clean_code(code: str) -> bool:
+    """The same for lines of code, in which tabs stand too."""
+    return all(is_clean(line.replace("\t", " ")) for line in code.split("\n"))
+
+
 def shown(quote: str) -> str:
     """A quotation as markdown that shows the words and does nothing: no tag, no picture that is fetched, no code span left open."""
     if quote.count("`") % 2 or "``" in quote:
@@ -47,3 +53,22 @@ def shown(quote: str) -> str:
 
 def _harmless(text: str) -> str:
     return _TAG.sub(r"\\<", text).replace("![", "!\\[").replace("](", "]\\(")
+
+
+def code_span(code: str) -> str:
+    """Code on one line of markdown, shown as it is: marked off by more backticks than stand together in it."""
+    mark = "`" * (_longest_run(code) + 1)
+    room = " " if code.startswith("`") or code.endswith("`") else ""
+    return f"{mark}{room}{code}{room}{mark}"
+
+
+def code_block(code: str, name: str) -> str:
+    """Lines of code as a block below an item of a list. `name`: the file they come from, which tells their language."""
+    fence = "`" * max(3, _longest_run(code) + 1)
+    suffix = name.rpartition(".")[2].lower()
+    language = suffix if suffix.isascii() and suffix.isalnum() and len(suffix) <= 8 else ""
+    return "\n".join(f"  {line}".rstrip() for line in (f"{fence}{language}", *code.split("\n"), fence))
+
+
+def _longest_run(code: str) -> int:
+    return max((len(run) for run in _BACKTICKS.findall(code)), default=0)

@@ -5,23 +5,29 @@ answer to this kind of question has; what kind of source it is. Burns CPU: runs 
 """
 
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 from remit.agents.builtin.needing import need
+from remit.agents.builtin.researcher.implied import implied
 from remit.agents.builtin.researcher.passages import Document, Kind, Passage
 from remit.agents.builtin.researcher.question import Asks, Part, Term
-from remit.agents.builtin.researcher.quoting import is_clean
+from remit.agents.builtin.researcher.quoting import is_clean, is_clean_code
 from remit.agents.builtin.researcher.sentences import LONGEST, Unit
-from remit.agents.builtin.researcher.words import stems
+from remit.agents.builtin.researcher.signs import form_bonus, says_what_it_is, shape_of, tells_value
+from remit.agents.builtin.researcher.words import pieces, stem, stems
 
 CANDIDATES = 500
 _SMOOTHING = 50
 ALIKE_WORTH = 0.45
 AROUND_WORTH = 0.6
+IMPLIED_WORTH = 0.7
+WITHIN_WORTH = 0.85
+"""Of a word in the name of the class or function that a statement stands in."""
+WITHOUT_A_VALUE = 0.75
+CODE_WITHOUT_A_VALUE = 0.6
 SUPPORTS = 0.5
 """The part of the question's words, weighed by rarity, that must come together for a sentence to count as an answer."""
 SUPPORTS_ALONE = 0.4
@@ -32,26 +38,10 @@ _WORTH = {
     Kind.ROW: 0.9,
     Kind.DOCSTRING: 0.93,
     Kind.COMMENT: 0.8,
-    Kind.DEFINITION: 0.55,
-    Kind.CODE: 0.45,
+    Kind.DEFINITION: 0.85,
+    Kind.STATEMENT: 0.9,
+    Kind.CODE: 0.5,
 }
-_FORM = {
-    Asks.DEFINITION: r"\b(?:is|are|means|refers to|stands for)\s+(?:an?|the|one|what|how)\b|^[`*\w .-]{2,40}(?::| is | are | – | — )",
-    Asks.MANNER: r"\b(?:by|to|with|through|via|using|first|then|so that|each|every|call|set|run|use|when)\b",
-    Asks.REASON: r"\b(?:because|since|so that|therefore|otherwise|hence|in order to|the reason|reason is|would)\b",
-    Asks.TIME: r"\b(?:\d{4}|when|after|before|until|at the|on|seconds?|minutes?|hours?|days?|weeks?|months?|years?)\b",
-    Asks.PLACE: r"`[^`]*[/.][^`]*`|\b\w+/\w+|\b(?:in|below|under|at|stands|kept|stored|lives|folder|file|module)\b",
-    Asks.PERSON: r"\b(?:by|author|maintained|created|owner|who)\b|[A-Z][a-z]+ [A-Z][a-z]+",
-    Asks.AMOUNT: r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|hundred|thousand|half|twice|at most|at least|default)\b",
-}
-_FORMS = {asks: re.compile(pattern, re.IGNORECASE) for asks, pattern in _FORM.items()}
-_IS_A = re.compile(r"^.{1,60}?\b(?:is|are|means)\s+(?:an?|the|one|what)\b", re.IGNORECASE)
-_ENTRY = re.compile(r"^[\W_]*\w+(?: \w+)?[\W_]*?(?: \||:| –| —) ?\S")
-"""As in a glossary: the word, then what it is."""
-_POINTS_ON = re.compile(r"^[\W_]*(?:see|cf|siehe|voir)\b", re.IGNORECASE)
-_SPAN = re.compile(r"`[^`]*`")
-_CODEY = re.compile(r"::|->|[=(){}\[\];]")
-_POINTS_BACK = re.compile(r"^(?:it|this|that|these|those|they|he|she|such|there|so|then|here)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +56,10 @@ class Sentence:
     """Stems of the passage, its headings and the document's title."""
     passage_number: int
     is_first: bool
+    named: frozenset[str] = frozenset()
+    """Stems of the name that code gives, words that it runs together taken apart."""
+    package: frozenset[str] = frozenset()
+    """Stems of the path of its file: what a package and a module are called need not be said in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +85,51 @@ class Index:
         passages: list[list[str]] = []
         for document in documents:
             title = stems(f"{document.title} {document.name.rpartition('/')[2] if document.kind == 'file' else ''}")
+            package = frozenset(stems(document.name.rpartition(".")[0]) if document.kind == "file" else [])
             for passage in document.passages:
                 heading = stems(" ".join(passage.headings[-3:]))
                 units = [(unit, tuple(stems(unit.text))) for unit in passage.units if _quotable(unit)]
                 words = [word for _, found in units for word in found]
-                around = frozenset((*words, *heading, *title))
+                around = frozenset((*words, *heading, *title, *package))
                 self.sentences += [
-                    Sentence(unit, passage, document, found, around, len(passages), position == 0)
+                    Sentence(unit, passage, document, found, around, len(passages), position == 0, frozenset(stems(unit.name)), package)
                     for position, (unit, found) in enumerate(units)
                 ]
                 passages.append([*words, *heading, *heading, *title])
-        self._passages = _bm25(passages)
-        self._sentences = _bm25([[*sentence.stems] for sentence in self.sentences])
+        self._constants: dict[str, list[int]] = {}
         self._frequency: dict[str, int] = {}
         for sentence in self.sentences:
             for word in set(sentence.stems):
                 self._frequency[word] = self._frequency.get(word, 0) + 1
+        self._take_names_apart()
+        self._passages = _bm25(passages)
+        self._sentences = _bm25([[*sentence.stems] for sentence in self.sentences])
+
+    def _take_names_apart(self) -> None:
+        """`MAXHEADERS` runs two words together, which stand elsewhere for themselves: then it holds both."""
+        for i, sentence in enumerate(self.sentences):
+            if not (name := sentence.unit.name):
+                continue
+            if name.isupper():
+                self._constants.setdefault(name, []).append(i)
+            apart = {word: halves for word in pieces(name) if 6 < len(word) < 30 and (halves := self._halves(word))}
+            if apart:
+                both = [half for pair in apart.values() for half in pair]
+                named = sentence.named - {stem(word) for word in apart} | set(both)
+                self.sentences[i] = replace(sentence, stems=(*sentence.stems, *both), named=named)
+
+    def constant(self, name: str, document: Document) -> Sentence | None:
+        """Where a constant is given, in this document first; None where several others give one of this name."""
+        given = [self.sentences[i] for i in self._constants.get(name, ()) if self.sentences[i].passage.kind is Kind.STATEMENT]
+        here = [sentence for sentence in given if sentence.document is document]
+        return here[0] if here else given[0] if len(given) == 1 else None
+
+    def _halves(self, word: str) -> tuple[str, ...]:
+        for at in range(3, len(word) - 3):
+            one, other = stem(word[:at]), stem(word[at:])
+            if self._frequency.get(one, 0) > 1 and self._frequency.get(other, 0) > 1 and len(word) - at > 3:
+                return (one, other)
+        return ()
 
     def rarity(self, stemmed: str) -> float:
         """As in BM25, smoothed: among a handful of sentences, a word that none holds must not outweigh all the others."""
@@ -139,26 +162,30 @@ class Index:
 
     def _ranked(self, part: Part, sentence: Sentence, matched: float) -> Ranked:
         said = set(sentence.stems)
+        more = _said_by_code(sentence) if sentence.unit.is_code else {}
         asked = in_sentence = in_all = 0.0
         key = max((term for term in part.terms if self.knows(term)), key=lambda term: term.weight * self.rarity(term.stem), default=None)
         for term in part.terms:
             weight = term.weight * self.rarity(term.stem)
-            here = _held(term, said)
+            here = max(_held(term, said), more.get(term.stem, 0.0))
             asked += weight
             in_sentence += weight * here
             in_all += weight * max(here, AROUND_WORTH * _held(term, sentence.around))
         coverage = in_all / asked if asked else 0.0
         base = 0.35 * coverage + 0.3 * (in_sentence / asked if asked else 0.0) + 0.175 * matched
         base += _bonus(part, sentence)
+        if part.asks is Asks.AMOUNT and not tells_value(part, sentence.unit):
+            base *= CODE_WITHOUT_A_VALUE if sentence.unit.is_code else WITHOUT_A_VALUE
         if part.asks is Asks.DEFINITION:
             base *= 1.3 if _defines(part, sentence) else 0.9
         if key is not None and not _held(key, sentence.around):
-            base, coverage = base * 0.8, coverage * 0.8  # about something near the question, not about what it asks for
+            less = 0.7 if sentence.unit.is_code else 0.8
+            base, coverage = base * less, coverage * less  # about something near the question, not about what it asks for
         score = (
             base
             * _WORTH[sentence.passage.kind]
             * math.sqrt(sentence.document.worth)
-            * _shape(sentence)
+            * shape_of(sentence.unit, len(sentence.stems), is_first=sentence.is_first)
             / (1 + 0.05 * sentence.document.depth)
         )
         return Ranked(sentence=sentence, score=score, coverage=coverage, alone=in_sentence / asked if asked else 0.0)
@@ -176,50 +203,54 @@ def _held(term: Term, words: "frozenset[str] | set[str]") -> float:
     return 1.0 if term.stem in words else ALIKE_WORTH if term.alike & words else 0.0
 
 
+def _said_by_code(sentence: Sentence) -> dict[str, float]:
+    """What code says by its shape, by what it stands in, and by the package it belongs to, beside its own words."""
+    said = dict.fromkeys((*implied(sentence.unit.text), *sentence.package), IMPLIED_WORTH)
+    return said | dict.fromkeys(stems(" ".join(sentence.passage.headings[-2:])), WITHIN_WORTH)
+
+
 def _quotable(unit: Unit) -> bool:
-    return 3 <= len(unit.text) <= LONGEST * 2 and is_clean(unit.text)
+    return 3 <= len(unit.text) <= LONGEST * 2 and (is_clean_code(unit.text) if unit.is_code else is_clean(unit.text))
 
 
 def _bonus(part: Part, sentence: Sentence) -> float:
     """What the words alone do not tell."""
     text = sentence.unit.text
-    bonus = 0.12 * min(2, sum(phrase.lower() in text.lower() for phrase in part.phrases))
+    spoken = f"{'.'.join(sentence.passage.headings)}.{text}".lower() if sentence.unit.is_code else text.lower()
+    bonus = 0.12 * min(2, sum(phrase.lower() in spoken for phrase in part.phrases))
     order = [term.stem for term in part.terms]
     pairs = set(pairwise(order))
     bonus += 0.05 * min(2, len(pairs & set(pairwise(sentence.stems))))
-    if (form := _FORMS.get(part.asks)) is not None and form.search(text):
-        bonus += 0.05
-    heading = set(stems(" ".join(sentence.passage.headings[-1:])))
+    bonus += form_bonus(part, sentence.unit)
+    bonus += 0.1 * any("." in phrase and phrase.lower().replace(".", "/") in sentence.document.name.lower() for phrase in part.phrases)
+    if sentence.unit.name:
+        bonus += _naming(part, sentence)
+    heading = set(stems(" ".join(sentence.passage.headings[-2 if sentence.unit.is_code else -1 :])))
     if heading:
         bonus += 0.1 * sum(_held(term, heading) for term in part.terms) / len(part.terms) * (1.0 if sentence.is_first else 0.6)
     return bonus
 
 
+def _naming(part: Part, sentence: Sentence) -> float:
+    """What is worth more in a place where a name is defined: that the question names it, or says what it says; and the value itself."""
+    name, own = sentence.unit.name, sentence.named
+    worth = 0.1 if part.asks is Asks.AMOUNT and tells_value(part, sentence.unit) else 0.0
+    if _is_named(part, name):
+        is_meant = sentence.passage.kind is not Kind.DEFINITION or part.asks in (Asks.DEFINITION, Asks.PLACE) or len(part.terms) < 4
+        return worth + (0.34 if is_meant else 0.18)
+    known = [word for word in own if any(_held(term, {word}) for term in part.terms)]
+    if not known:
+        return 0.0
+    whole = len(own) == len(known)
+    return worth + 0.18 * len(known) / len(own) * min(1.0, len(known) / 2 + 0.3 * whole) + 0.04 * name.isupper()
+
+
+def _is_named(part: Part, name: str) -> bool:
+    return any(phrase.rpartition(".")[2].lower() == name.lower() for phrase in part.phrases) or name in part.constants
+
+
 def _defines(part: Part, sentence: Sentence) -> bool:
-    """The word first, then what it is."""
-    text = sentence.unit.text
+    if sentence.unit.name:
+        return _is_named(part, sentence.unit.name)
     begins = part.terms[0].stem in sentence.stems[:3]
-    return begins and (_IS_A.search(text) is not None or _ENTRY.search(text) is not None)
-
-
-def _shape(sentence: Sentence) -> float:
-    """Whether it can stand alone."""
-    text = sentence.unit.text
-    shape = 1.0
-    if len(sentence.stems) < 5:
-        shape *= 0.7
-    if len(text) > 350:
-        shape *= 0.9
-    if text.endswith("?"):
-        shape *= 0.6
-    elif text.endswith((":", ",", "…")):
-        shape *= 0.85
-    if _POINTS_BACK.match(text) and not sentence.is_first:
-        shape *= 0.92
-    if _POINTS_ON.match(text):
-        shape *= 0.6
-    bare = _SPAN.sub("", text)
-    if sentence.passage.kind not in (Kind.CODE, Kind.DEFINITION) and len(_CODEY.findall(bare)) > 3 + 0.02 * len(bare):
-        shape *= 0.6  # an example that stands among prose
-    letters = sum(character.isalpha() or character.isspace() for character in text)
-    return shape * (1.0 if letters > 0.7 * len(text) else 0.8)
+    return begins and says_what_it_is(sentence.unit.text)

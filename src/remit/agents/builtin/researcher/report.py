@@ -70,8 +70,19 @@ def _answer(result: Result, searched: Searched) -> str:
             why = "time ran out before" if searched.ran_out_of_time else "no word of the question stands in what could be searched."
             return f"## Answer\n\nNothing was read: {why}" + (" anything was searched." if searched.ran_out_of_time else "")
         return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
-    quotes = "\n".join(f"- {quote.citation.quoted}" for quote in result.answer)
-    return f"## Answer\n\nQuoted from {what}; each sentence stands word for word where its number says.\n\n{quotes}"
+    quotes = "\n".join(quote.citation.item(_where(quote)) for quote in result.answer)
+    return f"## Answer\n\nQuoted from {what}, word for word.\n\n{quotes}".rstrip()
+
+
+def _where(quote: Quoted) -> str:
+    """The place itself beside the answer, so that nobody must look up the number; of code also what it is a part of."""
+    citation = quote.citation
+    inside = ".".join(quote.headings[-2:]) if citation.unit.is_code else ""
+    return _place(citation) + (f", in {code(inside)}" if inside else "")
+
+
+def _place(citation: Citation) -> str:
+    return f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else code(citation.place)
 
 
 def _findings(findings: Iterable[Finding]) -> str:
@@ -92,7 +103,7 @@ def grouped(quotes: Iterable[Quoted]) -> str:
     for (_, headings), members in groups.items():
         where = " › ".join([_name(members[0].citation), *(line(heading) for heading in headings[-2:])])
         ordered = sorted(members, key=lambda quote: quote.citation.unit.line)
-        blocks.append("\n".join([f"{where}", "", *(f"- {quote.citation.quoted}" for quote in ordered)]))
+        blocks.append("\n".join([f"{where}", "", *(quote.citation.item() for quote in ordered)]).rstrip())
     return "\n\n".join(blocks)
 
 
@@ -152,9 +163,8 @@ def _searched(searched: Searched) -> str:
 def sources(citations: Iterable[Citation]) -> str:
     rows = []
     for citation in citations:
-        place = f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else code(citation.place)
         when = f" ({citation.when})" if citation.when else ""
-        rows.append(f"{citation.number}. {place}{when}")
+        rows.append(f"{citation.number}. {_place(citation)}{when}")
     return "## Sources\n\n" + "\n".join(rows) if rows else ""
 
 

@@ -155,11 +155,25 @@ def patterns(question: Question, most: int) -> dict[str, str]:
         either = "|".join(_one(term) for term in defined)
         pattern = rf"(?i)^\W*(?:an? |the )?(?:{either})\w*\W*(?:\||:| – | — | is | are | means )"
         wanted = {f"definition of {', '.join(term.word for term in defined)}": pattern, **wanted}
+    if names := _defining(question):
+        wanted = {f"definitions of {', '.join(term.word for term in terms[:6])}": names, **wanted}
     pairs = [(one, other) for part in question.parts for one, other in zip(part.terms, part.terms[1:], strict=False)][:6]
     if pairs:
         both = [f"{_one(a)}.{{0,60}}{_one(b)}|{_one(b)}.{{0,60}}{_one(a)}" for a, b in pairs]
         wanted = {f"together: {', '.join(f'{a.word} {b.word}' for a, b in pairs)}": "(?i)" + "|".join(both), **wanted}
     return dict(list(wanted.items())[: max(1, most)])
+
+
+def _defining(question: Question) -> str:
+    """Where something is defined whose name the question holds, or whose name is made of two of its words."""
+    names = [phrase.rpartition(".")[2] for part in question.parts for phrase in part.phrases if phrase.isidentifier() or "." in phrase]
+    words = "|".join(re.escape(form) for term in question.terms for form in forms(term.stem) if len(form) > 2 and form.isascii())
+    either = [re.escape(name) for name in names if name] + ([rf"\w*(?:{words})\w*(?:{words})\w*"] if words else [])
+    if not either:
+        return ""
+    name = "|".join(either)
+    keywords = "def|class|func|fn|function|struct|interface|enum|trait|type|const"
+    return rf"(?i)\b(?:{keywords})\s+(?:{name})\b|^\s*(?:[\w.]+\.)?(?:{name})\s*(?::[^=]+)?=[^=]"
 
 
 def among(stemmed: frozenset[str]) -> str:

@@ -21,11 +21,15 @@ _SEMICOLON = re.compile(r"[;:](?=\s)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """The least that is quoted: a sentence, a list item, a row of a table, a line of code."""
+    """The least that is quoted: a sentence, a list item, a row of a table, a statement of code."""
 
     text: str
     line: int
     end_line: int
+    is_code: bool = False
+    """Whole lines as they stand, line breaks and all; else white space is one blank."""
+    name: str = ""
+    """Of code: what it defines or gives a value to."""
 
 
 def units_of(text: str, first_line: int) -> list[Unit]:

@@ -24,19 +24,21 @@ _QUESTION_WORDS = frozenset(
 )
 WEAK = frozenset(
     ["keep", "hav", "happen", "com", "go", "tak", "put", "giv", "hold", "bring", "turn", "long", "befor", "after", "again", "part",
-     "kind", "creat", "mak", "us", "work", "call", "set", "chang", "possibl", "differ", "good", "best", "new", "old"]
+     "kind", "creat", "mak", "us", "work", "call", "set", "chang", "possibl", "differ", "good", "best", "new", "old",
+     "support", "accept", "turn"]
 )  # fmt: skip
 """Stems of words that a question holds without being about them."""
 _LANGUAGES = ("GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "SWEDISH")
 _SAME = (
-    "delete remove erase unlink drop", "stop kill terminate end cancel abort", "create make build generate",
-    "start begin launch", "error failure fault exception", "settings configuration config option preference",
-    "folder directory", "documentation docs manual guide", "parameter argument", "timeout deadline", "limit maximum bound cap",
-    "process subprocess", "secret password token credential key", "permission access authorization", "refuse deny reject forbid",
-    "install setup", "test check verify validate", "fast quick speed performance", "slow latency", "database store storage",
-    "send transmit", "fetch download retrieve", "log record journal", "release version", "license licence", "author maintainer creator",
-    "bug defect issue", "default standard", "allow permit grant", "network internet web", "order sort rank", "split divide separate",
-    "combine join merge", "change modify edit update", "show display print", "leave remain",
+    "delete remove erase unlink drop", "stop kill terminate end cancel abort", "create make build generate", "start begin launch",
+    "error failure fault exception", "settings configuration config option preference", "environment env environ", "connection conn",
+    "size length len", "folder directory dir", "documentation docs manual guide", "parameter argument param arg", "timeout deadline",
+    "limit maximum bound cap max", "process subprocess", "windows win32 win", "decide choose select determine pick",
+    "minimum min least", "number num count amount", "secret password token credential key", "permission access authorization",
+    "refuse deny reject forbid", "install setup", "test check verify validate", "fast quick speed performance", "slow latency",
+    "database store storage", "send transmit", "fetch download retrieve", "log record journal", "release version", "license licence",
+    "author maintainer creator", "bug defect issue", "default standard", "allow permit grant", "network internet web",
+    "order sort rank", "split divide separate", "combine join merge", "change modify edit update", "show display print", "leave remain",
 )  # fmt: skip
 _IRREGULAR = {
     "left": "leave", "kept": "keep", "sent": "send", "ran": "run", "written": "write", "wrote": "write", "chosen": "choose",
@@ -44,6 +46,7 @@ _IRREGULAR = {
     "begun": "begin", "given": "give", "gave": "give", "taken": "take", "took": "take", "lost": "lose",
     "children": "child", "spent": "spend", "said": "say", "told": "tell", "thrown": "throw", "threw": "throw", "known": "know",
     "knew": "know", "bound": "bind", "hidden": "hide", "frozen": "freeze", "froze": "freeze", "met": "meet", "indices": "index",
+    "colour": "color", "colours": "color",
 }  # fmt: skip
 
 
