@@ -20,10 +20,10 @@ METADATA = Metadata(
 )
 
 
-def test_session_ids_have_their_form_and_do_not_meet() -> None:
-    """S1.1"""
+def test_session_ids_have_their_form_and_hardly_ever_meet() -> None:
+    """S1.1: one of 36^6 a second. Of 20,000 in one second a pair meets in every eleventh run; three pairs in one of ten thousand."""
     made = {new_session_id(1_766_700_000.9) for _ in range(20_000)}
-    assert len(made) == 20_000
+    assert len(made) > 20_000 - 5
     assert all(is_session_id(one) and one.startswith("sess_1766700000_") for one in made)
 
 
