@@ -54,6 +54,15 @@ TREES: dict[str, tuple[dict[str, str], set[tuple[str, str]]]] = {
             ("site/odd/util/near.py", "site/odd/util/re.py"),
         },
     ),
+    "python, names of the language beside a module of a package": (
+        {
+            "pkg/__init__.py": "",
+            "pkg/types.py": "import random\n",
+            "pkg/random.py": "import types\nimport numpy\n",
+            "pkg/numpy.py": "from . import types\n",
+        },
+        {("pkg/numpy.py", "pkg/types.py")},
+    ),
     "javascript and typescript": (
         {
             "tsconfig.json": '{ // comment\n "compilerOptions": {"baseUrl": ".", "paths": {"@/*": ["src/*"],}}}',

@@ -393,3 +393,15 @@ def test_every_language_of_the_issue_is_in_the_table() -> None:
     extensions = [extension for language in BY_NAME.values() for extension in language.extensions]
     assert len(extensions) == len(set(extensions))
     assert all(re.fullmatch(r"\.[a-z+]+", extension) for extension in extensions)
+
+
+def test_whose_a_file_is_does_not_say_what_it_is() -> None:
+    header = "# This file is part of Words, which may be found at\n# https://words.example\n#\n# Copyright the authors.\n\n"
+    assert read_facts(header.encode() + b"import os\n", "Python", "a.py").gist["about"] == ""
+    assert read_facts(header.encode() + b'"""Counts words of a stream."""\n', "Python", "a.py").gist["about"] == "Counts words of a stream."
+    free = b"/* This program is free software; you can redistribute it. */\n\n// Counts words of a stream.\nint main(void) { return 0; }\n"
+    assert read_facts(free, "C", "a.c").gist["about"] == "Counts words of a stream."
+
+
+def test_a_package_that_can_be_run_is_an_entry_point_without_a_guard_too() -> None:
+    assert read_facts(b"from .cli import main\nmain()\n", "Python", "src/pkg/__main__.py").gist["entry"] == [[1, "python -m pkg"]]

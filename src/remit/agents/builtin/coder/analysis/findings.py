@@ -17,6 +17,8 @@ from remit.agents.builtin.coder.analysis.wording import printable
 LISTED = 20
 CYCLES_LISTED = 20
 CYCLE_MEMBERS = 30
+_PROGRAMS = frozenset({"__main__", "main", "Main", "cli", "app", "manage", "index", "server"})
+"""Libraries have many modules that show what they do when they are run; these are run for their own sake."""
 _ASIDE = frozenset(
     {
         "docs",
@@ -143,13 +145,18 @@ def as_data(findings: Findings) -> dict[str, Any]:
 
 
 def entries(findings: Findings) -> list[Entry]:
-    """Commands first, then programs near the top, what only shows or measures something last."""
+    """Commands first, then programs near the top, those that are called a program before others; what shows or measures something last."""
     declared = findings.manifests.entries
     first: dict[str, Entry] = {}
     for entry in findings.survey.entries:
         if entry.path not in first or first[entry.path].what.startswith("#!"):
             first[entry.path] = entry
-    return declared + sorted(first.values(), key=lambda e: (not _ASIDE.isdisjoint(e.path.split("/")), e.path.count("/"), e.path, e.line))
+
+    def rank(entry: Entry) -> tuple[bool, int, bool, str, int]:
+        parts = entry.path.split("/")
+        return not _ASIDE.isdisjoint(parts), len(parts), parts[-1].partition(".")[0] not in _PROGRAMS, entry.path, entry.line
+
+    return declared + sorted(first.values(), key=rank)
 
 
 def _languages(survey: Survey) -> list[dict[str, Any]]:

@@ -29,7 +29,9 @@ _SPACE = re.compile(r"\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?])(?<!\d\.)(?<!i\.e\.)(?<!e\.g\.)\s")
 _UNDERLINED = re.compile(r"^[\w. -]{1,60}? [~=*-]{3,} ")
 _NO_PROSE = re.compile(
-    r"\$Id|licen[cs]e|copyright|SPDX|^\W*$|eslint|@ts-|use strict|-\*-|pylint|mypy:|ruff:|noqa|vim:|coding[:=]", re.IGNORECASE
+    r"\$Id|licen[cs]e|copyright|SPDX|(file|code) is part of|free software|redistribut|rights reserved|permission is hereby|warrant(y|ies)\b"
+    r"|^\W*$|eslint|@ts-|use strict|-\*-|pylint|mypy:|ruff:|noqa|vim:|coding[:=]",
+    re.IGNORECASE,
 )
 _COMMENT_SIGNS = re.compile(r"""^[\s/*#!<>;"'-]+|[\s/*"'-]+$|^[rRbBuUfF]*(\"\"\"|''')""")
 
@@ -92,7 +94,7 @@ def read_facts(source: bytes, name: str, path: str) -> Facts:
         "imports": swept.imports[:IMPORTS_KEPT],
         "worst": _worst(swept.functions),
         "todos": _todos(source, found.comments),
-        "entry": _entry(swept, found, language, source),
+        "entry": _entry(swept, found, language, source, path),
         "isTest": is_test,
         "tests": _tests(swept, found, language, is_test),
         "package": found.package,
@@ -233,13 +235,15 @@ def _worst(functions: list[dict[str, Any]]) -> list[list[Any]]:
     ]
 
 
-def _entry(swept: Swept, found: Found, language: Language, source: bytes) -> list[list[Any]]:
+def _entry(swept: Swept, found: Found, language: Language, source: bytes, path: str) -> list[list[Any]]:
     entries: list[list[Any]] = [[line, f'if {word} == "__main__"'] for line, word in found.entries if word in language.entry_words]
     if language.main_function and (language.name != "Go" or found.package == "main"):
         for symbol in swept.functions:
             is_nested = bool(symbol["parent"]) and language.name != "Java"
             if symbol["name"] == language.main_function and not is_nested:
                 entries.append([symbol["line"], f"function {language.main_function}"])
+    if not entries and path.rpartition("/")[2] == "__main__.py":
+        entries.append([1, f"python -m {path.rpartition('/')[0].removeprefix('src/').replace('/', '.') or path}"])
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
     return entries[:5]

@@ -149,7 +149,10 @@ class Resolver:
             return self._relative_python(member.path, module, one.names)
         if found := self._python_module(module, one.names, member.path):
             return found
-        beside = posixpath.join(posixpath.dirname(member.path), module.replace(".", "/")) + ".py"
+        folder = posixpath.dirname(member.path)
+        if f"{folder}/__init__.py" in self._files:
+            return []  # `import types` in a package is the language's own, though a types.py stands beside it
+        beside = posixpath.join(folder, module.replace(".", "/")) + ".py"
         return [beside] if beside in self._files else []
 
     def _relative_python(self, path: str, module: str, names: tuple[str, ...]) -> list[str]:
