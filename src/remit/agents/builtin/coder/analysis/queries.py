@@ -7,7 +7,8 @@ PYTHON = """
 (import_from_statement module_name: (_) @import name: [(dotted_name) @what (aliased_import name: (dotted_name) @what)])
 (import_from_statement module_name: (_) @import (wildcard_import) @what)
 [(if_statement) (for_statement) (while_statement)] @branch
-[(elif_clause) (except_clause) (conditional_expression) (boolean_operator) (for_in_clause) (if_clause) (case_clause)] @decision
+[(elif_clause) (except_clause) (conditional_expression) (boolean_operator) (for_in_clause) (if_clause)] @decision
+(case_clause . (case_pattern (_))) @decision
 [(try_statement) (with_statement) (match_statement)] @nest
 (comment) @comment
 (module . (comment)* . (expression_statement (string) @doc))
@@ -87,7 +88,7 @@ RUST = """
 (extern_crate_declaration name: (identifier) @import)
 (attribute_item (attribute (_) @test.word))
 [(if_expression) (while_expression) (for_expression)] @branch
-(match_arm) @decision
+(match_arm pattern: (match_pattern (_))) @decision
 (binary_expression operator: ["&&" "||"]) @decision
 [(match_expression) (loop_expression)] @nest
 (else_clause (if_expression) @elif)
@@ -102,13 +103,15 @@ JAVA = """
 (enum_declaration name: (identifier) @name) @def.enum
 (method_declaration name: (identifier) @name) @def.method
 (constructor_declaration name: (identifier) @name) @def.method
+(compact_constructor_declaration name: (identifier) @name) @def.method
 (import_declaration [(scoped_identifier) (identifier)] @import)
 (import_declaration [(scoped_identifier) (identifier)] @import (asterisk) @what)
 (package_declaration [(scoped_identifier) (identifier)] @package)
 (marker_annotation name: (identifier) @test.word)
 (annotation name: (identifier) @test.word)
 [(if_statement) (for_statement) (enhanced_for_statement) (while_statement) (do_statement)] @branch
-[(catch_clause) (ternary_expression) (switch_label)] @decision
+[(catch_clause) (ternary_expression)] @decision
+(switch_label . (_)) @decision
 (binary_expression operator: ["&&" "||"]) @decision
 [(try_statement) (try_with_resources_statement) (switch_expression)] @nest
 (if_statement alternative: (if_statement) @elif)
@@ -127,7 +130,8 @@ C = """
 (preproc_function_def name: (identifier) @name) @def.macro
 (preproc_include path: [(string_literal) (system_lib_string)] @import)
 [(if_statement) (for_statement) (while_statement) (do_statement)] @branch
-[(case_statement) (conditional_expression)] @decision
+(conditional_expression) @decision
+(case_statement value: (_)) @decision
 (binary_expression operator: ["&&" "||"]) @decision
 (switch_statement) @nest
 (else_clause (if_statement) @elif)
