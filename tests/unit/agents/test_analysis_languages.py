@@ -404,7 +404,7 @@ def test_whose_a_file_is_does_not_say_what_it_is() -> None:
 
 
 def test_a_package_that_can_be_run_is_an_entry_point_without_a_guard_too() -> None:
-    assert read_facts(b"from .cli import main\nmain()\n", "Python", "src/pkg/__main__.py").gist["entry"] == [[1, "python -m pkg"]]
+    assert read_facts(b"from .cli import main\nmain()\n", "Python", "src/pkg/__main__.py").gist["entry"] == [[1, "run by python -m"]]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from remit.agents.builtin.coder.analysis.listing import Listed
 
-FACTS_VERSION = 4
+FACTS_VERSION = 5
 """Raised whenever facts are read differently: what was kept before is then worth nothing."""
 _RACY_NS = 20_000_000
 _KEEP_SECONDS = 30 * 86400

@@ -243,7 +243,7 @@ def _entry(swept: Swept, found: Found, language: Language, source: bytes, path: 
             if symbol["name"] == language.main_function and not is_nested:
                 entries.append([symbol["line"], f"function {language.main_function}"])
     if not entries and path.rpartition("/")[2] == "__main__.py":
-        entries.append([1, f"python -m {path.rpartition('/')[0].removeprefix('src/').replace('/', '.') or path}"])
+        entries.append([1, "run by python -m"])
     if source.startswith(b"#!"):
         entries.append([1, source.split(b"\n", 1)[0][:80].decode("utf-8", "replace")])
     return entries[:5]
