@@ -169,13 +169,15 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         caller_hard_at=hard_at,
         max_depth=house.rules.max_depth,
         budget=budget,
-        closing=None if caller is None else caller.closing,
-        ancestor_tasks=_ancestor_tasks(caller) if house.rules.cycles_by_task else None,
-        task=normalised_task(terms.parameters) if house.rules.cycles_by_task else "",
         known=terms.agent is not None,
         directory=house.agents.names,
-        fault=terms.fault,
     )
+    if caller is not None:  # what most do not have is set apart: every delegation passes here
+        case.closing = caller.closing
+    if house.rules.cycles_by_task:
+        case.ancestor_tasks, case.task = _ancestor_tasks(caller), normalised_task(terms.parameters)
+    if terms.fault is not None:
+        case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
         error, pending = _policy_says(case, terms, caller, house, lineage)
