@@ -1,6 +1,6 @@
 """What is in a folder and below it, by open folders alone: no link is followed, nothing git ignores is entered, and there is an end to it.
 
-In the order of names, folder by folder. Knows no agents. Used by `agents.builtin.worker`, to list and to search.
+In the order of names, folder by folder. Knows no agents. Used by the worker to list and to search, by the coder to analyse.
 """
 
 import contextlib
@@ -51,6 +51,8 @@ class Walk:
     """That hold from the start: each with the path of where we began, from its own folder, ending with a slash."""
     keeps_ignored: bool = False
     """Also what git ignores."""
+    closed: frozenset[str] = frozenset()
+    """Names of folders that are told of and not entered."""
     shows_own: bool = False
     """Everything, also what git ignores and what is git's or ours."""
     too_deep: int = 0
@@ -80,7 +82,7 @@ class Walk:
                 continue
             path = prefix + entry.name
             yield Entry(path, entry.name, folder, is_folder, entry.is_symlink(), entry)
-            if is_folder:
+            if is_folder and entry.name not in self.closed:
                 yield from self._enter(folder, entry.name, path, depth, rules)
 
     def _enter(self, folder: int, name: str, path: str, depth: int, rules: tuple[tuple[str, Rules], ...]) -> Iterator[Entry]:

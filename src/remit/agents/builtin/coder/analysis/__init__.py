@@ -15,6 +15,7 @@ from remit.agents.blocking import BlockingContext
 from remit.agents.builtin.needing import need
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
+from remit.system.ignoring import read_rules
 
 __all__ = ["ANALYSIS", "analyze_code"]
 
@@ -75,12 +76,10 @@ def _located(ctx: BlockingContext, path: str) -> str:
 
 
 def _checked(patterns: list[str]) -> list[str]:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines(patterns)
-    except ValueError as error:
-        raise Misused(f"patterns: {error}", advice='Use globs as in .gitignore, such as "**/*.py" or "src/".') from None
+    meant = [pattern for pattern in patterns if read_rules(pattern)]
+    if len(meant) < len(patterns):
+        strange = next(pattern for pattern in patterns if pattern not in meant)
+        raise Misused(f"patterns: {strange!r} names nothing.", advice='Use globs as in .gitignore, such as "**/*.py" or "src/".')
     return patterns
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
-
 from remit.agents.builtin.coder.analysis.languages import BY_EXTENSION, OTHERS
 from remit.core.errors import RemitError
+from remit.system.ignoring import Rules, read_rules
+from remit.system.listing import Walk
 from remit.workspaces.git import Git
 
 FILES_AT_MOST = 1_000_000
@@ -57,7 +57,8 @@ class Listed:
     path: str
     """Below the workspace, with / between its parts."""
     size: int
-    mtime_ns: int
+    changed_ns: int
+    """When it last changed in any way (ctime), which no program can set back as it can the time of its content."""
     inode: int
     kind: str
     """The language it is read as, what it is counted as, or `?` for one whose first line must tell."""
@@ -78,7 +79,7 @@ class Lister:
     def __init__(self, workspace: Path, below: str, patterns: Sequence[str], is_over: Callable[[], bool]) -> None:
         self._workspace = workspace
         self._below = below
-        self._spec = GitIgnoreSpec.from_lines(patterns) if patterns else None
+        self._patterns = Rules(read_rules("\n".join(patterns))) if patterns else None
         self._is_over = is_over
 
     def listing(self) -> Listing:
@@ -95,7 +96,7 @@ class Lister:
         return listing
 
     def _take(self, path: str, listing: Listing) -> None:
-        if self._spec is not None and not self._spec.match_file(self._inner(path)):
+        if self._patterns is not None and not _is_chosen(self._patterns, self._inner(path)):
             return
         if reason := _reason(path, self._inner(path)):
             if reason != "never":
@@ -119,7 +120,7 @@ class Lister:
         if status.st_size > (PARSED_BYTES if is_parsed else COUNTED_BYTES):
             listing.skipped["huge"] += 1
             return
-        listing.files.append(Listed(path, status.st_size, status.st_mtime_ns, status.st_ino, kind, is_parsed))
+        listing.files.append(Listed(path, status.st_size, status.st_ctime_ns, status.st_ino, kind, is_parsed))
 
     def _inner(self, path: str) -> str:
         """Below what is analysed: whoever points at a folder of other people's code wants to see that."""
@@ -143,53 +144,29 @@ class Lister:
         if not top.is_dir():
             yield self._below
             return
-        yield from _walk(top, self._below, [], listing)
-
-
-def _walk(folder: Path, below: str, specs: "list[tuple[str, GitIgnoreSpec]]", listing: Listing) -> Iterator[str]:
-    """Depth is bounded by what the kernel takes for a path; entries are read before any of them is entered."""
-    stack = [(str(folder), below, specs)]
-    while stack:
-        where, prefix, above = stack.pop()
+        walk = Walk(closed=VENDORED)
+        prefix = f"{self._below}/" if self._below else ""
+        descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            with os.scandir(where) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except OSError:
-            listing.skipped["unreadable folders"] += 1
-            continue
-        known = _with_ignore_file(where, prefix, above)
-        for entry in found:
-            path = f"{prefix}/{entry.name}" if prefix else entry.name
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if _is_ignored(path, is_folder, known):
-                continue
-            if not is_folder:
-                yield path
-            elif entry.name in VENDORED:
-                listing.skipped["folders of other people's code"] += entry.name not in _NEVER
-            else:
-                stack.append((entry.path, path, known))
+            for entry in walk.entries(descriptor):
+                if not entry.is_folder:
+                    yield prefix + entry.path
+                elif entry.name in VENDORED - _NEVER:
+                    listing.skipped["folders of other people's code"] += 1
+        finally:
+            os.close(descriptor)
+            left = {"unreadable folders": len(walk.unreadable), "folders too far down": walk.too_deep}
+            listing.skipped.update({reason: count for reason, count in left.items() if count})
 
 
-def _with_ignore_file(where: str, prefix: str, above: "list[tuple[str, GitIgnoreSpec]]") -> "list[tuple[str, GitIgnoreSpec]]":
-    try:
-        descriptor = os.open(os.path.join(where, ".gitignore"), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return above
-    with open(descriptor, "rb") as file:
-        try:
-            lines = file.read(256 * 1024).decode("utf-8", "replace").splitlines()
-            return [*above, (prefix + "/" if prefix else "", GitIgnoreSpec.from_lines(lines))]
-        except (OSError, ValueError):
-            return above  # a pattern that is none ignores nothing
-
-
-def _is_ignored(path: str, is_folder: bool, specs: "list[tuple[str, GitIgnoreSpec]]") -> bool:
-    for prefix, spec in reversed(specs):
-        verdict = spec.check_file(path[len(prefix) :] + ("/" if is_folder else "")).include
-        if verdict is not None:
-            return verdict
-    return False
+def _is_chosen(rules: Rules, path: str) -> bool:
+    """Whether patterns name the file or a folder it is in; the deepest that says something decides."""
+    parts = path.split("/")
+    chosen = False
+    for number, name in enumerate(parts, start=1):
+        verdict = rules.verdict(name, "/".join(parts[:number]), number < len(parts))
+        chosen = chosen if verdict is None else verdict
+    return chosen
 
 
 def _reason(path: str, inner: str) -> str:
@@ -219,5 +196,5 @@ def _settle_headers(listing: Listing) -> None:
     counts = Counter(one.kind for one in listing.files if not one.path.endswith(".h"))
     if counts["C++"] > counts["C"]:
         listing.files = [
-            Listed(one.path, one.size, one.mtime_ns, one.inode, "C++", True) if one.path.endswith(".h") else one for one in listing.files
+            Listed(one.path, one.size, one.changed_ns, one.inode, "C++", True) if one.path.endswith(".h") else one for one in listing.files
         ]
