@@ -92,6 +92,16 @@ async def test_a_second_run_reads_only_what_changed(tmp_path: Path) -> None:
     assert second.data["todos"]["count"] == 0
 
 
+async def test_a_change_that_kept_size_and_time_is_read_too(tmp_path: Path) -> None:
+    """As some build tools and unpackers do it; what the system notes itself, nobody can set back."""
+    grow(tmp_path, {"a.py": "def one(): pass\n"})
+    await delegate(tmp_path)
+    grow(tmp_path, {"a.py": "def two(): pass\n"})
+    again = await delegate(tmp_path)
+    whole = next(tmp_path / artifact.path for artifact in again.artifacts if artifact.path.endswith(".json"))
+    assert [symbol["name"] for symbol in json.loads(whole.read_text())["files"][0]["symbols"]] == ["two"]
+
+
 @pytest.mark.parametrize("path", ["../", "/etc", "out", "missing", "a\0b"])
 async def test_nothing_outside_of_the_workspace_is_looked_at(tmp_path: Path, path: str) -> None:
     root = tmp_path / "project"

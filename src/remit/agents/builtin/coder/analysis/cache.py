@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from remit.agents.builtin.coder.analysis.listing import Listed
 
-FACTS_VERSION = 5
+FACTS_VERSION = 6
 """Raised whenever facts are read differently: what was kept before is then worth nothing."""
 _RACY_NS = 20_000_000
 _KEEP_SECONDS = 30 * 86400
@@ -23,7 +23,8 @@ _BUSY_SECONDS = 5.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS trees (tree INTEGER PRIMARY KEY, root TEXT NOT NULL UNIQUE, used REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS facts (
-    tree INTEGER NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL, inode INTEGER NOT NULL,
+    tree INTEGER NOT NULL, path BLOB NOT NULL, size INTEGER NOT NULL, mtime INTEGER NOT NULL, changed INTEGER NOT NULL,
+    inode INTEGER NOT NULL,
     kind TEXT NOT NULL, gist TEXT NOT NULL, symbols TEXT NOT NULL, PRIMARY KEY (tree, path)
 );
 """
@@ -66,12 +67,13 @@ class Cache:
                 if attempt == 0:
                     _remove(path)
 
-    def known(self, below: str) -> "Iterator[tuple[str, tuple[int, int, int, str], str]]":
+    def known(self, below: str) -> "Iterator[tuple[str, tuple[int, int, int, int, str], str]]":
         """Path, what it was kept for (size, time, inode, kind), gist."""
-        for path, size, mtime, inode, kind, gist in self._rows("SELECT path, size, mtime, inode, kind, gist FROM facts WHERE tree = ?"):
+        asked = "SELECT path, size, mtime, changed, inode, kind, gist FROM facts WHERE tree = ?"
+        for path, size, mtime, changed, inode, kind, gist in self._rows(asked):
             name = _text(path)
             if not below or name == below or name.startswith(below + "/"):
-                yield name, (size, mtime, inode, kind), gist
+                yield name, (size, mtime, changed, inode, kind), gist
 
     def facts(self) -> Iterator[tuple[str, str, str]]:
         """All that is kept: path, gist, symbols, ordered by path."""
@@ -84,8 +86,8 @@ class Cache:
         rows = []
         for one, gist, symbols in read:
             mtime = one.mtime_ns if one.mtime_ns < late else -1
-            rows.append((self._tree, os.fsencode(one.path), one.size, mtime, one.inode, one.kind, gist, symbols))
-        return self._write("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            rows.append((self._tree, os.fsencode(one.path), one.size, mtime, one.changed_ns, one.inode, one.kind, gist, symbols))
+        return self._write("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
 
     def forget(self, paths: Iterable[str]) -> None:
         self._write("DELETE FROM facts WHERE tree = ? AND path = ?", [(self._tree, os.fsencode(path)) for path in paths])

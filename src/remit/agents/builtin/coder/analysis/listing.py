@@ -9,7 +9,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from remit.agents.builtin.coder.analysis.languages import BY_EXTENSION, OTHERS
@@ -57,12 +57,13 @@ class Listed:
     path: str
     """Below the workspace, with / between its parts."""
     size: int
-    changed_ns: int
-    """When it last changed in any way (ctime), which no program can set back as it can the time of its content."""
+    mtime_ns: int
     inode: int
     kind: str
     """The language it is read as, what it is counted as, or `?` for one whose first line must tell."""
     is_parsed: bool
+    changed_ns: int = 0
+    """When the system last saw it change (ctime): no program can set that back, as it can the time of the content."""
 
 
 @dataclass(slots=True)
@@ -120,7 +121,7 @@ class Lister:
         if status.st_size > (PARSED_BYTES if is_parsed else COUNTED_BYTES):
             listing.skipped["huge"] += 1
             return
-        listing.files.append(Listed(path, status.st_size, status.st_ctime_ns, status.st_ino, kind, is_parsed))
+        listing.files.append(Listed(path, status.st_size, status.st_mtime_ns, status.st_ino, kind, is_parsed, status.st_ctime_ns))
 
     def _inner(self, path: str) -> str:
         """Below what is analysed: whoever points at a folder of other people's code wants to see that."""
@@ -195,6 +196,4 @@ def _settle_headers(listing: Listing) -> None:
     """`.h` is C or C++, whichever there is more of beside it."""
     counts = Counter(one.kind for one in listing.files if not one.path.endswith(".h"))
     if counts["C++"] > counts["C"]:
-        listing.files = [
-            Listed(one.path, one.size, one.changed_ns, one.inode, "C++", True) if one.path.endswith(".h") else one for one in listing.files
-        ]
+        listing.files = [replace(one, kind="C++", is_parsed=True) if one.path.endswith(".h") else one for one in listing.files]

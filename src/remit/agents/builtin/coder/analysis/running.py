@@ -73,7 +73,7 @@ class Analysis:
             one = todo.get(path)
             if one is None:
                 gone.append(path)
-            elif kept_for == (one.size, one.mtime_ns, one.inode, one.kind) and self._add(one, gist):
+            elif kept_for == (one.size, one.mtime_ns, one.changed_ns, one.inode, one.kind) and self._add(one, gist):
                 self.included.add(path)
                 self.from_cache += 1
                 del todo[path]
