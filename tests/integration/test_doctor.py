@@ -1,11 +1,16 @@
 """`remit doctor`: says what there is, with advice where something is missing, and exits 0 either way."""
 
+import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
+
+from remit.cli.checkup import EXTRAS
 
 
 def doctor(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -41,3 +46,16 @@ def test_settings_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
     found = findings(doctor(tmp_path, "--json").stdout)
     assert found["settings"]["mark"] == "worse"
     assert "policy_mode" in found["settings"]["found"]
+
+
+def test_every_extra_is_known_by_modules_that_it_brings(tmp_path: Path) -> None:
+    """`remit[all]` is installed for the tests, so nothing may be called missing; each module is of a package that pyproject names."""
+    found = findings(doctor(tmp_path, "--json").stdout)
+    extras = [one for one in found.values() if one["part"] == "extras"]
+    assert {one["name"]: one["mark"] for one in extras} == {one["name"]: "ok" for one in extras}
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    brought = importlib.metadata.packages_distributions()
+    for extra, (modules, _) in EXTRAS.items():
+        named = {re.split(r"[\[>=<]", package)[0].replace("-", "_").lower() for package in project[extra]}
+        for module in modules.split():
+            assert named & {one.replace("-", "_").lower() for one in brought[module]}, (extra, module)

@@ -24,13 +24,13 @@ from remit.core.errors import RemitError
 EXTRAS = {
     "mcp": ("mcp", "serving agents over MCP, and coding agents that delegate"),
     "acp": ("acp", "agents that speak the Agent Client Protocol"),
-    "web": ("httpx", "worker.web_fetch and worker.web_search"),
+    "web": ("trafilatura httpcore lxml_html_clean pypdf ddgs", "worker.web_fetch and worker.web_search"),
     "research": ("bm25s", "researcher.deep_research"),
-    "code": ("tree_sitter", "coder.analyze_code and coder.review_code"),
+    "code": ("tree_sitter tree_sitter_python ruff", "coder.analyze_code and coder.review_code"),
     "search": ("", "worker.search_files by ripgrep"),
     "sandbox": ("", "coder.execute_code in bubblewrap"),
 }
-"""The module by which an extra is known, and what it is for. Those without one are programs, and are looked for as such."""
+"""The modules that an extra brings, the telling one first, and its use. Those without one are programs, and are looked for as such."""
 VERSION_SECONDS = 5.0
 _MANY_FILES = 1024
 
@@ -144,15 +144,16 @@ def _version(path: str) -> str:
 
 
 def _extras() -> Iterator[Finding]:
-    for extra, (module, use) in EXTRAS.items():
-        if not module:
+    for extra, (modules, use) in EXTRAS.items():
+        if not modules:
             continue
-        if importlib.util.find_spec(module) is not None:
-            yield Finding(part="extras", name=extra, mark=Mark.GOOD, found=f"{module} {_installed(module)}".rstrip())
-        else:
-            yield Finding(
-                part="extras", name=extra, mark=Mark.MISSING, found=f"not installed; for {use}", advice=f"pip install 'remit[{extra}]'"
-            )
+        first = modules.split()[0]
+        missing = [module for module in modules.split() if importlib.util.find_spec(module) is None]
+        if not missing:
+            yield Finding(part="extras", name=extra, mark=Mark.GOOD, found=f"{first} {_installed(first)}".rstrip())
+            continue
+        found = f"not installed; for {use}" if first in missing else f"{', '.join(missing)} missing; for {use}"
+        yield Finding(part="extras", name=extra, mark=Mark.MISSING, found=found, advice=f"pip install 'remit[{extra}]'")
 
 
 def _installed(module: str) -> str:
