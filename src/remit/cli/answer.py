@@ -1,12 +1,18 @@
-"""A return as a person reads it (S4.5): status, summary, artifacts, errors with what to do, next steps. Nothing is said twice."""
+"""A return as a person reads it (S4.5): status, summary, the report's beginning or the data, artifacts, errors, next steps.
+
+Nothing is said twice: not what the summary says, nor what the report says of the data.
+"""
+
+from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
 from remit.cli.data import data_lines
 from remit.cli.output import put
+from remit.cli.reports import beginning_of
 from remit.cli.tree import artifact_line
-from remit.cli.words import MARKS, at_the_prompt, duration, one_line, printable
+from remit.cli.words import MARKS, at_the_prompt, count, duration, one_line, printable
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.states import State
@@ -16,10 +22,12 @@ DATA_LINES = 40
 DATA_CHARACTERS = 4_000
 
 
-def print_return(result: Return, console: Console) -> None:
+def print_return(result: Return, console: Console, root: Path) -> None:
+    """`root`: the project's folder, where its artifacts are."""
     _print_title(result, console)
     put(console, printable(result.summary))
-    _print_data(result, console)
+    if not _print_report(result, console, root):
+        _print_data(result, console)
     for artifact in result.artifacts:
         put(console, artifact_line(artifact), Text("  artifact  ", style="green"))
     for error in result.errors:
@@ -58,6 +66,24 @@ def _print_error(error: ErrorInfo, result: Return, console: Console) -> None:
         put(console, Text(one_line(at_the_prompt(advice), 500), style="yellow"), label)
 
 
+def _print_report(result: Return, console: Console, root: Path) -> bool:
+    """The beginning of the report, where there is one: it says in words what the data holds."""
+    found = beginning_of(result.artifacts, root)
+    if found is None or not found.lines:
+        return False
+    told = one_line(result.summary, 500)
+    lines = list(found.lines)
+    while lines and one_line(lines[0], 500) in told:  # an empty line is in it too
+        lines.pop(0)
+    put(console, "")
+    for line in lines:
+        put(console, printable(line), "  " if line else "")
+    more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"
+    put(console, "")
+    put(console, Text(f"{more}; --json shows the data", style="dim"), "  ")
+    return True
+
+
 def _print_data(result: Return, console: Console) -> None:
     """The structured result, unless the summary says it already; shortened visibly."""
     data = result.data
@@ -65,11 +91,10 @@ def _print_data(result: Return, console: Console) -> None:
         return
     lines = list(data_lines(data))
     characters = 0
-    label = "  data  "
+    label = "  "
     for number, line in enumerate(lines):
         characters += len(line)
         if number >= DATA_LINES or characters > DATA_CHARACTERS:
             put(console, Text(f"… {len(lines) - number:,} more lines: --json shows everything", style="dim"), label)
             break
-        put(console, printable(line), label)
-        label = " " * len(label)
+        put(console, printable(line), label if line else "")

@@ -171,7 +171,7 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
         if as_json:
             say_json(outcome.result.to_dict())
         else:
-            print_return(outcome.result, console())
+            print_return(outcome.result, console(), remit.root)
         if outcome.was_interrupted:
             return Exit.INTERRUPTED
         await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=as_json)

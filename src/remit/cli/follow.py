@@ -34,7 +34,7 @@ def follow(
         store = need_record(found)
         record = find_session(store, session)
         events = _events(store, folder, record, only=only)
-        return _as_json(store, record, events) if as_json else _as_lines(store, record, events, steps)
+        return _as_json(store, record, events) if as_json else _as_lines(store, record, events, folder, steps=steps)
 
 
 def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> Iterator["tuple[Event, str]"]:
@@ -65,7 +65,7 @@ def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> I
         time.sleep(LOOK_SECONDS)
 
 
-def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"], steps: bool) -> Exit:
+def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"], folder: "Path", *, steps: bool) -> Exit:
     from rich.text import Text
 
     from remit.cli.answer import print_return
@@ -86,7 +86,7 @@ def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, st
         put(console(), ("" if fraction is None else f"{fraction:4.0%} ") + one_line(text, 300), line)
     record = store.get(asked.session_id) or asked
     if record.result is not None:
-        print_return(record.result, console())
+        print_return(record.result, console(), folder)
     elif not record.state.is_settled:
         say_aside(f"{record.agent} {record.session_id} is not settled, but {GONE}")
     return _exit(record)

@@ -10,6 +10,7 @@ from remit.cli.options import Json, Root, Session
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from pathlib import Path
 
     from remit.core.events import Event
     from remit.core.record import Record
@@ -43,14 +44,14 @@ def show(
         document = record_document(record) | {"stuck": GONE if record.session_id in gone else None}
         say_json({"delegation": document, "events": [event_document(event) for event in said], "tree": tree})
         return Exit.OK
-    _print(record, records, gone)
+    _print(record, records, gone, folder)
     _print_events(said, every_event=events)
     if steps:
         _print_steps(record)
     return Exit.OK
 
 
-def _print(record: "Record", records: "list[Record]", gone: "Collection[str]") -> None:
+def _print(record: "Record", records: "list[Record]", gone: "Collection[str]", folder: "Path") -> None:
     from remit.cli.answer import print_return
     from remit.cli.living import GONE
     from remit.cli.output import console, say
@@ -62,7 +63,7 @@ def _print(record: "Record", records: "list[Record]", gone: "Collection[str]") -
         console().print(draw(root, View(now=time.time(), gone=gone)))
     say()
     if record.result is not None:
-        print_return(record.result, console())
+        print_return(record.result, console(), folder)
     elif record.session_id in gone:
         say(f"It was {record.state}, but {GONE}")
     else:

@@ -11,6 +11,8 @@ from remit.agents.builtin.researcher.citing import Citation
 from remit.agents.builtin.researcher.findings import Finding, Quoted, Result
 from remit.agents.builtin.researcher.quoting import is_clean, shown, squeezed
 
+MORE = "<!-- more -->"
+"""Up to here it is the answer: what is shown of the report at a glance."""
 _LISTED = 30
 _LINE = 400
 
@@ -54,6 +56,7 @@ def report(result: Result, searched: Searched, *, is_final: bool = True) -> str:
         f"# {line(result.question.text)}",
         "" if is_final else "*In progress: this is what was found so far.*",
         _answer(result, searched),
+        MORE if result.answer else "",
         _findings(result.findings),
         _not_found(result, searched),
         _searched(searched),

@@ -25,7 +25,7 @@ def answered(result: Result, searched: Searched, data: Mapping[str, Any], gather
         words = f"Nothing in {read} answers the question. The report says what was searched and names the nearest passages."
         return ended("partial", words, data, [_not_found(result, read)])
     unanswered = len(result.not_found)
-    words = f"Found {count(len(result.answer), 'sentence')} that answer{'s' if len(result.answer) == 1 else ''} the question, in {read}."
+    words = f"Found {count(len(result.answer), 'passage')} that answer{'s' if len(result.answer) == 1 else ''} the question, in {read}."
     words += f" Best source: {_short(result.answer[0].citation.place, 120)}."
     if unanswered:
         words += f" {count(unanswered, 'part')} of the question {'was' if unanswered == 1 else 'were'} not found."
