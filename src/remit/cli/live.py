@@ -32,6 +32,8 @@ from remit.engine.vitals import below
 from remit.flow.context import Handle
 
 REFRESH_SECONDS = 0.1
+PATIENCE_SECONDS = 2.0
+"""A child that has run for so long is worth a line."""
 T = TypeVar("T")
 
 
@@ -59,7 +61,10 @@ class Silence:
 
 
 class Lines(Silence):
-    """A line for each thing said and for each start and end."""
+    """A line for each thing said, for start and end, and for children that take long or do not go well.
+
+    Of a child that is quick and completes nothing is told: an agent may send dozens, and says itself what it does.
+    """
 
     def __init__(self) -> None:
         self._began = time.time()
@@ -77,15 +82,22 @@ class Lines(Silence):
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
         """Start and end, each told once; of lines of one moment the start comes first, the end last."""
         known = self._told.setdefault(record.session_id, set())
-        if record.started_at is not None and "start" not in known:
+        is_child = record.parent_id is not None
+        if record.started_at is not None and "start" not in known and not (is_child and self._is_quick(record)):
             known.add("start")
             yield record.started_at, 0, record.agent, record.session_id, "running"
         if record.state.is_settled and "end" not in known:
             known.add("end")
+            if is_child and record.state is State.COMPLETED and "start" not in known:
+                return
             # Of the root the return follows on stdout: it is not told twice.
             words = f"{record.state}." if record.parent_id is None else f"{record.state}. {_gist(record)}"
             if record.parent_id is not None or record.state is not State.REFUSED:
                 yield record.settled_at or record.created_at, 2, record.agent, record.session_id, words
+
+    @staticmethod
+    def _is_quick(record: Record) -> bool:
+        return record.state.is_settled or time.time() - (record.started_at or record.created_at) < PATIENCE_SECONDS
 
 
 def _gist(record: Record) -> str:

@@ -89,6 +89,8 @@ def _chunk(chunk: Any) -> str:
             return f"{words} ({asked['because']})." if asked.get("because") else words
         case {"plan": list(steps)} if len(chunk) == 1 and steps and all(isinstance(step, Mapping) for step in steps):
             return _plan(steps)
+        case {"stream": str(), "text": str(text)} if len(chunk) == 2:
+            return text.rstrip()
     return json_text(chunk)
 
 

@@ -22,6 +22,8 @@ GONE_MARK = Text("!", style="bold red")
 BAR_CELLS = 10
 MOVING_CHILDREN = 12
 """So many children of one caller are shown while things move: more would push what happens now off the screen."""
+MOVING_QUIET = 3
+"""So many of them that completed: the latest."""
 
 
 @dataclass(slots=True)
@@ -92,9 +94,11 @@ def _folding(node: Node, view: View) -> _Fold:
 
 def _hang(tree: Tree, node: Node, view: View, fold: _Fold) -> None:
     children = node.children
-    if fold.most is not None and len(children) > fold.most:
+    loud = sum(not child.is_quiet for child in children)
+    most = min(fold.most, loud + MOVING_QUIET) if view.is_moving and fold.most is not None else fold.most
+    if most is not None and len(children) > most + 1:
         # Kept: what still runs and what did not go well, then the latest; each in its order.
-        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[: fold.most]
+        kept = sorted(range(len(children)), key=lambda place: (children[place].is_quiet, -place))[:most]
         left_out = [child for place, child in enumerate(children) if place not in kept]
         children = [node.children[place] for place in sorted(kept)]
         tree.add(Text(f"… and {len(left_out)} more ({_tally(left_out)})", style="dim"))

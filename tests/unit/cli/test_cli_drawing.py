@@ -72,8 +72,15 @@ def test_a_tree_of_thousands_fits_and_keeps_what_did_not_go_well_in_sight() -> N
 def test_the_latest_are_kept_in_sight_and_the_old_ones_folded() -> None:
     many = [record(0, state=State.RUNNING), *(record(n, 0) for n in range(1, 40)), record(40, 0, State.RUNNING)]
     lines = drawn(many, rows=24, is_moving=True)
-    assert "… and 28 more (28 completed)" in lines[1]
-    assert [f"{number:06}" in line for number, line in zip(range(29, 41), lines[2:], strict=True)] == [True] * 12
+    assert "… and 36 more (36 completed)" in lines[1]
+    assert [f"{number:06}" in line for number, line in zip(range(37, 41), lines[2:], strict=True)] == [True] * 4
+
+
+def test_while_things_move_what_runs_and_what_failed_stays_in_sight() -> None:
+    many = [record(n, 0, State.RUNNING if n % 2 else State.FAILED) for n in range(1, 9)]
+    lines = drawn([record(0, state=State.RUNNING), *many, *(record(n, 0) for n in range(9, 30))], rows=24, is_moving=True)
+    assert len(lines) == 1 + 1 + 8 + 3
+    assert "… and 18 more (18 completed)" in lines[1]
 
 
 def test_a_value_is_shown_where_a_function_said_nothing_but_that() -> None:
