@@ -21,7 +21,7 @@ _ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|no|Dr|Mr|Mrs|Ms|St)
 _MARKUP = re.compile(
     r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
     r"|`[^`\n]+`|```|~~~"  # code
-    r"|\*\*[^*\n]+\*\*|__[^_\n]+__"  # bold
+    r"|\*\*[^*\n]+\*\*|__(?=\S)[^_\n]*\s[^_\n]*(?<=\S)__"  # bold; one word alone is a name, as in __main__.py
     r"|\[[^\]\n]{1,400}\]\([^)\n]{1,400}\)"  # links
     r"|</?[a-zA-Z][a-zA-Z0-9]{0,20}(?:\s[^<>\n]{0,400})?/?>",  # tags
     re.MULTILINE,

@@ -19,7 +19,7 @@ def told(
 
 def named(path: str) -> str:
     """A path for the beginning of a sentence; where it is long or would read as markup, other words."""
-    is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and not any(sign in path for sign in ("__", "*", "`", "<", "[", "#"))
+    is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and not any(sign in path for sign in ("**", "`", "<", "](", "# "))
     return path if is_plain and path.strip() == path else "The path"
 
 
