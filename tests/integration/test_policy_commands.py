@@ -69,6 +69,19 @@ def test_it_is_explained_which_rule_decided_and_which_would(project: Path) -> No
     assert (would["verdict"], would["rules"]) == ("ask", ["ask-before-removing-folders"])
     assert told(project, "policy", "explain", "--for", "acp.edit", "path=.git/x", "effects=write")["rules"] == ["keep-git"]
     assert remit(project, "policy", "explain").returncode == 2
+    misspelt = remit(project, "policy", "explain", "--for", "wpie", "path=build")
+    assert "there is no agent 'wpie' here" in misspelt.stderr
+    assert "Did you mean wipe?" in misspelt.stderr
+
+
+def test_an_explanation_does_not_repeat_what_was_allowed_alike(project: Path) -> None:
+    for number in range(9):
+        (project / f"{number}.txt").write_text("x")
+    assert remit(project, "delegate", "worker.search_files", "pattern=x").returncode == 0
+    explained = remit(project, "policy", "explain", "last")
+    assert explained.stdout.count("worker.search_files → worker.search_files") == 2
+    assert "7 more were allowed" in explained.stderr
+    assert len(told(project, "policy", "explain", "last")["entries"]) == 10
     assert remit(project, "policy", "nonsense").returncode == 2
 
 

@@ -361,3 +361,12 @@ async def test_a_listing_of_very_many_files_is_bounded_and_says_so(remit: Remit,
     assert "10,000 of 30,0" in done.data["notes"][0]
     assert "10,000 of 30,0" in done.summary
     await asyncio.sleep(0)
+
+
+async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(remit: Remit, tmp_path: Path) -> None:
+    (tmp_path / "note").mkdir()
+    done = await remit.delegate("worker.write_file", path="notes/today.md", content="x")
+    assert code(done) == "FILE_NOT_FOUND"
+    assert "no folder notes" in done.errors[0].message
+    assert "create_parents=true" in done.errors[0].recommendation
+    assert "Did you mean note?" in done.errors[0].recommendation

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from remit.policy.reading import Rule
 
 ACTIONS = ("show", "check", "explain", "init")
+_ALIKE = 2
+"""How many are shown that one delegation was allowed by the same rule: a search asks for each file it looks into."""
 
 
 def policy(
@@ -149,6 +151,7 @@ def _would(folder: Path, action: str, words: list[str], caller: str, depth: int,
         told = {"verdict": str(outcome.verdict), "rules": [rule.name for rule in outcome.rules], "because": because, "advice": advice}
         say_json({**told, "caller": caller, "action": asked.action, "facts": dict(asked.facts), "source": rules.name})
         return Exit.OK
+    _note_unknown(folder, asked.action)
     say(f"{outcome.verdict}: {caller} → {asked.action}" + "".join(f" {name}={value}" for name, value in asked.facts.items()))
     for line in (because, advice):
         if line:
@@ -156,6 +159,23 @@ def _would(folder: Path, action: str, words: list[str], caller: str, depth: int,
     for rule in outcome.rules:
         say(f"  {_place(rule, rules.name)}")
     return Exit.OK
+
+
+def _note_unknown(folder: Path, action: str) -> None:
+    """An answer about a name that was only misspelt would mislead."""
+    import difflib
+
+    from remit.cli.output import say_aside
+    from remit.cli.project import open_directory
+    from remit.policy.checking import known_actions
+    from remit.policy.judging import action_id
+
+    actions = known_actions(open_directory(folder).specs())
+    if action_id(action) in actions:
+        return
+    close = difflib.get_close_matches(action, list(actions), n=1, cutoff=0.75)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    say_aside(f"Note: there is no agent {action!r} here; it can only be something that an agent asks for by ctx.permit.{meant}")
 
 
 def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "Asked":
@@ -185,8 +205,9 @@ def _place(rule: "Rule", source: str) -> str:
 
 def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
     from remit.cli.audit import rules_of, verdict_of, what_of, who_of
-    from remit.cli.output import say, say_json
+    from remit.cli.output import say, say_aside, say_json
     from remit.cli.project import find_session, need_record, open_record, project_folder
+    from remit.core.policy import Verdict
     from remit.engine.vitals import below
     from remit.policy.audit_reading import entries
 
@@ -201,10 +222,20 @@ def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
     if not found:
         say(f"The audit log has no line about {meant}: it was refused before the policy was asked, or the policy was disabled.")
         return Exit.FAILED
+    seen: dict[tuple[str, ...], int] = {}
     for entry in found:
         about = next(one for one in entry["sessions"] if one in agents)
         by = rules_of(entry) or "no rule at all"
-        say(f"{about} {verdict_of(entry)}: {who_of(entry)} → {what_of(entry)}, by {by} (line {entry['number']})")
+        alike = (about, verdict_of(entry), str(entry.get("action")), who_of(entry), by) if verdict_of(entry) == str(Verdict.ALLOW) else ()
+        seen[alike] = seen.get(alike, 0) + 1
+        if alike and seen[alike] > _ALIKE:
+            continue
+        say(f"{about} {verdict_of(entry)}: {who_of(entry)} → {what_of(entry)}, by {by} (audit line {entry['number']})")
         if entry.get("because") and entry.get("event") == "decided":
             say(f"    {entry['because']}")
+    left = sum(max(0, count - _ALIKE) for alike, count in seen.items() if alike)
+    if left:
+        say_aside(
+            f"{left} more were allowed on the way, each like those shown of its delegation: --json and `remit audit` show everything."
+        )
     return Exit.OK

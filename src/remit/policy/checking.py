@@ -138,6 +138,11 @@ def _names(rule: Rule, actions: dict[str, tuple[str, ...]], facts: dict[str, str
     agents = {ROOT_CALLER, *(spec.name for spec in specs)}
     for kind, name in _entities(rule.body):
         if kind == "Agent" and name not in agents:
+            own = sorted(agent for agent in agents if agent.startswith(f"{name}."))
+            if own:
+                what = f"There is no agent {name!r}: its operations are agents of their own. Write Agent::{quoted(own[0])}"
+                yield Problem(line=rule.line, what=f'{what}, or `when {{ context.caller like "{name}.*" }}` for all of them.')
+                continue
             yield _unknown(rule, f"There is no agent {name!r}", name, agents, "")
         elif kind not in ("Agent", "Path", "Host", "Command", "Action"):
             yield Problem(line=rule.line, what=f"There is no kind {kind!r}: a resource is an Agent, Path, Host or Command.")

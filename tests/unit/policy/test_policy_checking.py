@@ -27,6 +27,7 @@ def test_the_default_is_right() -> None:
     [
         ('permit (principal, action == Action::"worker.raed_file", resource);', "worker.read_file"),
         ('permit (principal == Agent::"codr", action, resource);', "Did you mean coder?"),
+        ('permit (principal == Agent::"worker", action, resource);', 'Write Agent::"worker.read_file", or `when'),
         ("permit (principal, action, resource) when { context has pth };", "Did you mean path"),
         ('@becuase("x") permit (principal, action, resource);', "because"),
         ("permit (principal, action, resource) when { context.depth == 'x' };", "line 2"),

@@ -20,10 +20,10 @@ from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_
 from remit.agents.builtin.worker.ground import GIT, OURS, Halt, at
 from remit.agents.builtin.worker.telling import counted, named, size_of, told
 from remit.agents.function import FunctionAgent, agent
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.flow.context import Context
-from remit.system.beneath import Place, Root, kind_of, leads_out, parts_of, shown
+from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
 from remit.system.listing import Walk
 from remit.system.removing import Removed, remove_one, remove_tree
 from remit.system.replacing import make_folder, replace_file
@@ -126,13 +126,26 @@ async def write_file(
             raise Misused(f"{shown(path)} is a folder, not a file.", advice="Name a file in it.")
         return replace_file(place, raw, halt), place.path
 
-    is_new, where = await at(ctx, path, Effect.WRITE, act, halt=halt)
+    try:
+        is_new, where = await at(ctx, path, Effect.WRITE, act, halt=halt)
+    except Failed as error:
+        raise _without_folder(path, error) from None
     if raw:
         ctx.artifact(where, _type_of(where), f"{'Written' if is_new else 'Rewritten'}: {size_of(len(raw))}.")
     data = {"path": path, "created": is_new, "sizeBytes": len(raw), "sha256": hashlib.sha256(raw).hexdigest(), "encoding": encoding}
     if where != "/".join(parts_of(path)):
         data["realPath"] = where
     return told(f"{named(path)} was {'made' if is_new else 'replaced'}. It now has {size_of(len(raw))}.", data)
+
+
+def _without_folder(path: str, error: Failed) -> Failed:
+    """A file need not be there to be written: what is missing is its folder."""
+    folder = "/".join(parts_of(path)[:-1])
+    if error.code != "FILE_NOT_FOUND" or error.message != not_found(path).message or not folder:
+        return error
+    meant = f" {error.advice}" if error.advice.startswith("Did you mean") else ""
+    advice = f"Give create_parents=true to have it made.{meant}"
+    return Failed(f"There is no folder {shown(folder)} to write {shown(path)} in.", code=error.code, advice=advice)
 
 
 async def _make_parents(ctx: Context, path: str) -> None:
