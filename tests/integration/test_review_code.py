@@ -141,7 +141,21 @@ async def test_a_review_that_runs_out_of_time_hands_in_what_it_has(project: Path
 async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
     (project / ".env").write_text("A=" + "very-own-value-7\n")
     result = await review(project, "--- a/.env\n+++ b/.env\n@@ -1 +1 @@\n-A=x\n+A=y\n")
-    assert result.data["verdict"] == "does not apply"
+    assert (result.data["applies"], result.data["verdict"]) == ("not checked", "worth a look")
     page = (project / result.artifacts[0].path).read_text()
-    assert "The policy does not let it be read" in page
+    assert "the policy does not let it be read" in page
     assert "very-own-value" not in page
+
+
+async def test_a_file_that_cannot_be_read_is_pointed_at_where_it_is_wrong_and_named_as_unchecked(project: Path) -> None:
+    (project / "broken.py").write_text("import hashlib\n\n\ndef f(x):\n    return hashlib.md5(x)\n\n\ndef g(\n")
+    result = await review(project, "working")
+    syntax = next(one for one in result.data["findings"] if one["rule"] == "syntax")
+    assert (syntax["file"], syntax["line"], syntax["snippet"]) == ("broken.py", 8, "def g(")
+    assert "risky calls in broken.py: it cannot be read as Python" in result.data["notChecked"]
+
+
+async def test_names_with_underscores_stay_themselves_in_the_summary(project: Path) -> None:
+    result = await review(project, CHANGE.replace("os.system(input())", f"MY_API_TOKEN = '{TOKEN}'"))
+    assert "MY_API_TOKEN" in result.summary or "MY_API_TOKEN" not in result.data["findings"][0]["message"]
+    assert "*" not in result.summary

@@ -120,7 +120,7 @@ def test_secrets_are_masked_wherever_they_turn_up(tmp_path: Path) -> None:
     one = reviewed(tmp_path, f"--- /dev/null\n+++ b/m.py\n@@ -0,0 +1 @@\n+{text}")
     assert len(one.findings) >= 3
     assert TOKEN not in report.written(one) + report.summary(one) + str(one.to_data())
-    assert "ghp_***(44 characters)" in report.written(one)
+    assert "ghp_…(44 characters)" in report.written(one)
 
 
 def test_a_secret_that_stands_where_a_hunk_fails_is_masked_too(tmp_path: Path) -> None:
@@ -231,3 +231,9 @@ def test_a_regular_expression_that_never_ends_is_given_up(tmp_path: Path, monkey
     monkeypatch.setattr("remit.agents.builtin.coder.review.guided.REGEX_SECONDS", 1.0)
     one = reviewed(tmp_path, "--- /dev/null\n+++ b/m.txt\n@@ -0,0 +1 @@\n+" + "a" * 3000 + "!\n", "forbid: (a+)+$")
     assert any("matching took too long" in words for words in one.not_checked)
+
+
+def test_a_test_that_uses_the_same_word_does_not_speak_of_a_new_file(tmp_path: Path) -> None:
+    write(tmp_path, {"tests/test_ground.py": "def test_it():\n    area = 3\n    assert area\n"})
+    code = "def area(x):\n    a = x\n    b = a\n    c = b\n    return c\n"
+    assert "missing-tests" in added(tmp_path, "pkg/sums.py", code)

@@ -7,6 +7,7 @@ what stands there instead. Writes nothing. Reading files is left to whoever call
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from remit.agents.builtin.coder.review.names import leads_out
 from remit.agents.builtin.coder.review.patch import Change, Hunk
@@ -29,6 +30,8 @@ class Held:
 
     text: str | None = None
     fault: str = ""
+    is_withheld: bool = False
+    """We may not look: that says nothing about the change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,8 @@ class Applied:
     faults: list[Fault] = field(default_factory=list)
     note: str = ""
     """Why it was not checked."""
+    is_withheld: bool = False
+    """It was not, since the file may not be read."""
 
 
 Read = Callable[[str], Held]
@@ -98,6 +103,8 @@ def _judge(chain: list[Change], read: Read, steps: Steps) -> list[Applied]:
         return [_alone(change, State.UNCHECKED, note=f"it is {kind}") for change in chain]
     forward = _Forward(read, steps)
     results = [forward.take(change) for change in chain]
+    if forward.withheld:
+        return [_alone(change, State.UNCHECKED, note=forward.withheld, is_withheld=True) for change in chain]
     if any(result.faults for result in results):
         backward = _Backward(read, steps)
         undone = [backward.take(change) for change in reversed(chain)]
@@ -107,8 +114,8 @@ def _judge(chain: list[Change], read: Read, steps: Steps) -> list[Applied]:
     return _together(chain, forward, State.APPLIES)
 
 
-def _alone(change: Change, state: State, *, faults: list[Fault] | None = None, note: str = "") -> Applied:
-    return Applied(path=change.path, state=state, changes=[change], added=lines_of_diff(change), faults=faults or [], note=note)
+def _alone(change: Change, state: State, *, faults: list[Fault] | None = None, **said: Any) -> Applied:
+    return Applied(path=change.path, state=state, changes=[change], added=lines_of_diff(change), faults=faults or [], **said)
 
 
 def _merged(results: list[Applied]) -> list[Applied]:
@@ -159,6 +166,7 @@ class _View:
         self._steps = steps
         self._rows: dict[str, list[Row] | None] = {}
         self.before: dict[str, str | None] = {}
+        self.withheld = ""
 
     def final(self, path: str) -> list[Row] | None:
         return self._rows.get(path)
@@ -166,6 +174,8 @@ class _View:
     def _standing(self, path: str) -> tuple[list[Row] | None, str]:
         if path not in self._rows:
             held = self._read(path)
+            if held.is_withheld:
+                self.withheld = held.fault
             if held.fault:
                 return None, held.fault
             self.before[path] = held.text

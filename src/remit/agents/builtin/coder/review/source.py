@@ -67,7 +67,7 @@ def _patch_file(read: Read, path: str) -> str:
 def _guarded(read: Read, permit: Callable[[str], str]) -> Read:
     def guarded(path: str) -> Held:
         why = permit(path)
-        return Held(fault=why) if why else read(path)
+        return Held(fault=why, is_withheld=True) if why else read(path)
 
     return guarded
 

@@ -22,6 +22,15 @@ _PACKAGE = re.compile(
 
 def applies(matter: Matter) -> Iterator[Finding]:
     for file in matter.files:
+        if file.applied.is_withheld:
+            yield Finding(
+                severity=Severity.MEDIUM,
+                category="patch",
+                rule="not-read",
+                file=file.path,
+                message=f"Whether it applies is not known: {file.applied.note}.",
+                suggestion="Have somebody look at it who may.",
+            )
         if file.applied.state is not State.FAILS:
             continue
         for fault in file.applied.faults:
@@ -167,7 +176,10 @@ def _module(file: ChangedFile) -> str:
 
 
 def _is_told_of(file: ChangedFile, found: list[str], told: str) -> bool:
+    """A file that is new is known to a test by its name only: what it defines may be called like anything else."""
     module = re.escape(_module(file))
+    if file.is_new and file.language != "go":  # whose tests are in the package and name no file
+        return re.search(rf"\b{module}\b", told) is not None
     named = "|".join(re.escape(name) for name in found if len(name) > 2 and not name.startswith("__"))
     return (
         re.search(rf"\b(?:import|from|require|use|include)\b[^\n]{{0,300}}\b{module}\b" + (rf"|\b(?:{named})\b" if named else ""), told)
