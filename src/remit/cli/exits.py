@@ -58,6 +58,8 @@ def exit_of_return(result: Return) -> Exit:
 
 
 def exit_of_ending(status: Status, reason: StopReason) -> Exit:
+    if status is Status.BLOCKED:
+        return Exit.BLOCKED  # also for want of a tool: trying again does not install it
     return _OF_STOP.get(reason, _OF_STATUS[status])
 
 

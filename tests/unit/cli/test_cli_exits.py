@@ -24,6 +24,7 @@ def returned(status: Status, stop_reason: StopReason = StopReason.FINISHED) -> R
         (Status.PARTIAL, StopReason.DEADLINE, 3),
         (Status.PARTIAL, StopReason.CRASHED, 3),
         (Status.BLOCKED, StopReason.FINISHED, 4),
+        (Status.BLOCKED, StopReason.UNAVAILABLE, 4),
         (Status.FAILED, StopReason.REFUSED, 5),
         (Status.PARTIAL, StopReason.CANCELLED, 6),
         (Status.FAILED, StopReason.UNAVAILABLE, 7),

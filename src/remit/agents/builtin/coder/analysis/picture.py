@@ -50,7 +50,7 @@ def draw(groups: Groups, title: str) -> str:
     legend, bottom, wide = _legend(tops, prefix, bool(knots), len(weights) - len(shown), height)
     said = _subtitle(groups, weights, knots)
     body = f'<g transform="translate({_MARGIN:g} {_HEAD:g})">{"".join(parts)}{legend}</g>'
-    return _document(title, said, body, max(width, wide, 460.0) + 2 * _MARGIN, bottom + _HEAD + _MARGIN)
+    return _document(title, said, body, max(width, wide, _wide(said), 460.0) + 2 * _MARGIN, bottom + _HEAD + _MARGIN)
 
 
 def _subtitle(groups: Groups, weights: Mapping[Edge, int], knots: list[list[str]]) -> str:

@@ -44,7 +44,8 @@ def summary(reviewed: Reviewed) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"[`*_#<>\[\]]", "", text)
+    """Without marks; an underscore within a name is none."""
+    return re.sub(r"[`*#<>\[\]]|(?<!\w)_|_(?!\w)", "", text)
 
 
 def _lines(reviewed: Reviewed) -> Iterator[str]:

@@ -25,6 +25,7 @@ def check(matter: Matter) -> Iterator[Finding]:
             if found is not None:
                 yield from _weighed(file, found)
                 continue
+            matter.unchecked.append(f"risky calls in {file.path}: it cannot be read as Python")
         yield from _weighed(file, _by_pattern(file))
 
 

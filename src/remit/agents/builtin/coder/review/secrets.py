@@ -126,7 +126,7 @@ class Masking:
 def masked(value: str) -> str:
     """Enough to find it again, too little to use it."""
     shown = value[:4] if len(value) >= 20 else ""
-    return f"{shown}***({len(value)} characters)"
+    return f"{shown}…({len(value)} characters)"
 
 
 def check(matter: Matter) -> Iterator[Finding]:

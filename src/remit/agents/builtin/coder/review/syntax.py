@@ -33,7 +33,8 @@ def check(matter: Matter) -> Iterator[Finding]:
         wrong = fault(file, file.after)
         if wrong is None or (file.before is not None and fault(file, file.before) is not None):
             continue
-        line = file.first_changed(max(1, wrong[0] - 2), wrong[0]) or file.first_changed(wrong[0], wrong[0] + 2)
+        near = (wrong[0], wrong[0] - 1, wrong[0] - 2, wrong[0] + 1, wrong[0] + 2)
+        line = next((number for number in near if number in file.added), None)
         severity = Severity.HIGH if file.language in ("python", "json", "yaml", "toml") and not is_test(file.path) else Severity.MEDIUM
         yield Finding(
             severity=severity,
@@ -69,7 +70,7 @@ def _python(text: str) -> Wrong | None:
             warnings.simplefilter("ignore")
             ast.parse(text.encode("utf-8", "replace"))
     except SyntaxError as error:
-        return error.lineno or 1, f"{error.msg} for Python {sys.version_info.major}.{sys.version_info.minor}"
+        return error.lineno or 1, f"{error.msg}, says Python {sys.version_info.major}.{sys.version_info.minor}"
     except (ValueError, RecursionError, MemoryError):
         return 1, "it is nested too deeply, or holds NUL characters"
     return None
