@@ -145,18 +145,24 @@ def _first(call: ast.Call) -> ast.expr | None:
 
 def _made_of_text(node: ast.expr | None) -> str | None:
     """The constant part of text that is put together; None where it is not put together."""
-    if isinstance(node, ast.JoinedStr) and any(isinstance(part, ast.FormattedValue) for part in node.values):
+    if isinstance(node, ast.JoinedStr) and any(isinstance(part, ast.FormattedValue) and not _fixed(part.value) for part in node.values):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else " x " for part in node.values)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod | ast.Add):
         left = node.left
         while isinstance(left, ast.BinOp):
             left = left.left
-        if isinstance(left, ast.Constant) and isinstance(left.value, str) and not _constant(node.right):
+        if isinstance(left, ast.Constant) and isinstance(left.value, str) and not _constant(node.right) and not _fixed(node.right):
             return left.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
         held = node.func.value
         return held.value if isinstance(held, ast.Constant) and isinstance(held.value, str) else None
     return None
+
+
+def _fixed(node: ast.expr) -> bool:
+    """A constant of the program, by the way its name is written."""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return len(name) > 1 and name.isupper()
 
 
 # ---- one rule each
