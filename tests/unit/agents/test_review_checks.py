@@ -73,7 +73,7 @@ HARMLESS = [
     ("README.md", "Run `eval(x)`; TODO: write more. AKIAIOSFODNN7EXAMPLE is an example.\n"),
     ("package-lock.json", '{"integrity": "sha512-' + "a1B2" * 20 + '=="}\n'),
     ("m.py", "assert isinstance(1, int)\n"),
-    ("m.py", "def f(db):\n    return db.execute(f'SELECT {COLUMNS} FROM t')\n"),
+    ("m.py", "COLUMNS = 'a, b'\n\n\ndef f(db):\n    return db.execute(f'SELECT {COLUMNS} FROM t')\n"),
 ]
 
 
