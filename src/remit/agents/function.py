@@ -208,17 +208,29 @@ def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str
 
 
 def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:
-    faults = []
+    faults: dict[tuple[str, str], list[str]] = {}
+    """What is demanded, by place and value. Where several kinds would do, pydantic finds a fault with each: told as one."""
     for fault in error.errors(include_url=False):
-        where = ".".join(str(part) for part in fault["loc"])
+        where = ".".join(str(part) for number, part in enumerate(fault["loc"]) if not number or not _is_kind(part))
         if fault["type"] == "extra_forbidden":
             close = difflib.get_close_matches(where, names, n=1)
-            faults.append((where, ": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")))
+            faults[where, ""] = [": there is no such parameter" + (f" (did you mean {close[0]}?)" if close else "")]
         elif fault["type"] == "missing":
-            faults.append((where, ": it is required"))
+            faults[where, ""] = [": it is required"]
         else:
-            faults.append((where, f" {_demand(fault['type'], fault['msg'])}, not {_short(fault['input'])}"))
-    return WrongParameters(name, faults, names)
+            faults.setdefault((where, f", not {_short(fault['input'])}"), []).append(f" {_demand(fault['type'], fault['msg'])}")
+    return WrongParameters(name, [(where, f"{_joined(demands)}{given}") for (where, given), demands in faults.items()], names)
+
+
+def _joined(demands: list[str]) -> str:
+    """`must be a list` and `must be a mapping` are `must be a list or a mapping`."""
+    first, *others = dict.fromkeys(demands)
+    return " or ".join([first, *(other.removeprefix(" must be ").strip() for other in others)])
+
+
+def _is_kind(part: int | str) -> bool:
+    """What pydantic puts into a place to tell the branches of a union apart: no part of what was given."""
+    return isinstance(part, str) and ("[" in part or part in ("str", "int", "float", "bool"))
 
 
 _PLAIN_KINDS = {
@@ -243,6 +255,8 @@ def _demand(type_: str, words: str) -> str:
         return f"must be {_PLAIN_KINDS[kind]}"
     if words.startswith("Input should "):
         return words.replace("Input should", "must", 1)
+    if words == "String should have at least 1 character":
+        return "must have something in it"
     return "is wrong: " + words.removeprefix("Value error, ").removeprefix("Assertion failed, ")
 
 

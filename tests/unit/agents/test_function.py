@@ -136,3 +136,12 @@ def test_a_name_has_letters_digits_and_dots(name: str) -> None:
     if name:
         with pytest.raises(Misused, match="not a name"):
             agent(name)(_takes_none)
+
+
+def test_a_parameter_that_may_be_of_several_kinds_has_one_fault_in_plain_words() -> None:
+    @agent("runner")
+    async def runner(files: list[str] | dict[str, str] | None = None, numbers: list[int] | list[float] | None = None) -> None: ...
+
+    with pytest.raises(Misused) as caught:
+        runner.check({"files": "README.md", "numbers": 3})
+    assert "files must be a list or a mapping, not 'README.md'; numbers must be a list, not 3." in caught.value.message
