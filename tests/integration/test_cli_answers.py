@@ -1,5 +1,6 @@
 """What a person sees of a return at the prompt: the answer, not its data; what a program gets by `--json` is the data, whole."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,9 @@ def test_a_name_with_underscores_is_called_by_its_name(project: Path) -> None:
     done = remit_json(project, "delegate", "worker.read_file", "path=pkg/__init__.py")
     assert done["summary"].startswith("pkg/__init__.py is empty.")
     assert "warnings" not in done or not done["warnings"]
+
+
+def test_what_is_said_of_a_parameter_goes_on_below_and_cuts_no_name(project: Path) -> None:
+    said = remit(project, "agents", "worker.search_files", env={**os.environ, "COLUMNS": "80"}).stdout
+    assert all(f"\n{name} " in said for name in ("pattern", "context_lines", "include_ignored"))
+    assert "{a,b}, [a-z] and ? too." in " ".join(said.split())

@@ -3,7 +3,8 @@
 Those that come with remit stand apart, by target: see `targets`.
 """
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -215,8 +216,18 @@ def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition 
         return
     required = spec.parameters_schema.get("required", [])
     shown = table("parameter", "type", "default", "about")
+    shown.columns[0].min_width = max(map(len, properties))  # names are never cut; what is said of them goes on below
+    shown.columns[2].min_width = len("required")
+    for column in (shown.columns[1], shown.columns[3]):
+        column.no_wrap = False
     for name, schema in properties.items():
         default = "required" if name in required else repr(schema.get("default"))
-        shown.add_row(name, type_words(schema), default, printable(str(schema.get("description", ""))))
+        shown.add_row(name, type_words(schema), default, printable(_about(schema)))
     console().print(shown)
     say(f"remit delegate {spec.name} {' '.join(f'{name}=…' for name in required or list(properties)[:1])}")
+
+
+def _about(schema: Mapping[str, Any]) -> str:
+    """What a parameter is for; of one that may be left out, it may stand with the kind it has when it is given."""
+    kinds = [one for one in schema.get("anyOf", ()) if isinstance(one, Mapping)]
+    return next((str(one["description"]) for one in (schema, *kinds) if one.get("description")), "")

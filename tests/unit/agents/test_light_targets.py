@@ -31,3 +31,15 @@ def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> 
     assert web.Hit is providers.Hit
     assert web.SearchProvider is providers.SearchProvider
     assert not hasattr(web, "Fetched")
+
+
+def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
+    from remit.agents.builtin import loader
+    from remit.settings import Settings
+
+    bare = []
+    for one in [one for target in ("worker", "researcher", "coder") for one in loader(target, Settings())()]:
+        for name, schema in one.spec.parameters_schema["properties"].items():
+            if not any(kind.get("description") for kind in (schema, *schema.get("anyOf", ()))):
+                bare.append(f"{one.spec.name} {name}")
+    assert bare == []

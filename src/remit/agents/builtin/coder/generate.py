@@ -10,7 +10,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Failed, Misused, Unavailable
@@ -83,7 +85,12 @@ def generating(on: str | None) -> FunctionAgent:
         effects=("read", "write"),
         description="Write code from a specification. Needs a model, or a coding agent that the setting generate_on names.",
     )
-    async def generate_code(ctx: Context, spec: str, language: str | None = None, framework: str | None = None) -> dict[str, Any]:
+    async def generate_code(
+        ctx: Context,
+        spec: Annotated[str, Field(description="What is to be written, in your words.")],
+        language: Annotated[str | None, Field(description="E.g. python.")] = None,
+        framework: Annotated[str | None, Field(description="E.g. fastapi.")] = None,
+    ) -> dict[str, Any]:
         """Write code from a specification; what is written is handed back as artifacts."""
         asked = _asked(spec, language, framework)
         model = find_model()

@@ -8,13 +8,20 @@ from remit.agents.function import agent
 from remit.core.errors import Misused
 from remit.flow.context import Context
 
+_WHERE = "files, docs, web, a path, docs:FOLDER or an address; the project's files unless given."
+_WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 40.'
+
 
 @agent("researcher.deep_research", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read",))
 async def deep_research(
     ctx: Context,
-    query: Annotated[str, Field(min_length=1, max_length=4000)],
-    max_depth: Annotated[int, Field(ge=1, le=5)] = 2,
-    sources: list[str] | str | None = None,
+    query: Annotated[
+        str, Field(min_length=1, max_length=4000, description="A question; names and phrases in quotes are looked for as they stand.")
+    ],
+    max_depth: Annotated[
+        int, Field(ge=1, le=5, description="How far leads are followed: names, files and links that passages point to.")
+    ] = 2,
+    sources: Annotated[list[str] | str | None, Field(description=_WHERE)] = None,
 ) -> dict[str, Any]:
     """Answer a question from files, documents and the web, every sentence quoted with its source; writes a report."""
     from remit.agents.builtin.researcher.question import taken_apart
@@ -34,8 +41,8 @@ async def deep_research(
 @agent("researcher.synthesize_sources", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read",))
 async def synthesize_sources(
     ctx: Context,
-    sources: list[str | dict[str, Any]] | str,
-    format: Literal["summary", "table", "outline", "json"] = "summary",
+    sources: Annotated[list[str | dict[str, Any]] | str, Field(description=_WHAT)],
+    format: Annotated[Literal["summary", "table", "outline", "json"], Field(description="How the report is laid out.")] = "summary",
 ) -> dict[str, Any]:
     """Compare files, pages and texts: what several say, where numbers differ, what one alone says; every statement quoted."""
     from remit.agents.builtin.researcher.synthesis import synthesize

@@ -56,8 +56,8 @@ class _Read:
 async def read_file(
     ctx: Context,
     path: InWorkspace,
-    offset: Annotated[int, Field(ge=0, le=MOST_OFFSET, description="In bytes.")] = 0,
-    limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"In bytes; {READ_BYTES} unless given.")] | None = None,
+    offset: Annotated[int, Field(ge=0, le=MOST_OFFSET, description="Where to begin, in bytes.")] = 0,
+    limit: Annotated[int, Field(ge=1, le=MOST_BYTES, description=f"How much to read, in bytes; {READ_BYTES} unless given.")] | None = None,
     encoding: Encoding | None = None,
 ) -> dict[str, Any]:
     """Read a file of the workspace: text, or base64 where it is none; a part of it by byte offset and limit."""
@@ -111,7 +111,7 @@ def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
 async def write_file(
     ctx: Context,
     path: InWorkspace,
-    content: Annotated[str, Field(max_length=MOST_BYTES)],
+    content: Annotated[str, Field(max_length=MOST_BYTES, description="All of the file: what it held before is replaced.")],
     create_parents: Annotated[bool, Field(description="Make the folders that are missing.")] = False,
     encoding: Encoding = "utf-8",
 ) -> dict[str, Any]:

@@ -33,7 +33,9 @@ _TURN = 20
 _SPARE_SHARE, _SPARE_MOST = 0.15, 2.0
 """Of the time there is, kept for handing in what was found."""
 
-Glob = Annotated[str, Field(max_length=1000, description="*.py is a name in any folder; src/**/*.py a path; {a,b}, [a-z] and ? too.")]
+Glob = Annotated[
+    str, Field(max_length=1000, description="Only these: *.py is a name in any folder, src/**/*.py a path; {a,b}, [a-z] and ? too.")
+]
 
 
 @dataclass(slots=True)
@@ -53,10 +55,10 @@ async def list_files(
     path: InWorkspace = ".",
     pattern: Glob | None = None,
     max_depth: Annotated[int, Field(ge=1, description="1: the folder itself, without what is in its folders.")] | None = None,
-    max_results: Annotated[int, Field(ge=1, le=MOST_ENTRIES)] = MOST_ENTRIES,
+    max_results: Annotated[int, Field(ge=1, le=MOST_ENTRIES, description="Files and folders to hand back, at most.")] = MOST_ENTRIES,
     include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
 ) -> dict[str, Any]:
-    """List the files and folders below a folder of the workspace, without what git ignores; by a pattern, to a depth."""
+    """List the files and folders below a folder of the workspace, but for what git ignores; pattern and max_depth narrow it down."""
     matches = None if pattern is None else _glob(pattern)
     prefix = "".join(f"{part}/" for part in parts_of(path, str(ctx.workspace)))
     halt = Halt(_seconds(ctx))
@@ -137,15 +139,15 @@ async def search_files(
     ctx: Context,
     pattern: Annotated[str, Field(description="Text as it stands, or a regular expression with regex=true; within one line.")],
     path: InWorkspace = ".",
-    recursive: bool = True,
-    regex: bool = False,
-    ignore_case: bool = False,
+    recursive: Annotated[bool, Field(description="Also in the folders below path.")] = True,
+    regex: Annotated[bool, Field(description="pattern is a regular expression, not text.")] = False,
+    ignore_case: Annotated[bool, Field(description="Capital and small letters are the same.")] = False,
     glob: Glob | None = None,
-    context_lines: Annotated[int, Field(ge=0, le=20)] = 0,
-    max_results: Annotated[int, Field(ge=1, le=MOST_MATCHES * 5)] = MOST_MATCHES,
+    context_lines: Annotated[int, Field(ge=0, le=20, description="Lines to show before and after each match.")] = 0,
+    max_results: Annotated[int, Field(ge=1, le=MOST_MATCHES * 5, description="Matching lines to hand back, at most.")] = MOST_MATCHES,
     include_ignored: Annotated[bool, Field(description="Also what .gitignore leaves out.")] = False,
 ) -> dict[str, Any]:
-    """Search the contents of files of the workspace, without what git ignores and what is not text: each match with line and column."""
+    """Find text in the files of the workspace, but for what git ignores and what is not text: each match with file, line and column."""
     need_pattern(pattern, is_regex=regex)
     if glob is not None:
         _glob(glob)

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
 
 __all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
-_Headers = Annotated[Any, WithJsonSchema({"anyOf": [{"type": "object", "additionalProperties": {"type": "string"}}, {"type": "null"}]})]
+_Headers = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [{"type": "object", "additionalProperties": {"type": "string"}}, {"type": "null"}],
+            "description": "Names and values to send along, as JSON.",
+        }
+    ),
+]
 """Judged by `headers_of` alone: words about a wrong parameter repeat its value, and here that is a key."""
 _MOST_CHARACTERS = 200_000
 
@@ -25,16 +33,16 @@ _MOST_CHARACTERS = 200_000
 @agent("worker.web_fetch", isolation="process", workspace="scratch", effects=("network",), acts_on={"url": "url"})
 async def web_fetch(
     ctx: Context,
-    url: str,
-    method: str = "GET",
+    url: Annotated[str, Field(description="An http:// or https:// address.")],
+    method: Annotated[str, Field(description="GET, HEAD, POST, …")] = "GET",
     headers: _Headers = None,
-    body: Any = None,
-    max_bytes: Annotated[int, Field(ge=1)] | None = None,
-    max_characters: Annotated[int, Field(ge=1, le=5_000_000)] = _MOST_CHARACTERS,
-    raw: bool = False,
-    save: bool = False,
+    body: Annotated[Any, Field(description="To send along, e.g. with POST: text, or JSON.")] = None,
+    max_bytes: Annotated[int, Field(ge=1, description="Read no more than this.")] | None = None,
+    max_characters: Annotated[int, Field(ge=1, le=5_000_000, description="Of the text that is handed back.")] = _MOST_CHARACTERS,
+    raw: Annotated[bool, Field(description="The text as it was sent, tags and all.")] = False,
+    save: Annotated[bool, Field(description="Write what was sent to a file, as an artifact.")] = False,
 ) -> dict[str, Any]:
-    """Fetch a page, JSON or a PDF from the web: readable text, title and links; raw=true for the text as it is, save=true for a file."""
+    """Fetch a page, JSON or a PDF from the web, and hand back its readable text, title and links."""
     from remit.agents.builtin.worker.reach.operations import fetched
 
     how = {"method": method, "headers": headers, "body": body, "raw": raw, "save": save}
@@ -44,10 +52,10 @@ async def web_fetch(
 @agent("worker.web_search", isolation="process", workspace="none", effects=("network",))
 async def web_search(
     ctx: Context,
-    query: Annotated[str, Field(min_length=1, max_length=1000)],
-    max_results: Annotated[int, Field(ge=1, le=50)] = 10,
+    query: Annotated[str, Field(min_length=1, max_length=1000, description="As you would type it into a search page.")],
+    max_results: Annotated[int, Field(ge=1, le=50, description="To hand back, at most.")] = 10,
 ) -> dict[str, Any]:
-    """Search the web by the providers that are set up: titles, addresses and snippets."""
+    """Search the web, by the first search provider that answers: titles, addresses and snippets."""
     from remit.agents.builtin.worker.reach.operations import searched
 
     return await searched(ctx, query, max_results)

@@ -9,7 +9,9 @@ The languages are a table: `languages`, with their questions in `queries`. This 
 
 import gc
 import os
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from remit.agents.blocking import BlockingContext
 from remit.agents.builtin.needing import need
@@ -30,7 +32,11 @@ _KEPT_FREE_SECONDS = 15.0
     effects=("read",),
     acts_on={"path": "path"},
 )
-def analyze_code(ctx: BlockingContext, path: str = ".", patterns: list[str] | None = None) -> dict[str, Any]:
+def analyze_code(
+    ctx: BlockingContext,
+    path: Annotated[str, Field(description="A folder or a file of the workspace.")] = ".",
+    patterns: Annotated[list[str] | None, Field(description="Only files whose path fits one of these, e.g. src/**/*.py.")] = None,
+) -> dict[str, Any]:
     need("tree_sitter", "code")
     gc.disable()  # millions of small values that all live to the end, and the process ends with them
     from remit.agents.builtin.coder.analysis import running

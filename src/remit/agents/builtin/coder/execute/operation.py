@@ -31,18 +31,24 @@ async def execute_code(
     ctx: Context,
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
     language: Annotated[str, Field(description="python, javascript or shell.")] = "python",
-    timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run.")] = None,
+    timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
     stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
     outputs: Annotated[list[str] | None, Field(description="Patterns of files to bring out; all new ones unless given.")] = None,
-    network: Annotated[bool, Field(description="Ask the policy for the network.")] = False,
-    memory_mb: Annotated[int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Of all its processes; 512.")] = None,
-    disk_mb: Annotated[int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="For its files; 256.")] = None,
-    processes: Annotated[int | None, Field(ge=1, le=MOST.processes, description="Threads among them; 64.")] = None,
+    network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
+    memory_mb: Annotated[
+        int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
+    ] = None,
+    disk_mb: Annotated[
+        int | None, Field(ge=1, le=MOST.disk_bytes // MEBIBYTE, description="Room for its files, in MiB; 256 unless given.")
+    ] = None,
+    processes: Annotated[
+        int | None, Field(ge=1, le=MOST.processes, description="Processes and threads at a time; 64 unless given.")
+    ] = None,
 ) -> dict[str, object]:
-    """Runs Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
+    """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
     kind = recipe.language_of(language)
     if "\0" in code:
         raise Misused("The code holds a NUL character.", advice="Send the text of a program.")

@@ -9,7 +9,9 @@ reviewing    all of it in order                  report       the page to read
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
@@ -21,15 +23,20 @@ if TYPE_CHECKING:
     from remit.agents.builtin.coder.review.source import Source
 
 REPORT = "review.md"
+_GUIDELINES = "Text, a list or a file; e.g. security-first, tests-required."
 
 
 @agent(
     "coder.review_code",
     isolation="process",
     effects=("read",),
-    description="Review a change (a unified diff, @FILE, staged, working, a commit or a range): does it apply, and what is wrong with it.",
+    description="Review a change: whether it applies, secrets, risky calls, lint on the changed lines, missing tests. Changes nothing.",
 )
-def review_code(ctx: BlockingContext, diff: str, guidelines: str | list[str] | None = None) -> dict[str, Any]:
+def review_code(
+    ctx: BlockingContext,
+    diff: Annotated[str, Field(description="A unified diff, @FILE that holds one, staged, working, a commit, or main..HEAD.")],
+    guidelines: Annotated[str | list[str] | None, Field(description=_GUIDELINES)] = None,
+) -> dict[str, Any]:
     """Review a change: a unified diff, `@FILE`, `staged`, `working`, a commit or a range. Changes nothing."""
     from remit.agents.builtin.coder.review import report
     from remit.agents.builtin.coder.review.patch import read_diff
