@@ -8,6 +8,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import redacted_json
+from remit.core.secrets import ALL_FREE, Shape, redacted_json
 
 FILE = "audit.jsonl"
 FULL_BYTES = 64 * 1024 * 1024
@@ -27,7 +28,13 @@ FIRST = b"0" * 64
 LOCK_SECONDS = 2.0
 LOOK_SECONDS = 0.2
 TAIL_BYTES = 64 * 1024
+TRIES = 100
+_HASH = re.compile(r"[0-9a-f]{64}")
 _FREE = frozenset({"facts", "because", "by"})
+_OURS: Shape = dict.fromkeys(
+    ("event", "verdict", "strict", "caller", "action", "depth", "rules", "effects", "on_the_way", "sessions", "mode", "source", "sha256", "owner")
+)
+"""What is struck out nowhere, whatever somebody calls a secret: an agent must not be able to hide what it did."""
 
 
 class AuditLog:
@@ -44,6 +51,7 @@ class AuditLog:
         self._head = FIRST
         self._look_at = 0.0
         self._has_name = True
+        self._is_rolled = False
         self._second = -1.0
         self._second_text = b""
 
@@ -78,7 +86,7 @@ class AuditLog:
             os.close(descriptor)
             raise OSError(errno.EINVAL, "it is not a file")
         self._descriptor = descriptor
-        self._end, self._look_at = -1, 0.0
+        self._end, self._look_at, self._is_rolled = -1, 0.0, False
 
     def _lock(self) -> None:
         """Held by others for microseconds; waited for a little, because whoever holds it may have been stopped just then."""
@@ -96,48 +104,55 @@ class AuditLog:
 
     def _catch_up(self) -> None:
         """To where the chain ends, whoever wrote it."""
-        for _ in range(100):
+        for _ in range(TRIES):
             assert self._descriptor is not None
             size = os.lseek(self._descriptor, 0, os.SEEK_END)
-            if size == self._end and self._is_there():
-                if size >= self._full_bytes:
-                    self._roll()
+            if size != self._end:
+                self._read_tail(size)
+            if self._is_rolled:
+                self._put_away()
+            elif self._end >= self._full_bytes and self._is_there(now=True):
+                self._append([entry_text({"event": "rolled"})])
+                self._put_away()
+            elif self._is_there():
                 return
-            if not self._is_there() or self._read_tail(size):
-                self._move_on()
+            self._move_on()
+        raise OSError(errno.EBUSY, "it is being replaced again and again")
 
-    def _is_there(self) -> bool:
-        """Whether the file still has a name; looked at once in a while, because it costs as much as all the rest."""
-        now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECONDS
+    def _is_there(self, *, now: bool = False) -> bool:
+        """Whether the file still has its name; looked at once in a while, because it costs as much as all the rest."""
+        at = time.monotonic()
+        if now or at >= self._look_at:
+            self._look_at = at + LOOK_SECONDS
             assert self._descriptor is not None
-            self._has_name = os.fstat(self._descriptor).st_nlink > 0
+            ours = os.fstat(self._descriptor)
+            try:
+                named = os.stat(self._folder / FILE, follow_symlinks=False)
+            except FileNotFoundError:
+                self._has_name = False
+            else:
+                self._has_name = (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev)
         return self._has_name
 
-    def _read_tail(self, size: int) -> bool:
-        """Learn number and hash of the last line; True when the chain goes on in another file."""
-        assert self._descriptor is not None
+    def _read_tail(self, size: int) -> None:
+        """Learn number and hash of the last line, and whether the chain goes on in another file."""
+        self._end, self._is_rolled = size, False
         if size == 0:
-            self._number, self._head = _end_of_earlier(self._folder) if not self._number else (self._number, self._head)
-            self._end = 0
-            return False
-        data, torn = b"", b""
-        reach = TAIL_BYTES
-        while True:
-            data = os.pread(self._descriptor, min(reach, size), max(0, size - reach))
-            whole, newline, torn = data.rpartition(b"\n")
-            last = whole.rpartition(b"\n")[2]
-            if (newline and (b"\n" in whole or reach >= size)) or reach >= size:
-                break
-            reach *= 8
-        self._end = size
-        entry = read_line(last) if newline else None
+            self._follow(*_end_of_earlier(self._folder))
+            return
+        assert self._descriptor is not None
+        last, torn = _last_lines(self._descriptor, size)
+        entry = read_line(last)
         if entry is not None:
-            self._number, self._head = entry["number"], entry["hash"].encode()
+            self._follow(entry["number"], entry["hash"].encode())
+            self._is_rolled = entry.get("event") == "rolled" and not torn
         if torn or entry is None:
             self._mend(torn, is_readable=entry is not None)
-        return entry is not None and entry.get("event") == "rolled"
+
+    def _follow(self, number: int, head: bytes) -> None:
+        """The chain only grows: where the file ends before what we saw in it ourselves, ours goes on, and the gap shows."""
+        if number > self._number:
+            self._number, self._head = number, head
 
     def _mend(self, torn: bytes, *, is_readable: bool) -> None:
         """A crash in the middle of a line: it stays as it is, and the next line says so."""
@@ -146,7 +161,7 @@ class AuditLog:
             os.write(self._descriptor, b"\n")
             self._end += 1
         if not is_readable:
-            self._number, self._head = _last_readable(self._folder / FILE)
+            self._follow(*(_last_readable(self._folder / FILE) or _end_of_earlier(self._folder)))
         self._append([entry_text({"event": "recovered", "torn_bytes": len(torn), "torn_sha256": hashlib.sha256(torn).hexdigest()})])
 
     def _append(self, entries: Sequence[bytes]) -> None:
@@ -172,11 +187,10 @@ class AuditLog:
             self._second, self._second_text = seconds, datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
         return b"%b.%06dZ" % (self._second_text, rest * 1_000_000)
 
-    def _roll(self) -> None:
-        """The file is full: it gets a number, and the chain goes on in a new one."""
-        self._append([entry_text({"event": "rolled"})])
-        os.rename(self._folder / FILE, self._folder / f"audit-{len(earlier_files(self._folder)) + 1:05d}.jsonl")
-        self._move_on()
+    def _put_away(self) -> None:
+        """The file is full and says so: it gets a number. Whoever comes second, or after a crash in between, finds what is left to do."""
+        if self._is_there(now=True):
+            os.rename(self._folder / FILE, self._folder / f"audit-{_latest_number(self._folder) + 1:05d}.jsonl")
 
     def _move_on(self) -> None:
         """To the file that has the name now."""
@@ -184,19 +198,18 @@ class AuditLog:
         fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         os.close(self._descriptor)
         self._descriptor = None
-        number, head = self._number, self._head
         self._open()
         self._lock()
-        self._number, self._head = number, head
 
 
 def entry_text(entry: Mapping[str, Any]) -> bytes:
     """What a line says, in JSON without its braces, and without secrets."""
+    ours = {**_OURS, "action": ALL_FREE} if entry.get("on_the_way") else _OURS  # the name of that one is an agent's own words
     try:
-        return redacted_json(entry, to_json(entry))[1:-1]
+        return redacted_json(entry, to_json(entry), ours=ours)[1:-1]
     except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
         plain = {name: repr(value) if name in _FREE else value for name, value in entry.items()}
-        return redacted_json(plain, to_json(plain, fallback=repr))[1:-1]
+        return redacted_json(plain, to_json(plain, fallback=repr), ours=ours)[1:-1]
 
 
 def hash_of(body: bytes) -> bytes:
@@ -210,25 +223,47 @@ def read_line(line: bytes) -> dict[str, Any] | None:
         entry = from_json(line)
     except ValueError:
         return None
-    is_entry = isinstance(entry, dict) and isinstance(entry.get("number"), int) and isinstance(entry.get("hash"), str)
+    is_entry = isinstance(entry, dict) and entry.get("number").__class__ is int and _HASH.fullmatch(str(entry.get("hash")))
     return entry if is_entry else None
 
 
 def earlier_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("audit-*.jsonl") if path.stem.removeprefix("audit-").isdigit())
+    return sorted((path for path in folder.glob("audit-*.jsonl") if _NUMBERED.fullmatch(path.name)), key=_number_of)
+
+
+_NUMBERED = re.compile(r"audit-[0-9]{1,9}\.jsonl")
+
+
+def _number_of(path: Path) -> int:
+    return int(path.stem.removeprefix("audit-"))
+
+
+def _latest_number(folder: Path) -> int:
+    """Of those that are there: one that was removed must not make a later one be overwritten."""
+    return max(map(_number_of, earlier_files(folder)), default=0)
 
 
 def _end_of_earlier(folder: Path) -> tuple[int, bytes]:
     files = earlier_files(folder)
-    return _last_readable(files[-1]) if files else (0, FIRST)
+    return (_last_readable(files[-1]) if files else None) or (0, FIRST)
 
 
-def _last_readable(path: Path) -> tuple[int, bytes]:
-    """The number and hash of the last line that can be read; slow, and hardly ever needed."""
-    found = (0, FIRST)
+def _last_readable(path: Path) -> tuple[int, bytes] | None:
+    """The number and hash of the last line that can be read: mostly the last; else, slowly, looked for from the beginning."""
     with path.open("rb") as lines:
-        for line in lines:
-            entry = read_line(line)
-            if entry is not None:
-                found = (entry["number"], entry["hash"].encode())
-    return found
+        found = read_line(_last_lines(lines.fileno(), os.fstat(lines.fileno()).st_size)[0])
+        if found is None:
+            for line in lines:
+                found = read_line(line) or found
+    return None if found is None else (found["number"], found["hash"].encode())
+
+
+def _last_lines(descriptor: int, size: int) -> tuple[bytes, bytes]:
+    """The last whole line, and what stands after it."""
+    reach = TAIL_BYTES
+    while True:
+        data = os.pread(descriptor, min(reach, size), max(0, size - reach))
+        whole, newline, torn = data.rpartition(b"\n")
+        if (newline and b"\n" in whole) or reach >= size:
+            return (whole.rpartition(b"\n")[2] if newline else b""), torn
+        reach *= 8

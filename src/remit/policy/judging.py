@@ -12,6 +12,7 @@ import cedarpy
 from pydantic_core import to_json
 
 from remit.core.policy import Asked, Effect, Verdict
+from remit.policy.alike import Comparisons, comparisons
 from remit.policy.reading import Mentions, Rule, read_rules
 
 EFFECTS = frozenset(map(str, Effect))
@@ -44,7 +45,15 @@ class Slice:
     policies: Any
     entities: Any
     action: dict[str, str]
+    comparisons: dict[str, Comparisons]
     outcomes: dict[Any, Outcome] = field(default_factory=dict)
+
+    def kind_of(self, name: str, value: Any) -> Any:
+        """What of a fact makes a difference here; itself where that is not known."""
+        compared = self.comparisons.get(name)
+        if compared is None:
+            return tuple(value) if value.__class__ is list else value
+        return compared.kind_of(value)
 
 
 class Judge:
@@ -64,13 +73,13 @@ class Judge:
         key = (
             asked.caller if mentions.principal else None,
             (resource["type"], resource["id"]) if mentions.resource else None,
-            to_json(context, inf_nan_mode="null"),
+            tuple([(name, piece.kind_of(name, value), value.__class__) for name, value in context.items()]),
         )
         known = piece.outcomes.get(key)
         if known is None:
             if len(piece.outcomes) >= OUTCOMES_KEPT:
                 piece.outcomes.clear()
-            known = piece.outcomes[key] = _evaluated(piece, asked.caller, resource, key[2].decode())
+            known = piece.outcomes[key] = _evaluated(piece, asked.caller, resource, to_json(context, inf_nan_mode="null").decode())
         return known
 
     def slice_of(self, action: str, effects: tuple[str, ...], is_delegation: bool) -> Slice:
@@ -98,6 +107,9 @@ class Judge:
             policies=cedarpy.PolicySet.from_str("\n".join(rule.text for rule in chosen)),
             entities=cedarpy.Entities.from_json_str(to_json([entity]).decode()),
             action=uid,
+            comparisons={}
+            if mentions.everything
+            else comparisons(one["body"] for rule in chosen for one in rule.body.get("conditions", ())),
         )
 
 

@@ -103,6 +103,42 @@ def test_what_was_found_before_is_what_would_be_found_again(questions: list[tupl
         assert judge.judge(question) == Judge(rules).judge(question)
 
 
+SEGMENTS = st.sampled_from(["src", ".env", "x.pem", ".ssh", "a\nb", "é", "*", ".git", "", "x"])
+paths = st.lists(SEGMENTS, min_size=1, max_size=4).map("/".join)
+CONDITIONS = [
+    'context has path && context.path like "*.pem"',
+    'context has path && context.path == "src/x"',
+    'context has path && !(context.path like "src/*") && context.path != "x"',
+    'context has path && context.path like "a\\n*\\*"',
+    'context has parts && context.parts.contains(".ssh")',
+    'context has parts && context.parts.containsAny([".git", ".env"])',
+    'context has parts && context.parts.containsAll([".git", "src"])',
+    "context has path && context has other && context.path == context.other",
+    'context has path && ["x", "src/x"].contains(context.path)',
+    'context has path && (if context.path like "src/*" then context.depth > 1 else context.path like "*x")',
+    'context has path && {p: context.path} == {p: "src/x"}',
+    'context has flag && context.flag && context has path && context.path like "*/*"',
+]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.sampled_from(CONDITIONS)), min_size=1, max_size=4),
+    st.lists(st.tuples(paths, st.integers(1, 2), st.booleans(), st.none() | paths), min_size=1, max_size=10),
+)
+def test_values_that_are_all_one_to_the_rules_are_decided_alike_and_others_are_not(
+    rules: list[tuple[bool, str]], questions: list[tuple[str, int, bool, str | None]]
+) -> None:
+    """What was remembered for one path must never be told of another that a rule tells from it."""
+    text = PERMIT + "\n".join(
+        f"{'permit' if permits else 'forbid'} (principal, action, resource) when {{ {condition} }};" for permits, condition in rules
+    )
+    judge = Judge(text)
+    for path, depth, flag, other in questions:
+        facts = {"path": path, "parts": path.split("/"), "flag": flag} | ({} if other is None else {"other": other})
+        question = asked(depth=depth, **facts)
+        assert judge.judge(question).verdict is Judge(text).judge(question).verdict
+
+
 # ---- reading
 
 
