@@ -12,6 +12,7 @@ from remit.agents.builtin.researcher.prose import DOCSTRING, prose_passages
 from remit.agents.builtin.researcher.sentences import units_of
 from remit.agents.builtin.researcher.statements import (
     DEFINITION,
+    FARTHEST,
     MOST_LINES,
     end_of_block,
     end_of_definition,
@@ -47,6 +48,8 @@ class _Reader:
     """Indent and name of the constant or field that was given last."""
     comment: tuple[int, int] = (-1, -1)
     """Lines of the comment that was read last."""
+    unclosed: int = 0
+    """Up to this line a bracket is open that is not closed near by."""
 
     @property
     def headings(self) -> tuple[str, ...]:
@@ -88,7 +91,9 @@ def code_passages(text: str, suffix: str) -> Iterator[Passage]:
             yield from _comment(reader, at, end)
             reader.comment = (at, end)
         else:
-            end = end_of_statement(reader.lines, at)
+            end = end_of_statement(reader.lines, at) if at >= reader.unclosed else at + 1
+            if end == at:  # not looked for again in each of the lines below
+                reader.unclosed, end = at + FARTHEST, at + 1
             yield from _statement(reader, at, end)
         at = max(end, at + 1)
 

@@ -11,7 +11,7 @@ from remit.agents.builtin.researcher.sentences import Unit
 
 MOST_LINES = 5
 """Of a statement that is quoted whole."""
-_FARTHEST = 60
+FARTHEST = 60
 _WIDEST = 240
 _STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|`(?:[^`\\\n]|\\.)*+`")
 _TAIL = re.compile(r"(?:#|//|--\s).*$")
@@ -37,12 +37,12 @@ _SENTENCE_ENDS = re.compile(r"[.!?](?:\s|[\"']{3}|$)")
 
 
 def end_of_statement(lines: list[str], at: int) -> int:
-    """The line after a statement that begins here: where its brackets are closed. The next line, where that is not to be seen."""
+    """The line after a statement that begins here: where its brackets are closed. `at` itself, where that is not to be seen."""
     depth = 0
-    for end in range(at, min(len(lines), at + _FARTHEST)):
+    for end in range(at, min(len(lines), at + FARTHEST)):
         bare = bare_code(lines[end])
         if '"""' in bare or "'''" in bare:
-            break
+            return at + 1
         if bare.endswith("{") and (end > at or _opens_block(bare)):
             bare = bare[:-1]  # a body, not a part of this
             depth += _depth(bare)
@@ -53,7 +53,7 @@ def end_of_statement(lines: list[str], at: int) -> int:
         depth += _depth(bare)
         if depth <= 0 and not bare.endswith("\\") and not (end + 1 < len(lines) and _GOES_ON.match(lines[end + 1])):
             return end + 1
-    return at + 1
+    return at
 
 
 def _opens_block(bare: str) -> bool:

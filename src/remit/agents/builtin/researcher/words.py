@@ -55,7 +55,7 @@ def stem(word: str) -> str:
     """A word without its endings: `processes`, `processing` and `processed` are one. Light: it never leaves fewer than three letters."""
     word = word.replace("’", "'").removesuffix("'s").replace("'", "")
     word = _IRREGULAR.get(word, word)
-    if len(word) <= 3 or not word.isascii() or not word.isalpha():
+    if len(word) <= 3 or word == "https" or not word.isascii() or not word.isalpha():
         return word
     for ending, instead in (("ies", "y"), ("ied", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x")):
         if word.endswith(ending) and len(word) - len(ending) >= 2:
