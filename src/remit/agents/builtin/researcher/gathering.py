@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.agents.builtin.researcher.passages import Document, cut, worth_of
 from remit.core.errors import ErrorInfo
-from remit.core.result import Return, Status
+from remit.core.result import Return, Status, StopReason
 from remit.flow.context import Context
 from remit.flow.request import Request, call
 
@@ -25,7 +25,8 @@ MOST_CHARACTERS = 5_000_000
 MOST_PAGES = 4
 """Of one file."""
 _CHILD_SECONDS = 30.0
-_LEAST_SECONDS = 0.4
+_KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
+"""Of the time there was at first, and at most: kept for ranking and writing, which are worth more than one more file."""
 _FOR_TIME = "for want of time"
 
 
@@ -42,7 +43,10 @@ class Hits:
 class Gatherer:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
+        self._kept_seconds = min(_KEPT_SECONDS, _KEPT_SHARE * ctx.remaining)
         self.children = 0
+        """That were sent, and not refused."""
+        self._asked = 0
         self.failures: list[str] = []
         self.errors: list[ErrorInfo] = []
         """What those failures were, for a program."""
@@ -59,7 +63,7 @@ class Gatherer:
     @property
     def is_over(self) -> bool:
         """No time or no children left: what there is must do."""
-        return self._ctx.hand_in or self.children >= MOST_CHILDREN or self._ctx.remaining < _LEAST_SECONDS
+        return self._ctx.hand_in or self._asked >= MOST_CHILDREN or self._ctx.remaining < self._kept_seconds
 
     @property
     def ran_out_of_time(self) -> bool:
@@ -69,22 +73,24 @@ class Gatherer:
         """In batches, so that what was answered is kept when time runs out in between."""
         answers: list[Return | None] = []
         for start in range(0, len(requests), AT_ONCE):
-            batch = requests[start : start + AT_ONCE][: max(0, MOST_CHILDREN - self.children)]
+            batch = requests[start : start + AT_ONCE][: max(0, MOST_CHILDREN - self._asked)]
             if self.is_over or not batch:
                 self.cut_short.append(f"{what}: {len(requests) - start} of {len(requests)} not done, {self._want()}")
                 break
             if len(requests) > AT_ONCE:
                 self._ctx.progress(f"{what}: {start + 1} to {start + len(batch)} of {len(requests)}")
-            self.children += len(batch)
-            answers += await self._ctx.gather(*(self._call(agent, parameters) for agent, parameters in batch), limit=AT_ONCE)
+            self._asked += len(batch)
+            given = await self._ctx.gather(*(self._call(agent, parameters) for agent, parameters in batch), limit=AT_ONCE)
+            self.children += sum(one.stop_reason is not StopReason.REFUSED for one in given)
+            answers += given
         return answers + [None] * (len(requests) - len(answers))
 
     def _want(self) -> str:
-        return f"for want of workers (at most {MOST_CHILDREN})" if self.children >= MOST_CHILDREN else _FOR_TIME
+        return f"for want of workers (at most {MOST_CHILDREN})" if self._asked >= MOST_CHILDREN else _FOR_TIME
 
     def _call(self, agent: str, parameters: dict[str, Any]) -> Request:
-        before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else self._ctx.remaining * 0.6
-        return call(agent, parameters=parameters, timeout=max(0.5, min(_CHILD_SECONDS, before_hand_in)))
+        before_hand_in = self._ctx.remaining - 30.0 if self._ctx.remaining > 90 else 0.65 * (self._ctx.remaining - self._kept_seconds)
+        return call(agent, parameters=parameters, timeout=max(0.3, min(_CHILD_SECONDS, before_hand_in)))
 
     def _data(self, answer: Return | None, what: str) -> dict[str, Any] | None:
         """What a child found; a failure is written down."""

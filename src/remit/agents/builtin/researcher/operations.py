@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from remit.agents.builtin.needing import need
 from remit.agents.function import agent
 from remit.core.errors import Misused
 from remit.flow.context import Context
@@ -47,6 +48,7 @@ async def synthesize_sources(
     """Compare files, pages and texts: what several say, where numbers differ, what one alone says; every statement quoted."""
     from remit.agents.builtin.researcher.synthesis import synthesize
 
+    need("bm25s", "research")  # before anything is read, or begun to be written
     return await synthesize(ctx, (_listed(sources) or []) if isinstance(sources, str) else sources, format)
 
 

@@ -55,23 +55,32 @@ def report(result: Result, searched: Searched, *, is_final: bool = True) -> str:
     sections = [
         f"# {line(result.question.text)}",
         "" if is_final else "*In progress: this is what was found so far.*",
-        _answer(result, searched),
+        _answer(result, searched, is_final=is_final),
         MORE if result.answer else "",
         _findings(result.findings),
-        _not_found(result, searched),
+        _not_found(result, searched) if is_final or result.answer else "",
         _searched(searched),
         sources(result.citations),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _answer(result: Result, searched: Searched) -> str:
+def _why_nothing(searched: Searched) -> str:
+    if searched.ran_out_of_time:
+        return "time ran out before anything was searched"
+    if searched.failures and not searched.queries:
+        return "nothing could be searched; why is told below"
+    return "no word of the question stands in what could be searched"
+
+
+def _answer(result: Result, searched: Searched, *, is_final: bool) -> str:
     what = searched.read
     if not result.answer:
         nearest = " The nearest passages are listed below; they may be about something else." if result.citations else ""
+        if not is_final:
+            return "## Answer\n\nNone yet: what was read has not been weighed."
         if not searched.files and not searched.pages:
-            why = "time ran out before" if searched.ran_out_of_time else "no word of the question stands in what could be searched."
-            return f"## Answer\n\nNothing was read: {why}" + (" anything was searched." if searched.ran_out_of_time else "")
+            return f"## Answer\n\nNothing was read: {_why_nothing(searched)}."
         return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
     quotes = "\n".join(quote.citation.item(_where(quote)) for quote in result.answer)
     return f"## Answer\n\nQuoted from {what}, word for word.\n\n{quotes}".rstrip()
