@@ -80,6 +80,9 @@ class SqliteStore:
             return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
         except sqlite3.Error as error:
             raise faults.translated(error, self.path) from error
+        except BaseException:
+            self._writer.rollback()  # a value that cannot be written must not keep everybody after it from writing
+            raise
         finally:
             self._lock.release()
 
