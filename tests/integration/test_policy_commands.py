@@ -114,6 +114,24 @@ def test_a_delegation_on_record_that_the_log_does_not_know_is_named(project: Pat
     assert f"{last} is on record" in verified.stdout
 
 
+def test_a_log_that_was_removed_is_missed(project: Path) -> None:
+    remit(project, "delegate", "wipe", "path=a")
+    (project / ".remit" / FILE).unlink()
+    gone = told(project, "audit", "verify")
+    assert not gone["valid"]
+    assert "1 delegation on record, and there is no log" in gone["findings"][0]
+
+
+def test_what_the_policy_refused_must_be_in_the_log_too(project: Path) -> None:
+    remit(project, "delegate", "wipe", "path=a")
+    remit(project, "delegate", "wipe", "path=../b")
+    log = project / ".remit" / FILE
+    lines = log.read_text().splitlines(keepends=True)
+    refused = json.loads(lines[-1])["sessions"][0]
+    log.write_text("".join(lines[:-1]))
+    assert f"{refused} is on record" in told(project, "audit", "verify")["findings"][0]
+
+
 def test_runs_with_the_policy_disabled_are_not_missed(project: Path) -> None:
     remit(project, "delegate", "wipe", "path=a")
     (project / "remit.toml").write_text('policy_mode = "disabled"\n')

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from remit.core.ports import Store
+    from remit.core.record import Record
     from remit.policy.audit_reading import Checked
 
 PAGE = 500
@@ -144,12 +145,16 @@ def _clock(entry: dict[str, Any]) -> str:
 def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
     from remit.cli.output import say, say_aside, say_json
     from remit.cli.project import open_record
+    from remit.cli.words import count
     from remit.policy.audit_reading import check_log
 
     with open_record(folder.parent) as store:
         checked = check_log(folder, head)
         missing, older = _unlogged(store, checked)
     findings = [*map(str, checked.findings), *(f"{session} is on record, and no line of the log is about it" for session in missing)]
+    if older:
+        begins = "there is no log" if not checked.lines else "the log begins later"
+        findings.append(f"{count(older, 'delegation')} on record, and {begins}: it was removed, or they ran before there was one")
     if as_json:
         told = {"valid": not findings, "findings": findings, "lines": checked.lines, "torn": checked.torn, "head": checked.head}
         say_json({**told, "older_than_the_log": older})
@@ -162,8 +167,6 @@ def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
         say(f"The audit log is as it was written: {checked.lines} lines" + (f", {checked.torn} torn by a crash." if checked.torn else "."))
     if checked.head:
         say(f"head {checked.head}")
-    if older:
-        say_aside(f"{older} delegations on record are older than the first line of the log.")
     if checked.head and head is None:
         say_aside("Keep the head elsewhere: `remit audit verify --head HASH` then also shows whether the log was cut off or written anew.")
     return Exit.OK if not findings else Exit.FAILED
@@ -181,13 +184,18 @@ def _unlogged(store: "Store | None", checked: "Checked") -> tuple[list[str], int
         if record.session_id in checked.sessions:
             continue
         if record.created_at < since - 1.0:
-            older += 1
-        elif record.state is not State.REFUSED and record.owner not in checked.disabled_owners:
+            older += record.state is not State.REFUSED
+        elif record.owner not in checked.disabled_owners and (record.state is not State.REFUSED or _is_denied(record)):
             missing.append(record.session_id)
     return missing, older
 
 
-def _everything(store: "Store") -> "Iterator[Any]":
+def _is_denied(record: "Record") -> bool:
+    """Refused by the policy, and not before it was asked."""
+    return record.result is not None and any(error.code == "POLICY_DENIED" for error in record.result.errors)
+
+
+def _everything(store: "Store") -> "Iterator[Record]":
     from remit.core.record import HistoryQuery
 
     before: str | None = None

@@ -8,6 +8,7 @@ up afterwards. Used by whoever writes something down.
 
 import base64
 import binascii
+import json
 import logging
 import re
 import threading
@@ -15,18 +16,22 @@ import weakref
 from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import islice
 from typing import Any
-from urllib.parse import unquote_plus
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from pydantic_core import from_json, to_json
 
 from remit.core.caller import struck_out_bytes
 
 REDACTED = "[redacted]"
+_REDACTED = REDACTED.encode()
 SHORTEST = 6
 """A shorter value is hidden under its name, but not looked for elsewhere: it would be found in half of all words."""
 RECENT = 64
 """Values of delegations that have ended are still looked for, the latest so many: what they said may still be on its way to the disk."""
+MOST = 200
+"""Values of one delegation that are looked for elsewhere: all that is written down is searched for each of them."""
 STRUCK_OUT = "Secrets were struck out of this record; only the caller that waited for it was given them."
 
 _NAMES = re.compile(
@@ -42,6 +47,7 @@ _PLAIN_HEADER = re.compile(
     r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
 )
 """Says nothing that is secret; any other header may be a key, whatever it is called."""
+_LINE_CHARACTERS = 16
 _WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
 
 _T = rb"[A-Za-z0-9_-]"
@@ -136,7 +142,7 @@ class Held:
     __slots__ = ("__weakref__", "forms")
 
     def __init__(self, values: Iterable[str]) -> None:
-        self.forms = tuple(dict.fromkeys(form for value in values for form in _forms(value)))
+        self.forms = tuple(dict.fromkeys(form for value in values for form in _forms(value) if form not in _REDACTED))
         with _lock:
             _held.add(self)
             _refresh()
@@ -160,7 +166,7 @@ def _refresh() -> None:
 
 def hold_secrets(parameters: Mapping[str, Any]) -> Held | None:
     """Those that stand in the parameters, to be struck out of whatever is said from now on; None, mostly, when there are none."""
-    found = [value for value in _found(parameters) if len(value) >= SHORTEST]
+    found = list(islice((value for value in _found(parameters) if len(value) >= SHORTEST), MOST))
     return Held(found) if found else None
 
 
@@ -224,13 +230,25 @@ def _password_of(token: str) -> Iterable[str]:
 
 
 def _forms(value: str) -> Iterable[bytes]:
-    """As it stands in text, and in JSON."""
+    """As it stands in text, in JSON and in an address; of several lines, as of a private key, each that says something by itself."""
     raw = value.encode("utf-8", "backslashreplace")
+    text = raw.decode()
     yield raw
-    yield to_json(raw.decode())[1:-1]
+    yield to_json(text)[1:-1]
+    yield json.dumps(text)[1:-1].encode()
+    yield quote(text, safe="").encode()
+    yield quote_plus(text).encode()
+    if "\n" in text:
+        lines = (line.strip() for line in text.splitlines())
+        yield from (line.encode() for line in islice(lines, MOST) if len(line) >= _LINE_CHARACTERS and not line.startswith("-----"))
 
 
 # ---- striking out
+
+
+Shape = Mapping[str, "Shape | None"]
+"""Which fields of a record are our own words: None for one that is, the shape of what is in it for one that holds some."""
+ALL_FREE: Shape = {}
 
 
 def redacted_bytes(data: bytes) -> bytes:
@@ -241,26 +259,33 @@ def redacted_bytes(data: bytes) -> bytes:
     return _without_formats(data)
 
 
-def redacted_json(value: Any, data: bytes, *, indent: int | None = None) -> bytes:
-    """`data`, which is `value` as JSON, without secrets: struck out of texts alone, so that it stays JSON and keeps its shape."""
+def redacted_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
+    """`data`, which is `value` as JSON, without secrets: struck out of texts alone, so that it stays JSON and keeps its shape.
+
+    `ours`: what stays as it is, because we say it ourselves and must find it again: a password may be the word `failed`.
+    """
     if any(form in data for form in _known):
-        data = to_json(_struck_out(value, [form.decode() for form in _known]), indent=indent, fallback=repr)
+        data = to_json(_struck_out(value, [form.decode() for form in _known], ours), fallback=repr)
     return _without_formats(data)
 
 
-def _struck_out(value: Any, secrets: Iterable[str]) -> Any:
+def _struck_out(value: Any, secrets: Iterable[str], ours: "Shape" = ALL_FREE) -> Any:
     if isinstance(value, str):
         for secret in secrets:
             if secret in value:
                 value = value.replace(secret, REDACTED)
         return value
     if isinstance(value, Mapping):
-        return {_struck_name(name, secrets): _struck_out(one, secrets) for name, one in value.items()}
+        return dict(_struck_item(name, one, secrets, ours.get(name, ALL_FREE)) for name, one in value.items())
     if isinstance(value, list | tuple):
-        return [_struck_out(one, secrets) for one in value]
+        return [_struck_out(one, secrets, ours) for one in value]
     if value.__class__ is int and str(value) in secrets:
         return REDACTED
     return value
+
+
+def _struck_item(name: Any, value: Any, secrets: Iterable[str], ours: "Shape | None") -> tuple[Any, Any]:
+    return (name, value) if ours is None else (_struck_name(name, secrets), _struck_out(value, secrets, ours))
 
 
 def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
@@ -273,9 +298,6 @@ def _without_formats(data: bytes) -> bytes:
     if b"=" in data:
         data = _QUERY.sub(_struck_query, data)
     return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
-
-
-_REDACTED = REDACTED.encode()
 
 
 _SIGNS = re.compile(

@@ -15,7 +15,6 @@ from pydantic_core import from_json, to_json
 
 from remit.core.clock import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import Misused, Unavailable
-from remit.core.secrets import redacted_json
 from remit.ledger.entry import FIX_STATUSES, RELATED_LIMIT, Entry, entry_from, first_entry
 from remit.ledger.tally import Noted, Tallies, Tally
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
@@ -103,7 +102,7 @@ class ErrorLedger:
             entries = change(before.entries)
             kept, archived = _newest(entries, self._limit)
             if archived:  # before they leave the file: a crash in between keeps them twice, never loses them
-                append_line(self.archive_path, b"".join(redacted_json(e.to_dict(), to_json(e.to_dict())) + b"\n" for e in archived))
+                append_line(self.archive_path, b"".join(to_json(e.to_dict()) + b"\n" for e in archived))
             if before.damage:
                 self._set_aside(before.damage)
             after = _Contents(entries=kept, extra=before.extra)
@@ -145,7 +144,7 @@ def _serialised(contents: _Contents, now: float) -> bytes:
         "errors": [entry.to_dict() for entry in contents.entries],
         **contents.extra,
     }
-    return redacted_json(document, to_json(document, indent=2, inf_nan_mode="null"), indent=2) + b"\n"
+    return to_json(document, indent=2, inf_nan_mode="null") + b"\n"
 
 
 def _merged(entries: Iterable[Entry], tallies: Mapping[str, Tally]) -> tuple[Entry, ...]:

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from remit.core.errors import ErrorInfo
+from remit.core.secrets import redacted_text
 from remit.ledger.similar import similarity_key
 
 MESSAGE_LIMIT = 2_000
@@ -110,21 +111,24 @@ def _only_counted(noted: Noted) -> Noted:
 
 
 def _tidied(noted: Noted) -> Noted:
-    """What a file can hold: no half characters, and no more than a person reads."""
+    """What a file can hold: no half characters, no secrets, and no more than a person reads.
+
+    Struck out here, before it is cut (half of a secret is not recognised) and once: what stands in the file is not looked at again.
+    """
     error = noted.error
     return replace(
         noted,
         error=replace(
             error,
-            type=_writable(error.type),
-            code=_writable(error.code),
-            message=_beginning(_writable(error.message)),
-            recommendation=_beginning(_writable(error.recommendation)),
+            type=redacted_text(_writable(error.type)),
+            code=redacted_text(_writable(error.code)),
+            message=_beginning(redacted_text(_writable(error.message))),
+            recommendation=_beginning(redacted_text(_writable(error.recommendation))),
         ),
         agent=noted.agent and _writable(noted.agent),
         command=noted.command and _writable(noted.command),
         path=tuple(map(_writable, noted.path)),
-        stack_trace=_end(_writable(noted.stack_trace)),
+        stack_trace=_end(redacted_text(_writable(noted.stack_trace))),
     )
 
 

@@ -26,7 +26,7 @@ from remit.core.record import (
     Write,
 )
 from remit.store.reading import newest_of
-from remit.store.rows import Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
+from remit.store.rows import EVENT_OURS, Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
 from remit.store.searching import DURATIONS_KEPT
 
 
@@ -305,7 +305,7 @@ class _Group:
     def _say(self, event: Event) -> None:
         if event.session_id not in self.not_recorded:
             said = self.shelf.said.setdefault(event.session_id, {})
-            said.setdefault(event.number, (event.at, event.kind.value, encoded(event.body)))
+            said.setdefault(event.number, (event.at, event.kind.value, encoded(event.body, EVENT_OURS)))
 
     def _checkpoint(self, write: Checkpointed) -> None:
         if self.owner_id is None or self._ours(write.session_id) is not None:

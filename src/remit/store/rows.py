@@ -18,13 +18,20 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.core.secrets import REDACTED, STRUCK_OUT, holds_any, is_harmless, redacted_json, redacted_parameters
+from remit.core.secrets import ALL_FREE, REDACTED, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
 from remit.core.states import LIVE, Priority, State
 
 NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
 _NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
 _INT64 = 2**63 - 1
+_CONTEXT_OURS: Shape = dict.fromkeys(
+    ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes")
+)
+_ARTIFACT_OURS: Shape = dict.fromkeys(("evidence", "size", "sha256", "mtime"))
+_RESULT_OURS: Shape = {**dict.fromkeys(("seconds", "status", "stop_reason", "evidence")), "artifacts": _ARTIFACT_OURS}
+EVENT_OURS: Shape = {"state": None, **_ARTIFACT_OURS}
+"""What we say ourselves, in our own words, and read again: no secret is looked for there (see `core.secrets`)."""
 
 
 class Row(NamedTuple):
@@ -56,14 +63,15 @@ COLUMNS = ", ".join(Row._fields)
 # ---- JSON
 
 
-def encoded(value: Any) -> str:
-    """JSON of anything: what JSON cannot hold is kept as its description, because one odd value must not lose a whole group."""
+def encoded(value: Any, ours: Shape = ALL_FREE) -> str:
+    """JSON of anything, without secrets but in what is `ours`: what JSON cannot hold is kept as its description, because one odd value
+    must not lose a whole group."""
     try:
-        return redacted_json(value, to_json(value)).decode()
+        return redacted_json(value, to_json(value), ours=ours).decode()
     except (PydanticSerializationError, ValueError, RecursionError):
         patient = _encoded_patiently(value, levels=3)
         try:
-            return redacted_json(json.loads(patient), patient.encode()).decode()
+            return redacted_json(json.loads(patient), patient.encode(), ours=ours).decode()
         except (PydanticSerializationError, ValueError, RecursionError):  # half of a surrogate pair: no secret has one
             return patient
 
@@ -138,11 +146,11 @@ def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
         try:
             return to_json(known).decode()  # the frequent case: a summary that was seen before, and nothing else
         except PydanticSerializationError:
-            return encoded(known)
-    text = encoded(known)
+            return encoded(known, _RESULT_OURS)
+    text = encoded(known, _RESULT_OURS)
     if REDACTED not in text or STRUCK_OUT in result.warnings:
         return text
-    return encoded({**known, "warnings": (*result.warnings, STRUCK_OUT)})
+    return encoded({**known, "warnings": (*result.warnings, STRUCK_OUT)}, _RESULT_OURS)
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
@@ -161,9 +169,8 @@ def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
 
 
 def _context_text(record: Record) -> str:
-    return encoded(
-        _context(record, record.depth, record.path, record.timeout_seconds, None if _is_usual_deadline(record) else record.deadline_at)
-    )
+    deadline_at = None if _is_usual_deadline(record) else record.deadline_at
+    return encoded(_context(record, record.depth, record.path, record.timeout_seconds, deadline_at), _CONTEXT_OURS)
 
 
 def _is_usual_deadline(record: Record) -> bool:
@@ -270,7 +277,7 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         packed(begun.step_times),
         _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
         if _is_bare(delegation)
-        else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None)),
+        else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
     )
 
 
@@ -295,7 +302,7 @@ def _is_bare(delegation: Delegation) -> bool:
 
 @lru_cache(maxsize=1024)
 def _bare_context(depth: int, path: tuple[str, ...], timeout_seconds: float) -> str:
-    return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds})
+    return encoded({"depth": depth, "path": path, "timeout_seconds": timeout_seconds}, _CONTEXT_OURS)
 
 
 def settlement_of(settled: Settled) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.core.record import Applied, Begun, Checkpointed, Recorded, Said, Settled, Started, Write
 from remit.store.database import roll_back, try_begin
-from remit.store.rows import COLUMNS, NEW_COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed, whole
+from remit.store.rows import COLUMNS, EVENT_OURS, NEW_COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed, whole
 
 NOTHING_MET = Applied()
 BEGIN = (
@@ -67,7 +67,7 @@ class Group:
             self.starts.append((write.at, packed(write.step_times), write.session_id, *ours))
         elif isinstance(write, Said):
             event = write.event
-            self.said.append((event.session_id, event.number, event.at, event.kind._value_, encoded(event.body)))
+            self.said.append((event.session_id, event.number, event.at, event.kind._value_, encoded(event.body, EVENT_OURS)))
         elif isinstance(write, Checkpointed):
             self.checkpoints.append((write.session_id, write.at, encoded(write.value), self.owner_id))
 

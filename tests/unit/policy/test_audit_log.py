@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Unavailable
+from remit.core.secrets import hold_secrets
 from remit.policy.audit import FILE, AuditLog, entry_text
 from remit.policy.audit_reading import check_log, entries
 
@@ -172,3 +174,96 @@ def test_names_that_are_no_text_can_be_logged(tmp_path: Path) -> None:
     log.close()
     assert findings(tmp_path) == []
     assert json.loads((tmp_path / FILE).read_text())["sessions"] == ["a"]
+
+
+def _decided(log: AuditLog, *names: str) -> None:
+    for name in names:
+        log.write([entry_text({"event": "decided", "verdict": "deny", "sessions": [name]})])
+
+
+def _busy_hand(folder: str, name: str) -> None:
+    write(Path(folder), *(f"{name}{number}" for number in range(200)), full_bytes=5000)
+
+
+def test_several_processes_keep_one_chain_over_many_files(tmp_path: Path) -> None:
+    hands = [multiprocessing.get_context("fork").Process(target=_busy_hand, args=(str(tmp_path), name)) for name in "abcd"]
+    for hand in hands:
+        hand.start()
+    for hand in hands:
+        hand.join(30)
+    assert [hand.exitcode for hand in hands] == [0] * 4
+    checked = check_log(tmp_path)
+    assert (checked.findings, len(checked.sessions)) == ([], 800)
+
+
+def test_a_crash_between_the_last_line_of_a_full_file_and_its_new_name_is_made_good(tmp_path: Path) -> None:
+    write(tmp_path, "a")
+    log = AuditLog(tmp_path)
+    log.write([entry_text({"event": "rolled"})])
+    log.close()
+    write(tmp_path, "b")
+    assert findings(tmp_path) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["audit-00001.jsonl", FILE]
+
+
+def test_no_earlier_file_is_overwritten_when_one_was_removed(tmp_path: Path) -> None:
+    write(tmp_path, *"abcdefgh", full_bytes=400)
+    files = sorted(path for path in tmp_path.iterdir() if path.name != FILE)
+    files[0].unlink()
+    kept = {path: path.read_bytes() for path in files[1:]}
+    write(tmp_path, *"ijklmn", full_bytes=400)
+    assert {path: path.read_bytes() for path in files[1:]} == kept
+    assert "the log begins with line number" in findings(tmp_path)[0]
+
+
+def test_nothing_can_be_added_after_the_hash_of_a_line(tmp_path: Path) -> None:
+    """Of two values under one name a reader takes the last."""
+    log = AuditLog(tmp_path)
+    _decided(log, "a", "b")
+    log.close()
+    path = tmp_path / FILE
+    path.write_bytes(path.read_bytes().replace(b'"}\n', b'","verdict":"allow"}\n', 1))
+    assert [entry["verdict"] for entry in entries(tmp_path)] == ["allow", "deny"]
+    assert "was changed" in findings(tmp_path)[0]
+
+
+def test_what_is_cut_off_moved_away_or_written_anew_while_it_is_open_shows(tmp_path: Path) -> None:
+    """Whoever has it open knows how far the chain went: it goes on from there, and the gap is named."""
+    for number, harm in enumerate((_cut_off, _moved_away, _written_anew)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        log = AuditLog(folder)
+        _decided(log, *"abcde")
+        harm(folder)
+        time.sleep(0.25)  # it is looked once in a while whether the file has its name
+        _decided(log, "f")
+        log.close()
+        assert any("removed" in what or "replaced" in what for what in findings(folder)), harm
+
+
+def _cut_off(folder: Path) -> None:
+    lines = (folder / FILE).read_bytes().splitlines(keepends=True)
+    os.truncate(folder / FILE, len(b"".join(lines[:3])))
+
+
+def _moved_away(folder: Path) -> None:
+    (folder / FILE).rename(folder / "audit.jsonl.1")
+
+
+def _written_anew(folder: Path) -> None:
+    other = folder / "other"
+    other.mkdir()
+    write(other, *"vwxyz")
+    (other / FILE).rename(folder / FILE)
+    other.rmdir()
+
+
+def test_no_agent_can_hide_what_it_did_by_calling_it_a_secret(tmp_path: Path) -> None:
+    held = hold_secrets({"password": ["worker.delete_file", "decided", "sess_1_abc", "caller"]})
+    entry = json.loads(
+        b"{%b}" % entry_text({"event": "decided", "action": "worker.delete_file", "caller": "caller", "sessions": ["sess_1_abc"]})
+    )
+    assert entry == {"event": "decided", "action": "worker.delete_file", "caller": "caller", "sessions": ["sess_1_abc"]}
+    said = json.loads(b"{%b}" % entry_text({"action": "worker.delete_file", "on_the_way": True, "by": "caller"}))
+    assert said == {"action": "[redacted]", "on_the_way": True, "by": "[redacted]"}
+    assert held is not None

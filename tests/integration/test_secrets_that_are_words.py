@@ -1,0 +1,90 @@
+"""A secret may be a word that our own records are made of, or be written in another way: neither breaks them nor leaks (S5.10)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.core.errors import ErrorInfo
+from remit.core.result import Return
+from remit.core.secrets import MOST, REDACTED, hold_secrets, redacted_text
+from remit.ledger import ErrorLedger
+from remit.ledger.tally import MESSAGE_LIMIT, Noted
+
+WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
+
+
+@agent
+async def asking(ctx: Context, password: str, breaks: bool) -> Any:
+    ctx.progress(f"with {password}")
+    if breaks:
+        raise ValueError(f"not {password}")
+    return {"with": password}
+
+
+@agent
+async def above(ctx: Context, password: str, breaks: bool) -> str:
+    return str((await ctx.delegate("asking", password=password, breaks=breaks)).status)
+
+
+@pytest.mark.parametrize("breaks", [False, True])
+async def test_a_password_that_is_a_word_of_our_own_leaves_the_history_readable(tmp_path: Path, breaks: bool) -> None:
+    """One such delegation once made the whole history unreadable."""
+    told: dict[str, Return] = {}
+    async with Remit.open(tmp_path, agents=[asking, above]) as remit:
+        for word in WORDS:
+            told[word] = await remit.delegate("above", password=word, breaks=breaks)
+        assert len(await remit.history()) == 2 * len(WORDS)
+        for word, live in told.items():
+            root, child = await remit.tree(live.session_id)
+            assert (root.path, child.path) == (("orchestrator", "above"), ("orchestrator", "above", "asking")), word
+            assert root.result is not None
+            assert child.result is not None
+            assert (root.result.status, root.result.stop_reason) == (live.status, live.stop_reason)
+            assert str(child.result.status) == ("failed" if breaks else "completed")
+    assert len(ErrorLedger(tmp_path / ".remit" / "errors.json").entries()) == (0 if not breaks else 2)  # "1789" is too short to look for
+
+
+def _noted(message: str) -> Noted:
+    return Noted(error=ErrorInfo(type="execution", message=message, code="UNKNOWN_ERROR", recoverable=False, recommendation=""))
+
+
+def test_a_secret_does_not_change_what_the_ledger_said_before(tmp_path: Path) -> None:
+    ledger = ErrorLedger(tmp_path / "errors.json")
+    ledger.note([_noted("the table is broken")])
+    held = hold_secrets({"password": "broken"})
+    ledger.note([_noted("no broken here")])
+    assert {entry.message for entry in ledger.entries()} == {"the table is broken", "no [redacted] here"}
+    assert held is not None
+
+
+def test_half_of_a_secret_does_not_stand_at_the_end_of_what_is_cut(tmp_path: Path) -> None:
+    held = hold_secrets({"password": "swordfish-and-more"})
+    ledger = ErrorLedger(tmp_path / "errors.json")
+    ledger.note([_noted("x" * (MESSAGE_LIMIT - 9) + "swordfish-and-more")])
+    assert "swordfish" not in ledger.path.read_text()
+    assert held is not None
+
+
+KEY = "-----BEGIN NOTHING-----\nMIIEabcdefghijklmnop0123456789\nqrstuvwxyzABCDEFGHIJKL\n-----END NOTHING-----\n"
+
+
+def test_a_secret_is_known_in_json_in_an_address_and_line_by_line() -> None:
+    held = hold_secrets({"password": "pä ss/wörd+", "private_key": KEY})
+    for form in (
+        "pä ss/wörd+",
+        "p\\u00e4 ss/w\\u00f6rd+",
+        "p%C3%A4%20ss%2Fw%C3%B6rd%2B",
+        "p%C3%A4+ss%2Fw%C3%B6rd%2B",
+        KEY,
+        KEY.splitlines()[1],
+    ):
+        assert redacted_text(f"<{form}>") == f"<{REDACTED}>", form
+    assert held is not None
+
+
+def test_so_many_secrets_that_looking_for_them_would_take_for_ever_are_hidden_by_their_name_alone() -> None:
+    held = hold_secrets({"password": [f"value-number-{number}" for number in range(100_000)]})
+    assert held is not None
+    assert len(held.forms) <= 5 * MOST
