@@ -178,7 +178,7 @@ class Index:
             base *= CODE_WITHOUT_A_VALUE if sentence.unit.is_code else WITHOUT_A_VALUE
         if part.asks is Asks.DEFINITION:
             base *= 1.3 if _defines(part, sentence) else 0.9
-        if key is not None and not _held(key, sentence.around):
+        if key is not None and not _held(key, sentence.around) and key.stem not in more:
             less = 0.7 if sentence.unit.is_code else 0.8
             base, coverage = base * less, coverage * less  # about something near the question, not about what it asks for
         score = (

@@ -36,6 +36,8 @@ _NUMBER = re.compile(
     re.IGNORECASE,
 )
 _REMARK = re.compile(r"(?:^|(?<=\s))(?:#|//).*$", re.MULTILINE)
+_DECIDING = re.compile(r"\b(?:decides?|chooses?|chosen|selects?|selected|determines?|whether)\b", re.IGNORECASE)
+_DECIDES = re.compile(r"^(?:#.*\n|//.*\n)*[\s}]*(?:if|elif|else if|switch|match|case|unless)\b|\sif\s.+\selse\s|\s\?\s.+:\s")
 _A_PATH = re.compile(r"[`'\"][^`'\"\s]*[/\\.][^`'\"\s]*[`'\"]")
 _DEFAULTS = re.compile(r"(?:the\s+)?defaults?\b", re.IGNORECASE)
 _IS_A = re.compile(r"^.{1,60}?\b(?:is|are|means)\s+(?:an?|the|one|what)\b", re.IGNORECASE)
@@ -53,6 +55,8 @@ def form_bonus(part: Part, unit: Unit) -> float:
     bonus = 0.05 if form is not None and form.search(unit.text) else 0.0
     if part.asks is Asks.PLACE and _A_PATH.search(unit.text):
         bonus += 0.06
+    if unit.is_code and _DECIDING.search(part.text) and _DECIDES.search(unit.text):
+        bonus += 0.12
     if part.asks is Asks.AMOUNT and not unit.name and _DEFAULTS.match(unit.text):
         bonus += 0.12
     return bonus

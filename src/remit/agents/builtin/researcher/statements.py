@@ -30,7 +30,7 @@ _GIVEN = re.compile(
 _CALLED = re.compile(r"^\s*[\w.]*\b(?:set|define|register|setdefault|add_argument|option|env|get)\(\s*[\"'](?P<name>[\w -]{2,40})[\"']\s*,")
 """Given by a call: `app.set('views', …)`."""
 _PASSED_ON = re.compile(r"^\s*(\w+)\s*=\s*(?:self\.|this\.|\w+\.)?\1\s*,?\s*$")
-_TAKEN = re.compile(r"^\s*(?:import|from|use|using|require|package|#include|pass\b|\.\.\.)")
+_TAKEN = re.compile(r"^\s*(?:__all__\b|import|from|use|using|require|package|#include|pass\b|\.\.\.)")
 _GOES_ON = re.compile(r"^\s+(?:[?:]\s|&&|\|\||\?\?|\.\w)")
 """The next line of a statement, in languages that need no sign at the end of the first."""
 _SENTENCE_ENDS = re.compile(r"[.!?](?:\s|[\"']{3}|$)")

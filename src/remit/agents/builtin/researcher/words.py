@@ -25,7 +25,7 @@ _QUESTION_WORDS = frozenset(
 WEAK = frozenset(
     ["keep", "hav", "happen", "com", "go", "tak", "put", "giv", "hold", "bring", "turn", "long", "befor", "after", "again", "part",
      "kind", "creat", "mak", "us", "work", "call", "set", "chang", "possibl", "differ", "good", "best", "new", "old",
-     "support", "accept", "turn"]
+     "support", "accept", "turn", "decid", "determin"]
 )  # fmt: skip
 """Stems of words that a question holds without being about them."""
 _LANGUAGES = ("GERMAN", "FRENCH", "SPANISH", "ITALIAN", "PORTUGUESE", "DUTCH", "SWEDISH")
