@@ -8,6 +8,7 @@ up afterwards. Used by whoever writes something down.
 
 import base64
 import binascii
+import hashlib
 import json
 import logging
 import re
@@ -40,7 +41,11 @@ _NAMES = re.compile(
 )
 _QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
 """Besides those: in an address they are hardly ever anything else."""
-_QUERY = re.compile(rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>[^&\s\"'\\#<>`]+)")
+_QUERY = re.compile(
+    rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>(?![$=])[^&\s\"'\\#<>`]+)"
+)
+_VARIABLE = re.compile(rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}")
+"""As a shell sets one: `export API_TOKEN=…`; but not what is taken from elsewhere: `TOKEN=$(cat …)`."""
 _QUERY_CHARACTERS = 64 * 1024
 """A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
 _PLAIN_HEADER = re.compile(
@@ -180,7 +185,7 @@ def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) ->
             yield from _found_in_query(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            is_key = are_headers and isinstance(name, str) and is_secret_in_query(name)
+            is_key = are_headers and isinstance(name, str) and (is_secret_in_query(name) or _is_keylike(name, one))
             yield from _found(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
     elif isinstance(value, list | tuple):
         if (pair := _pair(value)) is not None:
@@ -190,6 +195,14 @@ def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) ->
                 yield from _found(one, is_secret)
     elif is_secret and value.__class__ is int:
         yield str(value)
+
+
+def _is_keylike(header: str, value: Any) -> bool:
+    """A header that may be a key by its name, and is one by its looks: no word that would be missed elsewhere."""
+    return isinstance(value, str) and not _PLAIN_HEADER.match(header) and _KEYLIKE.fullmatch(value) is not None
+
+
+_KEYLIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}")
 
 
 def _found_in_query(text: str) -> Iterable[str]:
@@ -296,7 +309,7 @@ def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
 def _without_formats(data: bytes) -> bytes:
     """Nor what queries of addresses hold. No quote and no backslash is taken: JSON stays JSON."""
     if b"=" in data:
-        data = _QUERY.sub(_struck_query, data)
+        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_struck_query, data))
     return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
 
 
@@ -334,6 +347,13 @@ def redacted_text(text: str) -> str:
     data = text.encode("utf-8", "surrogatepass")
     struck = redacted_bytes(data)
     return text if struck is data or struck == data else struck.decode("utf-8", "replace")
+
+
+def key_kept(key: str) -> str:
+    """The name that a caller gave to a call, as it is kept and found again, here and in other processes: a digest stands for a secret."""
+    data = key.encode("utf-8", "backslashreplace")
+    struck = _without_formats(data)
+    return key if struck == data else f"{struck.decode('utf-8', 'replace')} {hashlib.sha256(data).hexdigest()[:32]}"
 
 
 @lru_cache(maxsize=1024)

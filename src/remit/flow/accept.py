@@ -22,7 +22,7 @@ from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
-from remit.core.secrets import Held, hold_secrets, redacted_parameters, redacted_value
+from remit.core.secrets import Held, hold_secrets, key_kept, redacted_parameters, redacted_value
 from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.context_files import level_of
@@ -190,7 +190,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         _deadline(terms, now, hard_at, budget),
         created_at,
         terms.idle_seconds,
-        request.key if isinstance(request.key, str) else None,
+        key_kept(request.key) if isinstance(request.key, str) else None,
         terms.accept,
         terms.limits,
         terms.command,

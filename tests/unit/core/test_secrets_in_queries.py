@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.core.secrets import hold_secrets, is_secret_in_query, redacted_parameters, redacted_text
+from remit.core.secrets import hold_secrets, is_secret_in_query, key_kept, redacted_parameters, redacted_text
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,31 @@ def test_of_headers_only_those_are_recorded_that_cannot_be_keys() -> None:
     held = hold_secrets(given)
     assert redacted_text("abcdefgh and abc") == "[redacted] and abc"
     assert held is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("env API_TOKEN=abc123def pytest -q", "env API_TOKEN=[redacted] pytest -q"),
+        ('export DB_PASSWORD="hunter22"', 'export DB_PASSWORD="[redacted]"'),
+        ("export AWS_SECRET_ACCESS_KEY=ab/cd+ef12", "export AWS_SECRET_ACCESS_KEY=[redacted]"),
+        ("TOKEN=$(cat token) run", "TOKEN=$(cat token) run"),
+        ("if TOKEN==other: MAX_TOKENS=100000", "if TOKEN==other: MAX_TOKENS=100000"),
+    ],
+)
+def test_a_variable_that_a_command_sets_is_struck_out(text: str, kept: str) -> None:
+    assert redacted_text(text) == kept
+
+
+def test_a_header_that_looks_like_a_key_is_struck_out_elsewhere_and_a_plain_one_is_not() -> None:
+    held = hold_secrets({"headers": {"X-Weird": "abc123DEF456ghi", "X-Requested-With": "XMLHttpRequest", "Host": "a.example"}})
+    assert redacted_text("abc123DEF456ghi by XMLHttpRequest of a.example") == "[redacted] by XMLHttpRequest of a.example"
+    assert held is not None
+
+
+def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time() -> None:
+    token = "ghp_" + "abc123" * 6
+    kept = key_kept(f"deploy {token}")
+    assert kept == key_kept(f"deploy {token}") != key_kept(f"deploy {token}7")
+    assert kept.startswith("deploy [redacted] ")
+    assert key_kept("deploy 12") == "deploy 12"
