@@ -172,6 +172,14 @@ def test_names_that_are_no_secrets_keep_their_values(value: Any) -> None:
         assert redacted_parameters({name: value}) == {name: value}
 
 
+async def test_a_secret_that_is_a_word_of_our_warning_does_not_spoil_it(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[talkative, echo]) as remit:
+        live = await remit.delegate("talkative", given={"password": "caller"}, how="return")
+        kept = await remit.result(live.session_id)
+        assert kept is not None
+        assert STRUCK_OUT in kept.warnings
+
+
 def test_the_shape_of_what_is_hidden_stays() -> None:
     assert redacted_parameters({"headers": {"Cookie": "a=b", "Accept": "*/*"}, "token": None}) == {
         "headers": {"Cookie": REDACTED, "Accept": "*/*"},

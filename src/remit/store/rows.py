@@ -150,7 +150,8 @@ def _told_of_secrets(known: dict[str, Any], result: Return) -> str:
     text = encoded(known, _RESULT_OURS)
     if REDACTED not in text or STRUCK_OUT in result.warnings:
         return text
-    return encoded({**known, "warnings": (*result.warnings, STRUCK_OUT)}, _RESULT_OURS)
+    kept = decoded(text)  # our own words are added to what is clean already: no secret is looked for in them
+    return json.dumps({**kept, "warnings": [*kept.get("warnings", ()), STRUCK_OUT]})
 
 
 def result_of(row: Row, context: Mapping[str, Any]) -> Return | None:
