@@ -149,3 +149,14 @@ def test_without_a_terminal_nobody_can_be_asked(project: Path) -> None:
     ran = subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert "refused" in ran.stdout
     assert "nobody could be asked" in ran.stdout
+
+
+def test_what_is_pasted_is_no_answer_by_its_first_letter_and_ctrl_d_is_a_no(project: Path) -> None:
+    with terminal(project, "delegate", "tidy", 'paths=["a"]') as opened:
+        opened.until("Allow it?")
+        opened.type("yarn install")
+        time.sleep(0.3)
+        opened.type("\x04")
+        opened.until("was not given")
+        opened.ended()
+        assert "removed a" not in opened.text

@@ -276,3 +276,37 @@ async def test_an_identical_refusal_is_answered_from_memory(tmp_path: Path) -> N
 
     async with Remit.open(tmp_path, agents=[*AGENTS, stubborn]) as remit:
         assert len(set((await remit.delegate("stubborn")).data)) == 1
+
+
+async def test_a_list_that_an_agent_asks_for_on_its_way_is_judged_one_by_one(tmp_path: Path) -> None:
+    @agent(effects=("read",))
+    async def looks(ctx: Context, paths: list[str]) -> str:
+        await ctx.permit(path=paths)
+        return "seen"
+
+    async with Remit.open(tmp_path, agents=[looks]) as remit:
+        assert (await remit.delegate("looks", paths=["a", "b"])).data == "seen"
+        for secret in (".env", "server.KEY"):
+            refused = await remit.delegate("looks", paths=["a", secret, "b"])
+            assert "keep-secrets" in refused.errors[0].message
+
+
+async def test_the_words_of_a_refusal_speak_of_this_delegation_and_not_of_an_earlier_one(tmp_path: Path) -> None:
+    rules = f'{PERMIT} @because("Not at level {{level}}.") forbid (principal, action == Action::"digest", resource);'
+    async with Remit.open(tmp_path, agents=AGENTS, policy=rules) as remit:
+        for level in (1, 2):
+            refused = await remit.delegate("digest", level=level)
+            assert f"Not at level {level}." in refused.errors[0].message
+
+
+async def test_half_of_a_secret_is_not_in_the_log(tmp_path: Path) -> None:
+    """Long facts are cut: what is cut is struck out before."""
+
+    @agent(effects=("execute",))
+    async def runs(ctx: Context, password: str) -> str:
+        await ctx.permit(command="x" * 290 + password)
+        return "ran"
+
+    async with Remit.open(tmp_path, agents=[runs]) as remit:
+        await remit.delegate("runs", password="swordfish-and-more")
+    assert "sword" not in (tmp_path / ".remit" / FILE).read_text()

@@ -68,6 +68,9 @@ def test_it_is_explained_which_rule_decided_and_which_would(project: Path) -> No
     would = told(project, "policy", "explain", "--for", "wipe", "path=build", "recursive=true", "--caller", "coder", "--depth", "2")
     assert (would["verdict"], would["rules"]) == ("ask", ["ask-before-removing-folders"])
     assert told(project, "policy", "explain", "--for", "acp.edit", "path=.git/x", "effects=write")["rules"] == ["keep-git"]
+    (project / ".env").write_text("KEY=1")
+    (project / "notes.txt").symlink_to(".env")
+    assert told(project, "policy", "explain", "--for", "worker.read_file", "path=notes.txt")["rules"] == ["keep-secrets"]
     assert remit(project, "policy", "explain").returncode == 2
     misspelt = remit(project, "policy", "explain", "--for", "wpie", "path=build")
     assert "there is no agent 'wpie' here" in misspelt.stderr

@@ -17,7 +17,9 @@ from collections.abc import Callable, Iterator
 from remit.cli.words import one_line
 from remit.core.policy import Approver, Asked, Decision
 
+_MOST_FACTS = 20
 _CHOICES = "[y]es, once · [a]lways in this tree · [n]o"
+_ANSWERS = {"y": "y", "yes": "y", "a": "a", "always": "a", "n": "n", "no": "n", "\x1b": "n", "q": "n", "\x04": "n", "": "n"}
 _shown: list[tuple[Callable[[], None], Callable[[], None]]] = []
 
 
@@ -82,7 +84,7 @@ class AtTheTerminal:
                 _say(f"\r\x1b[KAllow it? {_CHOICES}  ({left:.0f} s) ")
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(min(1.0, left)):
-                        answer = {"y": "y", "a": "a", "n": "n", "\x1b": "n", "q": "n", "": "n"}.get((await keys.get()).lower(), "")
+                        answer = _ANSWERS.get((await keys.get()).lower(), "")
             return answer
         finally:
             loop.remove_reader(descriptor)
@@ -91,7 +93,8 @@ class AtTheTerminal:
 
 def _question(asked: Asked, decision: Decision) -> list[str]:
     """Who wants what on which resource, and which rule asks. An agent's words among it: made harmless."""
-    facts = ", ".join(f"{name}={one_line(value, 200)}" for name, value in asked.facts.items() if name not in ("parts", "name", "inside"))
+    told = {one_line(name, 40): one_line(value, 200) for name, value in asked.facts.items() if name not in ("parts", "name", "inside")}
+    facts = ", ".join(f"{name}={value}" for name, value in list(told.items())[:_MOST_FACTS])
     return [
         "",
         f"Approval needed: {one_line(decision.question or decision.because, 300)}",
@@ -102,11 +105,13 @@ def _question(asked: Asked, decision: Decision) -> list[str]:
 
 
 def _read_key(descriptor: int) -> str:
-    """One key; nothing when the terminal has gone, which is a no."""
+    """A key, or a word that came at once: then all of it, because what is pasted is no answer by its first letter. Nothing when the
+    terminal has gone, which is a no."""
     try:
-        return os.read(descriptor, 64).decode("utf-8", "replace")[:1]
+        typed = os.read(descriptor, 64).decode("utf-8", "replace")
     except OSError:
         return ""
+    return typed.strip() or typed[:1]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from remit.policy.reading import Rule
 
 ACTIONS = ("show", "check", "explain", "init")
+_STRICTNESS = ("allow", "ask", "deny")
 _ALIKE = 2
 """How many are shown that one delegation was allowed by the same rule: a search asks for each file it looks into."""
 
@@ -144,8 +145,9 @@ def _would(folder: Path, action: str, words: list[str], caller: str, depth: int,
     rules = project_file(project_folder(folder)).read()
     if rules.fault is not None:
         raise rules.fault
-    asked = _asked(folder, action, words, caller, depth)
-    outcome = Judge(rules.text).judge(asked)
+    judge = Judge(rules.text)
+    judged = [(one, judge.judge(one)) for one in _asked(folder, action, words, caller, depth)]
+    asked, outcome = max(judged, key=lambda pair: _STRICTNESS.index(pair[1].verdict))
     because, advice = ("", "") if outcome.verdict is Verdict.ALLOW else because_of(asked, outcome, outcome.fault, rules.name)
     if as_json:
         told = {"verdict": str(outcome.verdict), "rules": [rule.name for rule in outcome.rules], "because": because, "advice": advice}
@@ -178,11 +180,12 @@ def _note_unknown(folder: Path, action: str) -> None:
     say_aside(f"Note: there is no agent {action!r} here; it can only be something that an agent asks for by ctx.permit.{meant}")
 
 
-def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "Asked":
+def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[Asked]":
+    """Each thing that is named, and where it leads, as it would be asked."""
     from remit.cli.project import open_directory
     from remit.cli.values import pairs
-    from remit.core.policy import Asked
-    from remit.flow.facts import facts_of, facts_said
+    from remit.core.policy import Asked, Effect
+    from remit.flow.facts import facts_of, facts_said, real_path_facts
 
     known = open_directory(folder).find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
@@ -192,11 +195,15 @@ def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
     else:
         stated = {name: value for name, value in given.items() if name not in known.spec.parameters_schema.get("properties", {})}
-        facts = facts_of(known.spec, given, folder)[0] | facts_said(stated, folder)
+        facts = [one | facts_said(stated, folder)[0] for one in facts_of(known.spec, given, folder)]
         effects = tuple(map(str, known.spec.effects))
-    return Asked(
-        caller=caller, action=action, depth=depth, path=("orchestrator",), effects=effects, facts=facts, is_delegation=known is not None
-    )
+    led = [real_path_facts(one, folder, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
+    return [
+        Asked(
+            caller=caller, action=action, depth=depth, path=("orchestrator",), effects=effects, facts=one, is_delegation=known is not None
+        )
+        for one in (*facts, *(one for one in led if one is not None))
+    ]
 
 
 def _place(rule: "Rule", source: str) -> str:

@@ -19,6 +19,8 @@ from remit.core.policy import Fact
 from remit.core.spelling import own_name
 
 LONGEST_TEXT = 2000
+LONGEST_PATH = 4096
+"""As long as the kernel takes them; what is longer leads nowhere."""
 _LARGEST = 2**63 - 1
 _PORTS = {"http": 80, "https": 443, "ftp": 21}
 _METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"})
@@ -49,11 +51,14 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
             common[name] = value
     found = [common]
     for name, kind in spec.acts_on.items():
-        each = _each(kind, parameters.get(name), workspace)
-        found = [{**facts, **more} for facts in found for more in each]
-        if len(found) > MOST:
-            raise Misused(f"It acts on more than {MOST} things at once.", advice="Ask for fewer of them at a time.")
+        found = _joined(found, _each(kind, parameters.get(name), workspace))
     return found
+
+
+def _joined(found: list[Facts], each: list[Facts]) -> list[Facts]:
+    if len(found) * len(each) > MOST:
+        raise Misused(f"It acts on more than {MOST} things at once.", advice="Ask for fewer of them at a time.")
+    return [{**facts, **more} for facts in found for more in each]
 
 
 def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
@@ -64,20 +69,21 @@ def _each(kind: Fact, value: Any, workspace: Path) -> list[Facts]:
     return [_TAKEN_APART[kind](one, workspace) for one in several[: MOST + 1]] or [{}]
 
 
-def facts_said(said: Mapping[str, Any], workspace: Path) -> Facts:
+def facts_said(said: Mapping[str, Any], workspace: Path) -> list[Facts]:
     """What an agent says of an action on its way, taken apart likewise. What it looked up itself (an address) it may add, not gainsay."""
-    facts: Facts = {}
-    for kind, take_apart in _TAKEN_APART.items():
+    found: list[Facts] = [{}]
+    for kind in _TAKEN_APART:
         if said.get(kind) is not None:
-            facts |= take_apart(said[kind], workspace)
-    for name, value in said.items():
-        if value is not None and name not in OURS:
-            facts.setdefault(name, _simple(value))
-    return facts
+            found = _joined(found, _each(Fact(kind), said[kind], workspace))
+    for facts in found:
+        for name, value in said.items():
+            if value is not None and name not in OURS:
+                facts.setdefault(name, _simple(value))
+    return found
 
 
 def path_facts(value: Any, workspace: Path) -> Facts:
-    text = str(value)
+    given = text = str(value)
     root = str(workspace)
     if os.path.isabs(text):
         text = os.path.normpath(text)
@@ -85,9 +91,20 @@ def path_facts(value: Any, workspace: Path) -> Facts:
         text = "/" + text.lstrip("/")
         text = os.path.relpath(text, root) if text == root or text.startswith(root.rstrip("/") + "/") else text
     path = os.path.normpath(text) if text else "."
-    inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path)
+    inside = not (os.path.isabs(path) or path == ".." or path.startswith("../") or "\0" in path or len(path) > LONGEST_PATH)
     parts = [part for part in path.split("/") if part]
-    return {"path": path[:LONGEST_TEXT], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+    facts = {"path": path[:LONGEST_PATH], "name": parts[-1] if parts else "", "parts": sorted(set(parts)), "inside": inside}
+    return facts if ".." not in given or not inside else _ambiguous(given, root, facts)
+
+
+def _ambiguous(given: str, root: str, facts: Facts) -> Facts:
+    """`link/../x` is one thing to whoever reads it and another to the kernel: where the two differ it is not held to be inside."""
+    try:
+        real = os.path.relpath(os.path.realpath(os.path.join(root, given)), os.path.realpath(root))
+        read = os.path.relpath(os.path.realpath(os.path.join(root, facts["path"])), os.path.realpath(root))
+    except (OSError, ValueError):
+        return facts  # whoever opens it will be told
+    return facts if real == read else {**facts, "parts": sorted({*facts["parts"], *real.split("/")}), "inside": False}
 
 
 def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> Facts | None:
@@ -131,7 +148,7 @@ def plain_host(host: str) -> str:
     """One spelling for one host: lower case, without the last dot, in ASCII; an address as its usual numbers."""
     host = host.rstrip(".").lower()
     with contextlib.suppress(UnicodeError):
-        host = host.encode("idna").decode() if not host.isascii() else host
+        host = host.encode("idna").decode().rstrip(".") if not host.isascii() else host  # other scripts have dots of their own
     if host and host[0].isdigit():
         try:
             return socket.inet_ntoa(socket.inet_aton(host))  # also 127.1, 0x7f000001 and 2130706433, as the resolver reads them

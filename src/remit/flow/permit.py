@@ -43,23 +43,26 @@ def asked_for(
     ]
 
 
-def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> Asked:
-    """What an agent that runs asks for: in its own name, at its own depth."""
+def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> list[Asked]:
+    """What an agent that runs asks for, in its own name, at its own depth; of each thing that it names, one."""
     lineage, spec = work.delegation.lineage, work.agent.spec
     said = dict(facts)
     effects = said.pop("effects", None)  # what the action does, where that is not what the agent does in general
-    return Asked(
-        caller=work.delegation.agent,
-        action=action or spec.name,
-        depth=lineage.depth,
-        path=lineage.path,
-        effects=effects_of(spec) if effects is None else tuple(map(str, effects)),
-        facts=facts_said(said, work.root if work.room is None else work.room.folder),
-        timeout_seconds=work.remaining(),
-        session_id=lineage.session_id,
-        root_id=lineage.root_id,
-        is_delegation=False,
-    )
+    return [
+        Asked(
+            caller=work.delegation.agent,
+            action=action or spec.name,
+            depth=lineage.depth,
+            path=lineage.path,
+            effects=effects_of(spec) if effects is None else tuple(map(str, effects)),
+            facts=one,
+            timeout_seconds=work.remaining(),
+            session_id=lineage.session_id,
+            root_id=lineage.root_id,
+            is_delegation=False,
+        )
+        for one in facts_said(said, work.root if work.room is None else work.room.folder)
+    ]
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
@@ -104,8 +107,8 @@ def pending_again(order: Order, caller: Caller | None, house: House) -> Pending 
 
 async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]) -> None:
     """Raises `Refused` (POLICY_DENIED) unless the policy, or the person it says to ask, allows it."""
-    asked = asked_by(work, action, facts)
-    decision = judged(house.policy, asked, work.root if work.room is None else work.room.folder)
+    workspace = work.root if work.room is None else work.room.folder
+    asked, decision = judged_all(house.policy, asked_by(work, action, facts), workspace)
     if decision.verdict is Verdict.ASK:
         no = await approved(work, house, asked, decision)
         if no is not None:

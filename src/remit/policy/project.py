@@ -75,7 +75,7 @@ class ProjectPolicy:
         outcome, fault = self._outcome(asked)
         decision = self._in_mode(asked, outcome, fault)
         if asked.is_delegation:
-            if self._is_plain(asked):
+            if not decision.because and self._is_plain(asked):  # the words of a refusal may speak of what is this one's alone
                 if len(self._plain) >= OUTCOMES_KEPT:
                     self._plain = {}
                 known = _Plain(decision, entry_text(_entry(replace(asked, facts={}), decision)))  # the others have other parameters

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from remit.core.policy import Asked, Verdict
+from remit.core.secrets import redacted_text
 from remit.policy.judging import Outcome, action_id, context_of, resource_of
 from remit.policy.reading import in_words
 
@@ -40,16 +41,19 @@ def _advice(asked: Asked, outcome: Outcome) -> str:
 
 def _what(asked: Asked) -> str:
     resource = resource_of(asked)
-    on = "" if resource["type"] == "Agent" else f" on {resource['id'][:_SHOWN]}"
+    on = "" if resource["type"] == "Agent" else f" on {_shown(resource['id'])}"
     return f"{asked.action}{on} to {asked.caller}"
 
 
 def _facts(asked: Asked) -> Mapping[str, Any]:
-    return {
-        name: value[:_SHOWN] if isinstance(value, str) else value for name, value in {**context_of(asked), "action": asked.action}.items()
-    }
+    return {name: _shown(value) for name, value in {**context_of(asked), "action": asked.action}.items()}
 
 
 def facts_kept(facts: Mapping[str, Any]) -> dict[str, Any]:
     """For the audit log: short, and without what the path says already."""
-    return {name: value[:_SHOWN] if isinstance(value, str) else value for name, value in facts.items() if name not in ("parts", "name")}
+    return {name: _shown(value) for name, value in facts.items() if name not in ("parts", "name")}
+
+
+def _shown(value: Any) -> Any:
+    """Not too long; and secrets are struck out before it is cut, because half of one is not recognised."""
+    return redacted_text(value)[:_SHOWN] if isinstance(value, str) and len(value) > _SHOWN else value

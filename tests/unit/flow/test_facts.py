@@ -114,8 +114,35 @@ def test_of_a_list_of_paths_each_must_be_allowed() -> None:
 
 def test_an_agent_adds_what_it_looked_up_and_gainsays_nothing() -> None:
     lies = {"path": "../x", "inside": True, "caller": "orchestrator", "tokens_left": 10**9}
-    assert facts_said(lies, ROOT) == path_facts("../x", ROOT)
-    assert facts_said({"url": "http://127.0.0.1/", "address": "public"}, ROOT)["address"] == "loopback"
-    assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT) == {
+    assert facts_said(lies, ROOT) == [path_facts("../x", ROOT)]
+    assert facts_said({"url": "http://127.0.0.1/", "address": "public"}, ROOT)[0]["address"] == "loopback"
+    assert facts_said({"url": "http://example.com/", "address": "private", "weight": 1.5}, ROOT)[0] == {
         "url": "http://example.com/", "scheme": "http", "host": "example.com", "port": 80, "address": "private", "weight": "1.5",
     }  # fmt: skip
+
+
+def test_a_list_of_paths_is_asked_about_one_by_one() -> None:
+    assert [facts["path"] for facts in facts_said({"path": ["a", "b/.env"], "recursive": True}, ROOT)] == ["a", "b/.env"]
+
+
+def test_a_path_that_goes_back_through_a_link_is_not_held_to_be_inside(tmp_path: Path) -> None:
+    """`link/../x` is `x` to a reader, and to the kernel a neighbour of what the link leads to."""
+    (tmp_path / "sub" / "deep").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("sub/deep")
+    for path in ("link/../secret", str(tmp_path / "link" / ".." / "secret")):
+        facts = path_facts(path, tmp_path)
+        assert not facts["inside"]
+        assert "sub" in facts["parts"]
+    assert path_facts("sub/../secret", tmp_path)["inside"]
+
+
+def test_a_path_longer_than_any_leads_nowhere(tmp_path: Path) -> None:
+    """A link at its end would be past what is looked at."""
+    assert path_facts("a/" * 1500 + "x", tmp_path)["path"].endswith("/x")
+    assert not path_facts("a/" * 2500 + "x", tmp_path)["inside"]
+
+
+def test_the_last_dot_of_a_host_may_be_of_another_script() -> None:
+    for host in ("example.com.", "example.com。", "EXAMPLE。com．", "ｅxample.com"):
+        assert url_facts(f"https://{host}/", ROOT)["host"] == "example.com"
+    assert url_facts("http://localhost。/", ROOT)["address"] == "loopback"

@@ -4,6 +4,7 @@ The allow-list is a pure function; the policy is asked through `ctx.permit`, as 
 command or the address that the agent names. Knows no protocol library and no process. Used by `acp.hearing`.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -69,6 +70,8 @@ EFFECTS = {
 }
 """What a kind of tool does to the world, for rules of the policy."""
 _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "notebook_path")
+_SEVERAL = ("paths", "files", "file_paths", "edits", "changes")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>]+")
 _MOST_PATHS = 50
 
 
@@ -87,18 +90,19 @@ def _effects(tool: AskedTool) -> tuple[str, ...]:
 
 
 def _facts(ctx: Context, tool: AskedTool, call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Of each path that it names one; else of its command or address. Its own scratch folder is not asked about."""
+    """Of its command; else of its address, and of each path that it names one. Its own scratch folder is not asked about."""
     given = call.get("rawInput")
     said: Mapping[str, Any] = given if isinstance(given, dict) else {}
     if tool.kind == "execute":
         command = said.get("command")
         yield {"command": command if isinstance(command, str | list) else tool.title.strip().strip("`")}
         return
-    if isinstance(said.get("url"), str):
-        yield {"url": said["url"]}
-        return
+    address = said.get("url") if isinstance(said.get("url"), str) else next(iter(_ADDRESS.findall(tool.title)), None)
+    is_address = address is not None and (tool.kind == "fetch" or "url" in said)
+    if is_address:
+        yield {"url": address}
     paths = list(dict.fromkeys(_named(call, said)))
-    if not paths:
+    if not paths and not is_address:
         yield {}
     if len(paths) > _MOST_PATHS:
         raise Refused(f"it names {len(paths)} files at once", code="POLICY_DENIED")
@@ -113,6 +117,10 @@ def _named(call: Mapping[str, Any], said: Mapping[str, Any]) -> Iterator[str]:
     for name in _PATHS:
         if isinstance(said.get(name), str):
             yield said[name]
+    for name in _SEVERAL:  # a list of them or of what is done to each; or by their names
+        several = said.get(name)
+        for one in several if isinstance(several, list | dict) else ():
+            yield from [one] if isinstance(one, str) else _named({}, one) if isinstance(one, dict) else ()
 
 
 def _is_below(path: str, folder: Path) -> bool:
