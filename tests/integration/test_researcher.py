@@ -126,6 +126,7 @@ async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit
     order = [written.index(f"## {name}") for name in ("Answer", "Findings", "What was not found", "What was searched", "Sources")]
     assert order == sorted(order)
     assert "`docs/quota.md:3`" in written
+    assert "for you to judge" in result.summary
     assert "package-lock.json" not in data["searched"]["files"]
 
 
@@ -143,6 +144,23 @@ async def test_what_no_source_says_is_said_to_be_missing(remit: Remit, project: 
     assert "kubernetes" in result.errors[0].message
     assert result.data["answer"] == []
     assert "“kubernetes”" in report_of(project, result)
+
+
+async def test_no_quotation_is_read_twice_in_a_report(remit: Remit, project: Path) -> None:
+    result = await remit.delegate("researcher.deep_research", query="How are passwords stored, and how are stored passwords reset?")
+    written = report_of(project, result).partition("## What was not found")[0]
+    assert "Quoted above: [1]" in written
+    for citation in result.data["citations"]:
+        assert written.count(f"” [{citation['number']}]") <= 1
+
+
+async def test_where_nothing_was_found_it_is_told_how_much_was_searched(tmp_path: Path) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.md").write_text("Tea is brewed hot.\n")
+    async with Remit.open(tmp_path) as remit:
+        result = await remit.delegate("researcher.deep_research", query="How is coffee roasted?", sources=["files"])
+    assert result.summary.startswith("No passage in 3 files searched (none of them read) holds enough of the question's words")
+    assert "(3 files)" in report_of(tmp_path, result)
 
 
 async def test_a_web_that_cannot_be_searched_is_named_and_the_files_are_searched_all_the_same(project: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents.builtin.researcher.citing import Citation
-from remit.agents.builtin.researcher.findings import Finding, Quoted, Result
+from remit.agents.builtin.researcher.findings import Quoted, Result
 from remit.agents.builtin.researcher.quoting import is_clean, shown, squeezed
 
 MORE = "<!-- more -->"
@@ -43,6 +43,14 @@ class Searched:
         pages = count(len(self.pages), "page")
         return pages if self.pages and not self.files else count(len(self.files), "file") + (f" and {pages}" if self.pages else "")
 
+    @property
+    def looked_through(self) -> str:
+        """How much was searched, in words: of many files only those are read in which a search found something."""
+        if self.files_listed <= len(self.files):
+            return self.read
+        searched = f"{count(self.files_listed, 'file')} searched ({len(self.files) or 'none'} of them read)"
+        return searched + (f" and {count(len(self.pages), 'page')}" if self.pages else "")
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "places": self.places, "depth": self.depth, "maxDepth": self.max_depth, "queries": self.queries, "webQueries": self.web_queries,
@@ -57,7 +65,7 @@ def report(result: Result, searched: Searched, *, is_final: bool = True) -> str:
         "" if is_final else "*In progress: this is what was found so far.*",
         _answer(result, searched, is_final=is_final),
         MORE if result.answer else "",
-        _findings(result.findings),
+        _findings(result),
         _not_found(result, searched) if is_final or result.answer else "",
         _searched(searched),
         sources(result.citations),
@@ -70,7 +78,8 @@ def _why_nothing(searched: Searched) -> str:
         return "time ran out before anything was searched"
     if searched.failures and not searched.queries:
         return "nothing could be searched; why is told below"
-    return "no word of the question stands in what could be searched"
+    within = f" ({count(searched.files_listed, 'file')})" if searched.files_listed else ""
+    return f"no word of the question stands in what could be searched{within}"
 
 
 def _answer(result: Result, searched: Searched, *, is_final: bool) -> str:
@@ -81,9 +90,9 @@ def _answer(result: Result, searched: Searched, *, is_final: bool) -> str:
             return "## Answer\n\nNone yet: what was read has not been weighed."
         if not searched.files and not searched.pages:
             return f"## Answer\n\nNothing was read: {_why_nothing(searched)}."
-        return f"## Answer\n\nNothing that was read ({what}) answers this.{nearest}"
+        return f"## Answer\n\nNo passage in {searched.looked_through} holds enough of the question's words to answer it.{nearest}"
     quotes = "\n".join(quote.citation.item(_where(quote)) for quote in result.answer)
-    return f"## Answer\n\nQuoted from {what}, word for word.\n\n{quotes}".rstrip()
+    return f"## Answer\n\nWhat fits the question best, quoted word for word from {what}.\n\n{quotes}".rstrip()
 
 
 def _where(quote: Quoted) -> str:
@@ -97,12 +106,18 @@ def _place(citation: Citation) -> str:
     return f"<{line(citation.place).replace('>', '%3E')}>" if citation.document.kind == "page" else code(citation.place)
 
 
-def _findings(findings: Iterable[Finding]) -> str:
+def _findings(result: Result) -> str:
+    """What stands above already is only named by its number: nothing is to be read twice."""
     parts = []
-    for finding in findings:
-        if finding.quotes:
-            note = "" if finding.is_supported else "\n\nThe nearest that was found, which may not answer it:"
-            parts.append(f"### {line(finding.question)}{note}\n\n{grouped(finding.quotes)}")
+    told = {quote.citation.number for quote in result.answer}
+    for finding in result.findings:
+        if not finding.quotes:
+            continue
+        new = [quote for quote in finding.quotes if quote.citation.number not in told]
+        above = " ".join(f"[{quote.citation.number}]" for quote in finding.quotes if quote.citation.number in told)
+        note = "" if finding.is_supported or not new else "The nearest that was found, which may not answer it:"
+        parts.append("\n\n".join(filter(None, (f"### {line(finding.question)}", above and f"Quoted above: {above}", note, grouped(new)))))
+        told |= {quote.citation.number for quote in new}
     return "## Findings\n\n" + "\n\n".join(parts) if parts else ""
 
 
@@ -150,8 +165,9 @@ def _missing(words: tuple[str, ...]) -> str:
 
 
 def _searched(searched: Searched) -> str:
+    within = f" ({count(searched.files_listed, 'file')})" if searched.files_listed else ""
     rows = [
-        f"- Places: {', '.join(map(line, searched.places)) or 'none'}",
+        f"- Places: {', '.join(map(line, searched.places)) or 'none'}{within}",
         f"- Depth {searched.depth} of {searched.max_depth}; {count(searched.children, 'worker')} sent; {searched.seconds:.1f} s",
     ]
     for name, items in (

@@ -72,7 +72,8 @@ class Research:
         alone: list[str] = []
         for path in self._places.paths:
             (folders if await gatherer.look_over(path) else alone).append(path)
-        self._searched.files_listed = len(gatherer.listed)
+        within = gatherer.listed if not self._places.only_documents else [p for p in gatherer.listed if _is_document(p, self._places.paths)]
+        self._searched.files_listed = len({*within, *alone})
         await gatherer.read(alone, 0, dict.fromkeys(alone, 1 << 60))
         if not folders:
             return

@@ -20,18 +20,24 @@ def answered(result: Result, searched: Searched, data: Mapping[str, Any], gather
     if not gatherer.documents and gatherer.errors:
         return could_not_look(gatherer, data)
     if not result.answer and gatherer.ran_out_of_time:
-        return ended("partial", f"Time ran out when {read} had been read. Nothing in it answers the question.", data, [out_of_time()])
+        words = f"Time ran out when {read} had been read. No passage there holds enough of the question's words to answer it."
+        return ended("partial", words, data, [out_of_time()])
     if not result.answer:
-        words = f"Nothing in {read} answers the question. The report says what was searched and names the nearest passages."
-        return ended("partial", words, data, [_not_found(result, read)])
+        nearest = " and names the nearest passages" if result.citations else ""
+        words = f"No passage in {searched.looked_through} holds enough of the question's words to answer it."
+        return ended("partial", f"{words} The report says what was searched{nearest}.", data, [_not_found(result, searched.looked_through)])
     unanswered = len(result.not_found)
-    words = f"Found {count(len(result.answer), 'passage')} that answer{'s' if len(result.answer) == 1 else ''} the question, in {read}."
-    words += f" Best source: {_short(result.answer[0].citation.place, 120)}."
+    first, is_one = _short(result.answer[0].citation.place, 120), len(result.answer) == 1
+    which = "passage of {} that fits" if is_one else f"{len(result.answer)} passages of {{}} that fit"
+    words = (
+        f"Quotes the {which.format(read)} the question best; whether {'it answers' if is_one else 'they answer'} it is for you to judge."
+    )
+    words += f" First: {first}."
     if unanswered:
         words += f" {count(unanswered, 'part')} of the question {'was' if unanswered == 1 else 'were'} not found."
     if gatherer.ran_out_of_time:
         return ended("partial", f"{words} Time ran out before all was searched.", data, [out_of_time()])
-    return ended("completed", f"{words} The report quotes each with its place.", data, [])
+    return ended("completed", words, data, [])
 
 
 def could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -45,12 +51,12 @@ def ended(status: str, summary: str, data: Mapping[str, Any], errors: list[Error
     return {"status": status, "summary": summary, "data": data, "errors": [error.to_dict() for error in errors], "artifacts": []}
 
 
-def _not_found(result: Result, read: str) -> ErrorInfo:
+def _not_found(result: Result, where: str) -> ErrorInfo:
     missing = sorted({word for finding in result.findings for word in finding.missing})
     lacks = f" These words stand nowhere in it: {', '.join(missing[:8])}." if missing else ""
     return ErrorInfo(
         type="not_found",
-        message=f"No passage of {read} holds enough of the question's words to count as an answer.{lacks}",
+        message=f"No passage in {where} holds enough of the question's words to count as an answer.{lacks}",
         code="NOT_FOUND",
         recoverable=True,
         recommendation="Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address.",
