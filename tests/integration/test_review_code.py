@@ -45,6 +45,7 @@ async def test_a_diff_is_reviewed_and_the_report_is_worth_reading(project: Path)
     first = result.data["findings"][0]
     assert (first["file"], first["line"], first["severity"], first["rule"]) == ("src/a.py", 5, "high", "shell")
     assert first["suggestion"]
+    assert "data.verdict" in result.next_steps
     assert "ruff" in result.data["tools"]
     assert result.warnings == ()
     (artifact,) = result.artifacts

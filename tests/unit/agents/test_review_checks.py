@@ -42,6 +42,9 @@ RISKY = [
     ("x.toml", "a = \n", "syntax", "high"),
     ("x.yaml", "a: [1\n", "syntax", "high"),
     ("m.py", "def f(:\n", "syntax", "high"),
+    ("m.py", "def f(:\n    return os.system(x)\n", "shell", "high"),
+    ("m.py", "def f(x):\n    return eval(x\n", "eval", "high"),
+    ("m.py", "def f(:\n    db.execute(f\"SELECT a FROM t WHERE n = '{n}'\")\n", "sql", "high"),
     (".env", "A=1\n", "secret-file", "high"),
     ("m.py", f"KEY = '{KEY}'\n", "secret", "critical"),
     ("m.py", f"x = '{TOKEN}'\n", "secret", "critical"),
@@ -161,6 +164,48 @@ def test_a_name_that_is_gone_but_still_imported_is_told(tmp_path: Path) -> None:
     found = [finding.message for finding in reviewed(tmp_path, diff_of(tmp_path, before, after)).findings if finding.rule == "callers-left"]
     assert any(message.startswith("one is gone, but it is still used at pkg/b.py:1") for message in found)
     assert any(message.startswith("two now needs y, but it is still used at pkg/b.py:1") for message in found)
+
+
+STORE = """class Store:
+    def get_path(self, scope{more}):
+        return scope
+
+    def read(self):
+        return self.get_path({given})
+
+
+class Other:
+    def read(self):
+        return self.get_path(1)
+
+
+def load(name{more}):
+    return name
+
+
+print(load({given}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "given", "lines"),
+    [
+        (", mode", "scope", [6, 18]),
+        (", *, mode", "scope", [6, 18]),
+        (", mode", "scope, 1", []),
+        (", mode", "scope, mode=1", []),
+        (", mode", "*scope", []),
+        (", mode", "**scope", []),
+        (", mode=1", "scope", []),
+        ("", "scope, 1", [6, 18]),
+        (", *, mode=1", "scope, other=1", [6, 18]),
+    ],
+)
+def test_a_call_in_the_same_file_that_no_longer_fits_is_told(tmp_path: Path, more: str, given: str, lines: list[int]) -> None:
+    before = STORE.format(more="" if more else ", mode=1", given="scope")
+    change = diff_of(tmp_path, {"a.py": before}, {"a.py": STORE.format(more=more, given=given)})
+    found = [finding for finding in reviewed(tmp_path, change).findings if finding.rule == "callers-left"]
+    assert sorted(finding.line or 0 for finding in found) == lines
 
 
 def test_a_name_whose_callers_change_with_it_is_not_told(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 source       where the change comes from: text, a patch file, git
 patch        a unified diff, read                applying     whether it applies, and to what effect
 matter       what the checks are given           findings     what they give
-secrets, leftovers, syntax, risky, linting, interface, whole, guided     the checks
+secrets, leftovers, syntax, risky, linting, interface (with calls), whole, guided     the checks
 reviewing    all of it in order                  report       the page to read
 """
 
@@ -59,11 +59,16 @@ def review_code(
     path.write_text(report.written(reviewed), encoding="utf-8", errors="replace")
     ctx.artifact(path, "report", f"Review: {reviewed.verdict}.")
     handed: dict[str, Any] = {"status": "completed", "summary": report.summary(reviewed), "data": reviewed.to_data()}
+    if reviewed.verdict in report.UNFIT:
+        handed["next_steps"] = _SETTLE
     if reviewed.late:
         handed |= {"status": "partial", "errors": [_TIME_WAS_UP]}
     return handed
 
 
+_SETTLE = (
+    "Settle what was found and review it again. The review itself has succeeded: a script that is to fail here reads data.verdict (--json)."
+)
 _TIME_WAS_UP = {
     "type": "timeout",
     "code": "TIMEOUT",

@@ -1,8 +1,12 @@
-"""Names that were removed, or that demand other parameters, while others in the workspace still use them."""
+"""Names that were removed, or that demand other parameters, while others in the workspace still use them.
+
+Calls within the changed file itself are `calls`' matter.
+"""
 
 import re
 from collections.abc import Iterator
 
+from remit.agents.builtin.coder.review.calls import calls_left
 from remit.agents.builtin.coder.review.findings import Finding, Severity
 from remit.agents.builtin.coder.review.languages import is_test
 from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
@@ -14,6 +18,13 @@ NAMES_LIMIT = 60
 
 
 def check(matter: Matter) -> Iterator[Finding]:
+    for file in matter.whole:
+        if file.language == "python" and file.before is not None:
+            yield from calls_left(file)
+    yield from _left_elsewhere(matter)
+
+
+def _left_elsewhere(matter: Matter) -> Iterator[Finding]:
     gone = {(file.path, name): (file, "") for file in matter.files for name in _removed(file)}
     for file in matter.whole:
         gone |= {(file.path, name): (file, how) for name, how in _demanding(file)}

@@ -14,6 +14,8 @@ _VERDICTS = {
     "needs changes": "There are findings that should be settled before it goes in.",
     "does not apply": "It cannot be applied to the files as they stand.",
 }
+UNFIT = ("needs changes", "does not apply")
+"""Verdicts with which a change should not go in."""
 _STATES = {
     State.APPLIES: "It applies to the workspace as it stands.",
     State.APPLIED: "It is in the files already: they were reviewed as they are.",

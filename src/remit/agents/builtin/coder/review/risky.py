@@ -1,4 +1,7 @@
-"""Calls that are often a mistake, by pattern, in languages other than Python (that is `risky_python`'s). On added lines only."""
+"""Calls that are often a mistake, by pattern, on added lines: in languages other than Python, and in Python that does not parse.
+
+Python that does is `risky_python`'s.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -25,7 +28,7 @@ def check(matter: Matter) -> Iterator[Finding]:
             if found is not None:
                 yield from _weighed(file, found)
                 continue
-            matter.unchecked.append(f"risky calls in {file.path}: it cannot be read as Python")
+            matter.unchecked.append(f"risky calls in {file.path}: it cannot be read as Python, so that only patterns were looked for")
         yield from _weighed(file, _by_pattern(file))
 
 

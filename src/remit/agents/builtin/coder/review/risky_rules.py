@@ -317,4 +317,52 @@ RULES: dict[str, tuple[Rule, ...]] = {
         _rule("deserialise", H, r"(?<![\w>:])unserialize\s?\(", "What is read there decides what objects are made.", "Use json_decode."),
     ),
 }
+_UNPARSED_PYTHON = (
+    _rule(
+        "eval",
+        H,
+        r"(?<![.\w])(?:eval|exec)\s?\((?!\s?[\"'])",
+        "eval and exec run whatever the text says.",
+        "Use ast.literal_eval for data, or a table of functions.",
+    ),
+    _rule(
+        "shell",
+        H,
+        r"\bos\.(?:system|popen)\s?\(|\bshell\s?=\s?True\b|\bcreate_subprocess_shell\s?\(|\bsubprocess\.get(?:status)?output\s?\(",
+        f"A shell reads the command. {_SHELL_WORDS}",
+        "Give a list of arguments, without a shell.",
+    ),
+    _rule(
+        "pickle",
+        M,
+        r"\b(?:pickle|dill|cloudpickle|marshal)\.loads?\s?\(|\bjoblib\.load\s?\(",
+        "It runs code that the data names.",
+        "Use JSON, or read only what you wrote and signed yourself.",
+    ),
+    _rule(
+        "yaml-load",
+        H,
+        r"\byaml\.(?:unsafe_load|full_load|load)(?:_all)?\s?\((?!.{0,200}Safe)",
+        "yaml.load makes any object that the text names.",
+        "Use yaml.safe_load.",
+    ),
+    _rule(
+        "no-verify",
+        H,
+        r"\bverify\s?=\s?False\b|_create_unverified_context\b|\bCERT_NONE\b|\bcheck_hostname\s?=\s?False\b",
+        "Certificates are not checked.",
+        "Trust the CA instead, by its file.",
+    ),
+    _rule(
+        "sql",
+        H,
+        r"(?i)\.execute(?:many|script)?\s?\(\s?f[\"']{1,3}\s{0,20}(?:select|insert|update|delete|drop)\b.{0,400}\{",
+        "SQL is put together from text: whoever writes the value writes the query.",
+        "Use placeholders and hand the values over beside it.",
+        in_strings=True,
+    ),
+    _rule("mktemp", M, r"\btempfile\.mktemp\s?\(", "Between name and use somebody can put a file there.", "Use mkstemp."),
+)
+RULES |= {"python": _UNPARSED_PYTHON}
+"""Python is judged by its syntax tree; by these only where it has none, because it does not parse."""
 RULES |= {"typescript": _JS, "tsx": _JS, "html": _JS, "cpp": _C}
