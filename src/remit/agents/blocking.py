@@ -2,7 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -153,6 +153,9 @@ class BlockingContext:
 
     def permit(self, action: str = "", /, **facts: Any) -> None:
         self._wait(self._context.permit(action, **facts))
+
+    def permitted(self, paths: Sequence[str]) -> list[str]:
+        return self._wait(self._context.permitted(paths))
 
     def background(self) -> ContextFiles:
         return self._context.background()

@@ -3,7 +3,7 @@
 Deny beats ask, ask beats allow. Every action passes here: each delegation before it runs, and what an agent asks for while it works.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
@@ -97,6 +97,10 @@ class Policy(Protocol):
         """Total and quick: never waits, never raises. Each decision is in the audit log before this returns or the action begins."""
         ...
 
+    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+        """Of many things of one kind, which are allowed: nobody is asked. In the log as one line, and one for each that is not."""
+        ...
+
     def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         """The decision on a delegation of which rules could know nothing more than this, when it was made before; None: `decide`.
 
@@ -132,6 +136,9 @@ class _Everything:
 
     def decide(self, asked: Asked) -> Decision:
         return _ALLOWED if asked.facts.get("address", "public") == "public" else _INSIDE
+
+    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+        return [self.decide(one) is _ALLOWED for one in asked]
 
     def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED

@@ -21,7 +21,7 @@ from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.house import House
-from remit.flow.permit import permit
+from remit.flow.permit import permit, permitted
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
@@ -180,6 +180,11 @@ class EngineDesk:
         running = self._alive()
         running.hear()
         await permit(running, running.engine.house, action, facts)
+
+    async def permitted(self, paths: Sequence[str]) -> list[str]:
+        running = self._alive()
+        running.hear()
+        return await permitted(running, running.engine.house, paths)
 
     def printed(self, text: str) -> None:
         if not self._running.is_settled:

@@ -66,6 +66,7 @@ class Desk(Protocol):
     def spend(self, tokens: int, cost: float) -> None: ...
     async def checkpoint(self, value: Any) -> None: ...
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None: ...
+    async def permitted(self, paths: Sequence[str]) -> list[str]: ...
     def printed(self, text: str) -> None:
         """Told by an agent's carrier what the agent wrote to its standard output."""
         ...
@@ -204,6 +205,10 @@ class Context:
         `Refused` (POLICY_DENIED), in words that its caller can read. Waits where a person must be asked.
         """
         await self._desk.permit(action, facts)
+
+    async def permitted(self, paths: Sequence[str]) -> list[str]:
+        """Those of many paths that the policy lets this agent do its operation on: for one that walks a tree and follows no link."""
+        return await self._desk.permitted(paths)
 
     def background(self) -> ContextFiles:
         """The context files of the project (`.remit/context`) that the complexity and language of its task call for (S4.1)."""

@@ -3,6 +3,7 @@
 The rules themselves are evaluated by `House.policy`; a person is asked by `approve`, never longer than the delegation has left.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +11,15 @@ from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
-from remit.core.errors import Refused
+from remit.core.errors import Misused, Refused
 from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.policy import Asked, Decision, Effect, Pending, Policy, Verdict
 from remit.flow.approve import approved, refused
-from remit.flow.facts import facts_of, facts_said, real_path_facts
+from remit.flow.facts import facts_of, facts_said, path_facts, real_path_facts
 from remit.flow.house import Caller, House, Order
 from remit.flow.perform import Work
 
+_AT_ONCE = 200
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 
 
@@ -115,6 +117,21 @@ async def permit(work: Work, house: House, action: str, facts: Mapping[str, Any]
             raise no
     elif decision.verdict is Verdict.DENY:
         raise refusal(asked, decision)
+
+
+async def permitted(work: Work, house: House, paths: Sequence[str]) -> list[str]:
+    """Those of many paths that this agent may do its operation on, for one that walks a tree and follows no link."""
+    if not all(isinstance(path, str) for path in paths):
+        raise Misused("Paths are texts.")
+    allowed: list[str] = []
+    (alike,) = asked_by(work, "", {})
+    workspace = work.root if work.room is None else work.room.folder
+    for start in range(0, len(paths), _AT_ONCE):
+        some = paths[start : start + _AT_ONCE]
+        says = house.policy.sift([replace(alike, facts=path_facts(path, workspace)) for path in some])
+        allowed += [path for path, is_allowed in zip(some, says, strict=True) if is_allowed]
+        await asyncio.sleep(0)  # others have their turn
+    return allowed
 
 
 def refusal(asked: Asked, decision: Decision) -> Refused:

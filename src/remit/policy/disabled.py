@@ -1,5 +1,7 @@
 """The policy that is switched off: a mode for trials, never quiet about itself. Does without Cedar."""
 
+from collections.abc import Sequence
+
 from remit.core.policy import Asked, Decision, Verdict
 from remit.policy.audit import AuditLog, entry_text
 
@@ -15,6 +17,9 @@ class Disabled:
 
     def decide(self, asked: Asked) -> Decision:
         return _ALLOWED
+
+    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+        return [True] * len(asked)
 
     def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
         return _ALLOWED

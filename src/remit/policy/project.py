@@ -6,7 +6,7 @@ half a second later; one that cannot be read refuses everything until it is mend
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,6 +91,23 @@ class ProjectPolicy:
         except RemitError as error:
             return Decision(verdict=Verdict.DENY, because=f"The audit log cannot be written: {error.message}", advice=error.advice)
         return decision
+
+    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+        self._look()
+        decided = [self._in_mode(one, *self._outcome(one)) for one in asked]
+        for one, decision in zip(asked, decided, strict=True):
+            if decision.because:
+                self._note(_entry(one, decision), one.session_id)
+        plain = next(((one, decision) for one, decision in zip(asked, decided, strict=True) if not decision.because), None)
+        if plain is not None:
+            count = sum(not decision.because for decision in decided)
+            self._note({**_entry(*plain), "alike": count}, plain[0].session_id)
+        try:
+            self.write_out()
+        except RemitError as error:
+            log.error("The audit log cannot be written: %s", error)
+            return [False] * len(asked)
+        return [decision.verdict is Verdict.ALLOW for decision in decided]
 
     def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
         self._note({**_entry(asked, decision), "event": "asked", "verdict": str(verdict), "by": by}, asked.session_id)

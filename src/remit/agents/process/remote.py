@@ -25,6 +25,8 @@ from remit.flow.context import Handle, Repair
 from remit.flow.plain import plain
 from remit.flow.request import Request
 
+_PATHS_AT_ONCE = 2000
+
 
 class Asks(Protocol):
     """Whatever carries the questions of a desk to the real one."""
@@ -238,6 +240,12 @@ class RemoteDesk:
 
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
         await self._channel.ask("permit", action=action, facts=plain(facts))
+
+    async def permitted(self, paths: Sequence[str]) -> list[str]:
+        allowed: list[str] = []
+        for start in range(0, len(paths), _PATHS_AT_ONCE):
+            allowed += await self._channel.ask("permitted", paths=list(paths[start : start + _PATHS_AT_ONCE]))
+        return allowed
 
     def printed(self, text: str) -> None:
         """Nothing to tell: what this process prints is read outside of it."""

@@ -35,6 +35,7 @@ class Service:
             "budget": self._budget,
             "environment": self._environment,
             "permit": self._permit,
+            "permitted": self._permitted,
         }
         self._tells: dict[str, Callable[..., None]] = {
             "progress": ctx.progress,
@@ -100,6 +101,11 @@ class Service:
         if not isinstance(facts, dict) or not all(isinstance(name, str) for name in facts):
             raise Misused("What is asked for is described by names and values.")
         await self._ctx.permit(str(action), **facts)
+
+    async def _permitted(self, paths: list[str]) -> list[str]:
+        if not isinstance(paths, list):
+            raise Misused("Paths are a list.")
+        return await self._ctx.permitted(paths)
 
     def _handle(self, session_id: str) -> Handle:
         try:

@@ -48,6 +48,7 @@ def analyze_code(
         patterns=_checked(patterns or []),
         cache_folder=ctx.root / ".remit" / "cache",
         say=ctx.progress,
+        permitted=ctx.permitted,
         is_over=_clock(ctx),
     )
     analysis = running.Analysis(asked)

@@ -4,6 +4,7 @@ Knows no context of a delegation: it is given how to speak and when to stop, so 
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ class Asked:
     patterns: Sequence[str] = ()
     cache_folder: Path | None = None
     say: Callable[[str, float], None] = lambda message, fraction: None
+    permitted: Callable[[Sequence[str]], Sequence[str]] = lambda paths: paths
+    """Those of these files that may be read."""
     is_over: Callable[[], bool] = lambda: False
     """When to read no more: what there is by then is put together."""
 
@@ -57,7 +60,7 @@ class Analysis:
     def run(self) -> tuple[Findings, Cache]:
         asked = self.asked
         asked.say("Looking which files there are.", 0.0)
-        listing = Lister(asked.workspace, asked.below, asked.patterns, asked.is_over).listing()
+        listing = self._permitted(Lister(asked.workspace, asked.below, asked.patterns, asked.is_over).listing())
         self.survey.skipped.update(listing.skipped)
         cache = Cache(asked.cache_folder, asked.workspace)
         todo = self._take_known(listing, cache)
@@ -65,6 +68,15 @@ class Analysis:
         asked.say("Putting it together.", 0.95)
         findings = self._put_together(listing)
         return findings, cache
+
+    def _permitted(self, listing: Listing) -> Listing:
+        """Without what the policy lets nobody read."""
+        may_read = set(self.asked.permitted([_as_text(one.path) for one in listing.files]))
+        allowed = [one for one in listing.files if _as_text(one.path) in may_read]
+        if len(allowed) < len(listing.files):
+            listing.skipped["not to be read by the policy"] += len(listing.files) - len(allowed)
+            listing.files = allowed
+        return listing
 
     def _take_known(self, listing: Listing, cache: Cache) -> list[Listed]:
         todo = {one.path: one for one in listing.files}
@@ -139,6 +151,11 @@ class Analysis:
                 f"The list of files was cut: there are more than {FILES_AT_MOST:,}, or there was no time to list them all."
             )
         return findings
+
+
+def _as_text(path: str) -> str:
+    """A name that is no UTF-8 as the policy can be asked about it."""
+    return path if path.isascii() else os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_above(folder: str, below: str) -> bool:

@@ -1,0 +1,53 @@
+"""An agent that walks a tree reads no file that the policy lets nobody read (S5.10; issue 4, item 7)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remit import BlockingContext, Context, Remit, agent
+from remit.policy.audit import FILE
+from remit.policy.source import default_text
+
+RULES = (
+    default_text()
+    + """
+@id("private") forbid (principal, action, resource) when { context has path && context.path like "private/*" };
+"""
+)
+
+
+@agent(effects=("read",))
+async def near(ctx: Context, paths: list[str]) -> list[str]:
+    return await ctx.permitted(paths)
+
+
+@agent(effects=("read",), isolation="process")
+def far(ctx: BlockingContext, paths: list[str]) -> list[str]:
+    return ctx.permitted(paths)
+
+
+@pytest.mark.parametrize("name", ["near", "far"])
+async def test_those_of_many_paths_are_told_that_may_be_read_and_the_log_stays_short(tmp_path: Path, name: str) -> None:
+    async with Remit.open(tmp_path, agents=[near, far], policy=RULES) as remit:
+        paths = [f"src/{number}.py" for number in range(450)]
+        told = await remit.delegate(name, paths=[*paths, "private/x.py", "../out", ".env", "kept"])
+        assert told.data == [*paths, "kept"]
+    entries = [json.loads(line) for line in (tmp_path / ".remit" / FILE).read_text().splitlines()]
+    asked = [entry for entry in entries if entry.get("on_the_way")]
+    assert [entry["facts"]["path"] for entry in asked if entry["verdict"] == "deny"] == ["private/x.py", "../out", ".env"]
+    assert sum(entry["alike"] for entry in asked if entry["verdict"] == "allow") == 451
+    assert len(asked) < 10
+
+
+async def test_the_analysis_of_a_tree_leaves_out_what_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "hidden.py").write_text("def hidden_thing():  # TODO tell nobody\n    return 1\n")
+    (tmp_path / "open.py").write_text("def open_thing():\n    return 1\n")
+    async with Remit.open(tmp_path, policy=RULES) as remit:
+        told = await remit.delegate("coder.analyze_code")
+        reports = "".join((tmp_path / one.path).read_text() for one in told.artifacts)
+    assert "open_thing" in reports
+    assert "hidden_thing" not in reports
+    assert "tell nobody" not in reports
+    assert "not to be read by the policy" in reports
