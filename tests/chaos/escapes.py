@@ -117,7 +117,7 @@ ATTEMPTS = [
     trying("slow another process down", "os.setpriority(os.PRIO_PROCESS, {victim}, 19)"),
     trying("keep an open file of ours", "import os.path\nassert [n for n in range(3, 1000) if os.path.exists(f'/dev/fd/{{n}}') and 'geheim' in os.readlink(f'/dev/fd/{{n}}')]", proves=False),
     trying("find an inherited file", "found = []\nfor n in range(3, 4096):\n    try: found.append(os.fstat(n))\n    except OSError: pass\n"
-           "import stat\nassert [one for one in found if stat.S_ISSOCK(one.st_mode) or stat.S_ISREG(one.st_mode)]", proves=False),
+           "import stat\nassert [one for one in found if not stat.S_ISDIR(one.st_mode)], 'the way to the interpreter is all there may be'", proves=False),
     # ---- network
     trying("connect to this machine", "socket.create_connection(('127.0.0.1', {port}), 2)"),
     trying("connect by IPv6", "socket.socket(socket.AF_INET6).bind(('::', 0))", proves=False),
@@ -130,6 +130,8 @@ ATTEMPTS = [
     trying("vsock", "socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)", proves=False),
     trying("socket of the orchestrator", "socket.socket(socket.AF_UNIX).connect('{unix}')"),
     trying("abstract socket", "socket.socket(socket.AF_UNIX).connect('\\0{abstract}')"),
+    trying("datagram from a connected pair", "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\na.sendto(b'x', '{datagram}')"),
+    trying("datagram to an abstract socket", "a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW)\na.sendto(b'x', '\\0{datagram}')"),
     # ---- the kernel
     trying("open sysrq", "open('/proc/sysrq-trigger', 'w')", proves=False),
     trying("change a setting of the kernel", "open('/proc/sys/kernel/hostname', 'r+')", proves=False),

@@ -44,6 +44,11 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         abstract.bind(f"\0remit-test-{os.getpid()}")
         for one in (tcp, unix, abstract):
             one.listen(64)
+        letters = Path(f"/tmp/remit-test-{os.getpid()}.letters")
+        boxes = [socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(2)]
+        for box, name in zip(boxes, (str(letters), f"\0{letters}"), strict=True):
+            box.bind(name)
+        letters.chmod(0o777)
         victim = subprocess.Popen(["sleep", "300"], env={"REMIT_TEST_SECRET": "geheim", "PATH": os.environ["PATH"]})
         os.environ["REMIT_TEST_SECRET"] = "geheim"
         leaked = os.open(folder / "secret.txt", os.O_RDONLY)
@@ -59,14 +64,17 @@ def facts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
             "port": tcp.getsockname()[1],
             "unix": place,
             "abstract": f"remit-test-{os.getpid()}",
+            "datagram": letters,
         }
         assert victim.poll() is None, "somebody killed it"
         victim.kill()
         victim.wait()
         os.close(leaked)
         del os.environ["REMIT_TEST_SECRET"]
-        shared.unlink()
-        place.unlink()
+        for box in boxes:
+            box.close()
+        for path in (shared, place, letters):
+            path.unlink()
 
 
 @pytest.fixture(scope="module")

@@ -4,25 +4,29 @@ Both ways end in the same `Box`; `run` starts it. Nothing is run here.
 """
 
 import contextlib
+import fcntl
 import os
-import random
-import shutil
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from remit.sandbox import bubblewrap, landlock, recipe, seccomp
+from remit.sandbox.inside.usage import clear
 from remit.sandbox.limits import Grants, Limits
 from remit.sandbox.probe import Offer, counts_by_namespace, tasks_of
+from remit.sandbox.standing import changes_user, is_ours, spare_uid
 from remit.sandbox.wire import BOOT
 from remit.system.threads import off_loop
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
-_FIRST_SPARE, _LAST_SPARE = 1_879_048_192, 2_147_483_646
-"""User ids that nobody gives out: above those for containers."""
+_RESERVE_BYTES = 1 << 30
+_PREFIX = "remit-box-"
+_STALE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
     assert offer.bubblewrap is not None
     families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else (socket.AF_UNIX,)
     own = landlock.everything(offer.landlock)
-    is_counted_alone = os.geteuid() == 0 or counts_by_namespace()
+    is_counted_alone = changes_user() or counts_by_namespace()
     orders = {
         "workspace": bubblewrap.WORKSPACE,
         "mounts": list(bubblewrap.MOUNTS),
@@ -68,16 +72,19 @@ def in_bubblewrap(job: Job, offer: Offer) -> Box:
     }
     python = [str(recipe.python().program), *_INTERPRETER]
     argv = bubblewrap.command(offer.bubblewrap, job.limits, job.grants, job.hidden, locks_namespaces=offer.locks_namespaces)
-    return Box(argv=argv + python, orders=orders, uid=_spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
+    return Box(argv=argv + python, orders=orders, uid=spare_uid(), environment=_environment(bubblewrap.WORKSPACE, bubblewrap.TEMPORARY))
 
 
 @contextlib.asynccontextmanager
 async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
     """The keeper without bubblewrap: in a folder of its own, made here and removed."""
-    uid = _spare_uid()
-    folder = Path(await off_loop(tempfile.mkdtemp, "", "remit-box-", _room_for(uid)))
+    uid = spare_uid()
+    await off_loop(_sweep, _room_for(uid))
+    # Not on a thread: cancelled meanwhile, nobody would know the folder that it makes.
+    folder = Path(tempfile.mkdtemp("", _PREFIX, _room_for(uid)))
     workspace, temporary = folder / "workspace", folder / "tmp"
     opened: list[int] = []
+    lock = _locked(folder)
     try:
         for place in (workspace, temporary):
             place.mkdir(mode=0o700)
@@ -103,16 +110,18 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             "mounts": [],
             "own_folders": [str(workspace), str(temporary)],
             "box": str(folder),
+            "reserve": _reserve(folder),
             "keep": opened,
             "rules": [*rules, *((name, landlock.DEVICE) for name in _DEVICES)],
             "filter": seccomp.program(wanted),
             "process_limit": job.limits.processes + 1 + (0 if uid else tasks_of(os.getuid())),
         }
-        yield Box(argv=[str(program), *_INTERPRETER], orders=orders, uid=uid, passed=tuple(opened), environment=environment)
+        argv = [str(program), *_INTERPRETER, str(workspace), str(temporary), str(folder)]
+        yield Box(argv=argv, orders=orders, uid=uid, passed=tuple(opened), environment=environment)
     finally:
-        for number in opened:
+        for number in (*opened, lock):
             os.close(number)
-        await off_loop(_remove, folder)
+        await off_loop(clear, str(folder))
 
 
 _INTERPRETER = ("-I", "-S", "-B", "-X", "utf8", "-c", BOOT)
@@ -131,31 +140,41 @@ def _environment(workspace: str, temporary: str) -> dict[str, str]:
     }
 
 
-def _spare_uid() -> int:
-    """Nobody's user id, another one for each run; 0 unless we are root and have a choice."""
-    if os.geteuid() != 0:
-        return 0
-    ranges = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    first, count = max(((inside, count) for inside, _, count in ranges), key=lambda one: one[1])
-    last = min(first + count - 1, _LAST_SPARE)
-    return random.SystemRandom().randint(max(first + 1, min(_FIRST_SPARE, last - 5000)), last)
-
-
 def _room_for(uid: int) -> str:
     """A folder for the box that whoever runs the code can get to."""
     usual = tempfile.gettempdir()
     return usual if not uid or _is_reachable(Path(usual)) else "/tmp"
 
 
+def _locked(folder: Path) -> int:
+    """Open and locked for as long as we live: by that a box in use is known."""
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    with contextlib.suppress(OSError):  # a file system without locks: then it is known by its age
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return number
+
+
+def _reserve(folder: Path) -> int:
+    """Bytes that must stay free where the box is: what it uses there is watched, and something may be missed."""
+    room = os.statvfs(folder)
+    return min(_RESERVE_BYTES, room.f_bavail * room.f_frsize // 4)
+
+
+@cache
+def _sweep(room: str) -> None:
+    """Remove boxes of those who were killed before their keeper knew where it was. Once will do."""
+    for path in Path(room).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                about = os.fstat(number)
+                if is_ours(about.st_uid) and time.time() - about.st_ctime > _STALE_SECONDS:
+                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    clear(str(path))
+            finally:
+                os.close(number)
+
+
 def _is_reachable(path: Path) -> bool:
     """Whether any user gets there."""
     return all(folder.stat().st_mode & 0o005 == 0o005 for folder in (path, *path.parents))
-
-
-def _remove(folder: Path) -> None:
-    def again(function: Callable[..., Any], path: str, _: Any) -> None:
-        with contextlib.suppress(OSError):  # the code may have taken its own rights away
-            os.chmod(os.path.dirname(path), 0o700, follow_symlinks=False) if os.path.islink(path) else os.chmod(path, 0o700)
-            function(path)
-
-    shutil.rmtree(folder, onerror=again)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from remit.sandbox import recipe
 from remit.sandbox.limits import Grants, Limits
+from remit.sandbox.standing import changes_user
 
 WORKSPACE, TEMPORARY, SHARED_MEMORY = "/workspace", "/tmp", "/dev/shm"
 MOUNTS = (WORKSPACE, TEMPORARY, SHARED_MEMORY)
@@ -22,7 +23,7 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
     argv = [str(program), "--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "sandbox", "--cap-drop", "ALL"]
     argv += ["--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"]
     argv += [] if grants.network else ["--unshare-net"]
-    if os.geteuid() == 0:
+    if changes_user():
         argv += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID", "--cap-add", "CAP_SETPCAP"]
     else:
         argv += ["--unshare-user", "--uid", _NOBODY, "--gid", _NOBODY, *(["--disable-userns"] if locks_namespaces else [])]

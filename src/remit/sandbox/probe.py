@@ -19,7 +19,8 @@ from remit.core.errors import Unavailable
 from remit.sandbox import landlock, seccomp
 from remit.sandbox.bubblewrap import command
 from remit.sandbox.limits import Grants, Limits
-from remit.system.processes import all_pids
+from remit.sandbox.standing import is_powerless_root
+from remit.system.processes import all_pids, kill_tree
 
 TRY_SECONDS = 10.0
 _PR_GET_SECCOMP = 21
@@ -41,6 +42,8 @@ class Offer:
     landlock: int = 0
     """The version; 0: none."""
     seccomp: bool = False
+    is_root_for_good: bool = False
+    """Whether we are root and cannot become anybody else: only a user namespace makes the code nobody then."""
 
     @property
     def has_bubblewrap(self) -> bool:
@@ -49,7 +52,7 @@ class Offer:
     @property
     def has_keeper(self) -> bool:
         """Whether Landlock alone will do: files by its rules, the network by the filter."""
-        return self.landlock > 0 and self.seccomp
+        return self.landlock > 0 and self.seccomp and not self.is_root_for_good
 
     @property
     def is_enough(self) -> bool:
@@ -64,6 +67,8 @@ class Offer:
         return " + ".join(parts) if self.is_enough else "none"
 
     def advice(self) -> str:
+        if self.is_root_for_good and self.landlock and self.seccomp:
+            return "Start remit as an ordinary user, or leave root the capabilities CHOWN, SETUID, SETGID and SETPCAP."
         if self.bubblewrap is None:
             return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
         if "nknown option" in self.fault:
@@ -96,8 +101,9 @@ def required(offer: Offer) -> Offer:
     """The offer, if code can be held by it."""
     if not offer.is_enough:
         found = f"bubblewrap does not work here ({offer.fault})" if offer.bubblewrap else "There is no bubblewrap here"
+        missing = "we are root and cannot become anybody else" if offer.is_root_for_good else "no Landlock with seccomp"
         raise Unavailable(
-            f"{found}, and no Landlock with seccomp: nothing could hold the code, so it is not run.",
+            f"{found}, and {missing}: nothing could hold the code, so it is not run.",
             code="TOOL_UNAVAILABLE",
             advice=offer.advice(),
         )
@@ -115,8 +121,13 @@ def _look() -> Offer:
         if not faulty:
             break
     return Offer(
-        bubblewrap=program, fault=fault, locks_namespaces=locks, landlock=landlock.version(), seccomp=has_seccomp()
-    )  # fmt: skip
+        bubblewrap=program,
+        fault=fault,
+        locks_namespaces=locks,
+        landlock=landlock.version(),
+        seccomp=has_seccomp(),
+        is_root_for_good=is_powerless_root(),
+    )
 
 
 def find() -> list[Path]:
@@ -133,16 +144,28 @@ def _try(program: Path) -> tuple[str, bool]:
     for locks in (True, False):
         argv = command(program, Limits(), Grants(), (), locks_namespaces=locks)
         try:
-            ran = subprocess.run(
-                [*argv, "/bin/true"], stdin=subprocess.DEVNULL, capture_output=True, timeout=TRY_SECONDS, env={}, check=False
-            )  # fmt: skip
-        except (OSError, subprocess.TimeoutExpired) as error:
+            code, said = _said([*argv, "/bin/true"])
+        except OSError as error:
             return str(error), False
-        if ran.returncode == 0:
+        except subprocess.TimeoutExpired:
+            return f"it did not end within {TRY_SECONDS:g} s", False
+        if code == 0:
             return "", locks
-        said = ran.stderr.decode("utf-8", "replace").strip()
-        fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {ran.returncode}"
+        fault = fault or " ".join(said.removeprefix("bwrap: ").split())[:200] or f"exit code {code}"
     return fault, False
+
+
+def _said(argv: list[str]) -> tuple[int, str]:
+    """Its exit code, and its complaints. Nothing of it is left, whatever it is."""
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}, start_new_session=True
+    ) as process:  # fmt: skip
+        try:
+            complaints = process.communicate(timeout=TRY_SECONDS)[1]
+        finally:
+            if process.poll() is None:
+                kill_tree(process.pid, term_grace=0)
+    return process.returncode, complaints.decode("utf-8", "replace").strip()
 
 
 def has_seccomp() -> bool:

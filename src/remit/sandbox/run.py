@@ -16,6 +16,7 @@ from typing import Any
 from remit.core.errors import Misused, Unavailable
 from remit.sandbox import landlock, recipe, seccomp
 from remit.sandbox.boxes import Box, Job, alone, in_bubblewrap
+from remit.sandbox.child import END_SECONDS, Child, seen_through
 from remit.sandbox.inside.keeper import STOP_OUTPUT
 from remit.sandbox.limits import FLOOD
 from remit.sandbox.probe import Offer
@@ -23,7 +24,6 @@ from remit.sandbox.wire import LINE_BYTES, Choose, Ended, KeeperLost, converse, 
 
 LATE_SECONDS = 30.0
 """The keeper ends the code in time and hands out its files; should it not, this much later all of it is killed from outside."""
-END_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,33 +74,35 @@ def _check(files: list[tuple[str, bytes]], job: Job) -> None:
 
 async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choose: Choose, out: Path) -> Ran:
     async with contextlib.AsyncExitStack() as stack:
+        control = stack.enter_context(_Pipe(0))
         pipes = [stack.enter_context(_Pipe(box.uid)) for _ in range(3)]
         stdout, stderr, reports = pipes
         orders["report"] = reports.write_end
         try:
-            process = await asyncio.create_subprocess_exec(
-                *box.argv,
-                stdin=asyncio.subprocess.PIPE,
+            child = Child(
+                box.argv,
+                stdin=control.read_end,
                 stdout=stdout.write_end,
                 stderr=stderr.write_end,
-                pass_fds=(reports.write_end, *box.passed),
-                env=dict(box.environment),
-                start_new_session=True,
+                kept=(reports.write_end, *box.passed),
+                environment=box.environment,
             )
         except OSError as error:
             raise Unavailable(
                 f"The sandbox could not be started: {error.strerror or error}.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor`."
             ) from None
-        stack.push_async_callback(_end, process)
-        assert process.stdin is not None
-        tally = _Tally(job.limits.output_bytes, hear, process.stdin)
+        stack.push_async_callback(_ended, child, control)
         readers = [await stack.enter_async_context(pipe.reading()) for pipe in pipes]
+        writer = await control.writing()
+        tally = _Tally(job.limits.output_bytes, hear, writer)
         pumps = [asyncio.create_task(tally.pump(name, reader)) for name, reader in zip(("stdout", "stderr"), readers, strict=False)]
         try:
-            ended = await _talked(job, process, message(orders), readers[2], choose, out)
+            ended = await _talked(job, writer, message(orders), readers[2], choose, out)
+            await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             return Ran(ended=ended, is_cut=tally.is_cut)
         except Unavailable as error:
+            await _ended(child, control)
             await asyncio.wait(pumps, timeout=END_SECONDS)
             raise Unavailable(f"{error.message} {tally.last_words()}".rstrip(), code=error.code, advice=error.advice) from None
         finally:
@@ -110,35 +112,25 @@ async def _started(job: Job, box: Box, orders: dict[str, Any], hear: Hear, choos
 
 
 async def _talked(
-    job: Job, process: asyncio.subprocess.Process, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
+    job: Job, control: asyncio.StreamWriter, orders: bytes, reports: asyncio.StreamReader, choose: Choose, out: Path
 ) -> Ended:
-    assert process.stdin is not None
     began = asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(job.limits.seconds + LATE_SECONDS):
-            process.stdin.write(orders)
+            control.write(orders)
             with contextlib.suppress(ConnectionError):
-                await process.stdin.drain()
-            return await converse(reports, process.stdin, choose, out)
+                await control.drain()
+            return await converse(reports, control, choose, out)
     except (TimeoutError, KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
         killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else "memory"
         return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
-    finally:
-        await _end(process)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _ended(child: Child, control: "_Pipe") -> None:
     """When this returns nothing of it lives. End of file makes the keeper end all of it; bubblewrap's death takes its namespace along."""
-    if process.stdin is not None and not process.stdin.is_closing():
-        process.stdin.close()
-    for _ in range(2):
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
-                await process.wait()
-                return
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+    control.hang_up()
+    await seen_through(child.end())
 
 
 class _Tally:
@@ -174,13 +166,14 @@ class _Tally:
 
 
 class _Pipe:
-    """A pipe to read from; its other end is closed here once the process has it."""
+    """A pipe to the process or from it; its other end is closed here once the process has it."""
 
     def __init__(self, uid: int) -> None:
         self.read_end, self.write_end = os.pipe()
         if uid:
             os.fchown(self.write_end, uid, uid)  # /dev/stdout can be opened by name, too
         self._open = {self.read_end, self.write_end}
+        self._writing: asyncio.WriteTransport | None = None
 
     def __enter__(self) -> "_Pipe":
         return self
@@ -206,6 +199,21 @@ class _Pipe:
             yield reader
         finally:
             transport.close()
+
+    async def writing(self) -> asyncio.StreamWriter:
+        self._close(self.read_end)
+        self._open.discard(self.write_end)
+        loop = asyncio.get_running_loop()
+        self._writing, protocol = await loop.connect_write_pipe(
+            asyncio.streams.FlowControlMixin, os.fdopen(self.write_end, "wb", buffering=0)
+        )  # fmt: skip
+        return asyncio.StreamWriter(self._writing, protocol, None, loop)
+
+    def hang_up(self) -> None:
+        """End of file for whoever reads, at once: what was not sent yet is not wanted any more."""
+        self.__exit__()
+        if self._writing is not None and not self._writing.is_closing():
+            self._writing.abort()
 
 
 def _script_name(wanted: str, taken: Mapping[str, bytes]) -> str:

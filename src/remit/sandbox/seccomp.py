@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 from functools import cache
 
-from remit.sandbox.syscalls import BY_PATH, FORBIDDEN, NEWEST, WATCHED, WATCHING
+from remit.sandbox.syscalls import BY_PATH, FORBIDDEN, GROUPS, NEWEST, WATCHED, WATCHING
 
 _LOAD, _EQUAL, _GREATER, _SET, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 """BPF instructions: load a word, jump if equal, if greater, if any bit is set; return."""
@@ -35,9 +35,10 @@ class Filter:
     """What the filter depends on."""
 
     families: tuple[int, ...] = (socket.AF_UNIX,)
-    """Kinds of sockets that may be made. A pair of connected ones leads nowhere and is always allowed."""
+    """Kinds of sockets that may be made. A pair of connected streams leads nowhere and is always allowed."""
     signals: bool = True
-    """Whether signals may be sent to any process that can be seen; without it only to the first of the code's processes and its group."""
+    """Whether signals may be sent to any process that can be seen; without it only to the first of the code's processes and its group,
+    which none of them can leave."""
     shares_user: bool = False
     """Whether people outside have the same user id and nothing but Landlock is between: what Landlock does not look at is refused then."""
 
@@ -61,6 +62,8 @@ def program(wanted: Filter, machine: str = "") -> bytes:
     for name, check in _checks(wanted).items():
         steps += [_step(_EQUAL, WATCHED[name][column], 0, len(check)), *check]
     steps += _each(FORBIDDEN, column, errno.EPERM)
+    if not wanted.signals:
+        steps += _each(GROUPS, column, 0)  # programs that are started apart give up when it fails: they are told that it was done
     if wanted.shares_user:
         # Copying a file sets its rights and times, and programs give up when that fails: they are told that it was done.
         steps += _each(BY_PATH, column, 0) + _each(WATCHING, column, errno.EPERM)
@@ -83,7 +86,7 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
         # Its flags stand in memory, where a filter cannot look. Without it the C library uses `clone`.
         "clone3": [_refuse(errno.ENOSYS)],
         "socket": _only(0, wanted.families, errno.EACCES),
-        "socketpair": _only(0, (socket.AF_UNIX,), errno.EACCES),
+        "socketpair": _pairs(wanted),
         "ioctl": _none_of(1, (_TIOCSTI, _TIOCLINUX), errno.EPERM),
         "personality": _only(0, (0, _ASK_PERSONALITY), errno.EPERM),
         # A process that cannot be dumped cannot be looked at either, by the one that counts what it uses.
@@ -101,6 +104,14 @@ def _checks(wanted: Filter) -> dict[str, list[bytes]]:
         checks |= {name: _only(1, (0,), errno.EPERM) for name in ("setpriority", "ioprio_set")}
         checks["utimensat"] = _only(1, (0,), 0)  # of an open file: then no name is given
     return checks
+
+
+def _pairs(wanted: Filter) -> list[bytes]:
+    """Connected to each other, streams stay so. One of datagrams (2, and 3 means the same here) sends to any other address as well."""
+    family = [_argument(0), _step(_EQUAL, socket.AF_UNIX, 1, 0), _refuse(errno.EACCES)]
+    if socket.AF_UNIX in wanted.families:
+        return [*family, _allow()]
+    return [*family, _argument(1), _step(_SET, socket.SOCK_DGRAM, 0, 1), _refuse(errno.EACCES), _allow()]
 
 
 def _only(argument: int, values: tuple[int, ...], error: int) -> list[bytes]:

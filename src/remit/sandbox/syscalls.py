@@ -136,5 +136,8 @@ BY_PATH: dict[str, tuple[int | None, int | None]] = {
 }
 """What Landlock does not look at: rights and times of files by their names, wherever they are."""
 
+GROUPS: dict[str, tuple[int | None, int | None]] = {"setpgid": (109, 154), "setsid": (112, 157)}
+"""By these a process leaves its group, and with it the one signal that ends them all."""
+
 WATCHING: dict[str, tuple[int | None, int | None]] = {"inotify_init": (253, None), "inotify_init1": (294, 26), "truncate": (76, 45)}
 """The same, of what happens in folders; and cutting files off, which older versions of Landlock do not look at."""

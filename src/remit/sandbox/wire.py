@@ -32,6 +32,8 @@ def take(count):
     while count:
         part = os.read(0, min(count, 1 << 20))
         if not part:
+            for folder in sys.argv[1:]:
+                os.rmdir(folder)
             os._exit(70)
         parts.append(part)
         count -= len(part)
@@ -44,7 +46,8 @@ for name, code in parts:
     del sys.modules[name]
 part.main(job)
 """
-"""What the interpreter is started with: the rest comes over its standard input, compiled."""
+"""What the interpreter is started with: the rest comes over its standard input, compiled. Its arguments are the folders to be removed
+when that never comes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +96,10 @@ def message(job: dict[str, Any]) -> bytes:
 async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter, choose: Choose, out: Path) -> Ended:
     """From the start of the code to its last file."""
     line = await _line(reports)
-    if line != "S":
+    if line == "S":
+        line = await _line(reports)
+    elif not line.startswith("X "):
         raise Unavailable("The sandbox could not be started.", code="TOOL_UNAVAILABLE", advice="Ask `remit doctor` what is missing.")
-    line = await _line(reports)
     if line.startswith("X "):
         raise Unavailable(
             f"The sandbox could not be closed, so the code was not run: {line[2:]}.",

@@ -87,11 +87,14 @@ class Confinement:
             return True
         return False
 
+    def show(self) -> None:
+        """The code's process: the keeper, and nobody else, looks into it; and it may set what the kernel keeps of it."""
+        self.prctl(_PR_SET_DUMPABLE, 1)
+        self.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
+
     def confine(self) -> None:
         """The code's process, and by inheritance all it will start."""
         job = self.job
-        self.prctl(_PR_SET_DUMPABLE, 1)  # the keeper, and nobody else, looks into it
-        self.prctl(_PR_SET_PDEATHSIG, _SIGKILL)
         if job["abi"]:
             scope = _SCOPE_ABSTRACT_SOCKETS | _SCOPE_SIGNALS if job["abi"] >= 6 else 0
             rules = self.ruleset(job["handled"], 0 if job["network"] else _NET_TCP, scope)

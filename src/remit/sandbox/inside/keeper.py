@@ -16,7 +16,7 @@ from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_DATA, RLIMIT_FSIZE, RLIMIT_N
 
 from remit.sandbox.inside.confine import Confinement
 from remit.sandbox.inside.python import run_python
-from remit.sandbox.inside.usage import clear, kill, looked_at, proportional, walked
+from remit.sandbox.inside.usage import BEYOND_COUNTING, clear, kill, looked_at, proportional, sealed, walked
 
 TYPE_CHECKING = False  # `typing` itself would double the time that this takes to start
 if TYPE_CHECKING:
@@ -71,10 +71,7 @@ class Keeper:
         """The code's process; in that process it does not return but goes on to run the code."""
         stdin = os.open("/dev/null", os.O_RDONLY)
         if self.job["stdin"]:
-            stdin = os.memfd_create("stdin")
-            with open(os.dup(stdin), "wb") as file:
-                file.write(self.job["stdin"])
-            os.lseek(stdin, 0, os.SEEK_SET)
+            stdin = sealed(self.job["stdin"])
         os.set_blocking(0, False)
         self.say("S")
         gc.freeze()  # what is there now need not be looked through for garbage in the fork
@@ -87,13 +84,20 @@ class Keeper:
         os.dup2(stdin, 0)
         os.setsid()
         try:
+            self.confinement.show()
             self.bound()
             self.confinement.confine()
         except OSError as error:  # the code must not run in a sandbox that is open on one side
-            self.say(f"X {error}")
+            self.refuse(error)
             os._exit(125)
         self.close_all(keep=self.job["keep"])
         return 0
+
+    def refuse(self, error: OSError) -> None:
+        try:
+            self.say("X " + " ".join(str(error).split()))
+        except OSError:
+            return  # nobody listens any more
 
     @staticmethod
     def close_all(keep: list[int]) -> None:
@@ -148,6 +152,8 @@ class Keeper:
                     self.end_all()
                     status = self.reap(child)
         took = time.monotonic() - began
+        if os.WIFEXITED(status):
+            self.killed = ""  # it was quicker
         self.end_all()
         self.over(0)
         return status, took
@@ -186,15 +192,17 @@ class Keeper:
     def end_all(self) -> None:
         """Nothing that was started in here outlives this. One signal to everybody cannot be outrun by forking."""
         while True:
+            try:
+                os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return  # nobody is left; and from here on the number of their group may be somebody else's
             if self.is_alone:
                 kill(-1)
             else:
+                kill(-self.job["child"])  # their group, which the filter does not let them leave
                 for pid in self.below():
                     kill(pid)
-            try:
-                pid, status = os.waitpid(-1, 0)
-            except ChildProcessError:
-                return
+            pid, status = os.waitpid(-1, 0)
             if pid == self.job["child"]:
                 self.job["status"] = status
 
@@ -242,6 +250,9 @@ class Keeper:
     def job_disk(self, processes: list[int]) -> tuple[int, int, bool]:
         """Bytes and files in use, and whether no byte is left."""
         if not self.job["mounts"]:
+            room = os.statvfs(self.job["workspace"])
+            if room.f_bavail * room.f_frsize < self.job["reserve"]:  # a file can be held open where nobody finds it
+                return BEYOND_COUNTING, 0, True
             return (*walked(self.job["own_folders"], processes), False)
         used = made = 0
         is_full = False
@@ -270,7 +281,7 @@ class Keeper:
             if not part:
                 self.abandon()
             asked += part
-        for index in map(int, asked.split()):
+        for index in map(int, asked.replace(STOP_OUTPUT, b"").split()):  # it may have ended by itself when it was to be stopped
             self.hand_out(*found[index])
         self.say("Z")
 
@@ -329,11 +340,18 @@ class Keeper:
 
 def main(job: dict[str, Any]) -> None:
     keeper = Keeper(job)
-    keeper.prepare()
-    child = job["child"] = keeper.start()
+    try:
+        keeper.prepare()
+        child = job["child"] = keeper.start()
+    except OSError as error:
+        keeper.refuse(error)
+        keeper.abandon()
     if child:
-        keeper.report(*keeper.watch(child))
-        os._exit(0)
+        try:
+            keeper.report(*keeper.watch(child))
+            os._exit(0)
+        finally:
+            keeper.abandon()  # nobody listens any more, or the keeper itself is at fault: nothing may outlive it
     if job["argv"] is not None:
         os.execve(job["argv"][0], job["argv"], job["environment"])
     run_python(job)

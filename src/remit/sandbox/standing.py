@@ -1,0 +1,54 @@
+"""Who we are to the kernel: somebody ordinary, or root who can become somebody else. Used to decide how code is made nobody.
+
+Root of a container may have no rights, and no other user ids: it is held as an ordinary user is, where that can be done.
+"""
+
+import os
+import random
+from functools import cache
+from pathlib import Path
+
+_CHOWN, _SETGID, _SETUID, _SETPCAP = 0, 6, 7, 8
+_FIRST_SPARE, _LAST_SPARE = 1_879_048_192, 2_147_483_646
+"""User ids that nobody gives out: above those for containers."""
+_FEWEST = 1000
+
+
+@cache
+def changes_user() -> bool:
+    """Whether we are root, with the rights that root has and user ids to choose from."""
+    if os.geteuid() != 0:
+        return False
+    rights = next(
+        (int(line.split()[1], 16) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")), 0
+    )
+    return all(rights >> right & 1 for right in (_CHOWN, _SETGID, _SETUID, _SETPCAP)) and _spare() is not None
+
+
+def is_powerless_root() -> bool:
+    """Root who cannot become anybody else: without a user namespace its code would run as root."""
+    return os.geteuid() == 0 and not changes_user()
+
+
+def spare_uid() -> int:
+    """Nobody's user id, another one for each run; 0 where the code runs as we do."""
+    spare = _spare() if changes_user() else None
+    return random.SystemRandom().randint(*spare) if spare else 0
+
+
+def is_ours(uid: int) -> bool:
+    """Whether it is us, or somebody that only we become."""
+    spare = _spare() if changes_user() else None
+    return uid == os.geteuid() or (spare is not None and spare[0] <= uid <= spare[1])
+
+
+def _spare() -> tuple[int, int] | None:
+    """From the largest range of both user and group ids: in a container there may be few of them."""
+    ranges = []
+    for name in ("uid_map", "gid_map"):
+        given = [tuple(map(int, line.split())) for line in Path(f"/proc/self/{name}").read_text().splitlines()]
+        first, count = max(((inside, count) for inside, _, count in given), key=lambda one: one[1], default=(0, 0))
+        ranges.append((first, first + count - 1))
+    first, last = max(first for first, _ in ranges), min(*(last for _, last in ranges), _LAST_SPARE)
+    lowest = max(first + 1, min(_FIRST_SPARE, last - 5000))
+    return (lowest, last) if last - lowest >= _FEWEST else None

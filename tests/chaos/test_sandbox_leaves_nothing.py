@@ -1,0 +1,180 @@
+# ruff: noqa: E501 - each program stays in one piece
+"""Nothing is hidden from the sandbox's keeper and nothing is left of it: whenever it is cancelled or killed, whatever the code made."""
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from escape_stage import STACKS, offer_of, sandboxed
+
+from remit.core.errors import Unavailable
+from remit.sandbox import boxes, probe
+from remit.sandbox.boxes import Job
+from remit.sandbox.inside.usage import clear
+from remit.sandbox.limits import MEBIBYTE, Limits
+from remit.sandbox.probe import Offer, required
+from remit.sandbox.run import run
+from remit.sandbox.wire import BOOT
+from remit.system.processes import all_pids
+
+each_stack = pytest.mark.parametrize("stack", STACKS)
+each_alone = pytest.mark.parametrize("stack", STACKS[1:])
+WRITE = "for n in range(12): open(f'{n}', 'wb').write(bytes(8 << 20))\nimport time\ntime.sleep(9)\n"
+
+
+def running(mark: str) -> list[int]:
+    """Processes with `mark` on their command line."""
+    found = []
+    for pid in all_pids():
+        try:
+            if mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def held_boxes() -> set[Path]:
+    return set(Path("/tmp").glob("remit-box-*"))
+
+
+@each_alone
+@pytest.mark.parametrize(
+    "hiding",
+    [
+        "import os\nos.mkdir('d', 0o300)\nos.chdir('d')\n",
+        "import os\nfor _ in range(40): os.mkdir('d' * 200); os.chdir('d' * 200)\n",
+        "import os\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')\n",
+        "import os\nos.fchmod(os.open('.', 0), 0o300)\n",
+    ],
+    ids=["in a folder that cannot be listed", "behind long names", "deep down", "in a work folder that cannot be listed"],
+)
+async def test_files_cannot_be_hidden_from_the_limit_of_disk(
+    hiding: str, stack: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(boxes, "_room_for", lambda _: str(tmp_path))
+    for folder in (tmp_path, *tmp_path.parents[:-2]):
+        folder.chmod(0o755)  # whoever the code is made must get there
+    ran, _, stderr = await sandboxed(hiding + WRITE, stack, limits=Limits(seconds=20, disk_bytes=32 * MEBIBYTE))
+    assert ran.ended.killed_by == "disk", stderr
+    assert os.listdir(tmp_path) == []
+
+
+async def test_memory_that_the_kernel_needs_for_a_program_counts() -> None:
+    """Pages that are only read are shared by all; the tables that lead to them are not."""
+    program = "import mmap, time\nheld = mmap.mmap(-1, 1 << 40, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, prot=1)\nfor place in range(0, 1 << 40, 1 << 21): held[place]\n"
+    ran, _, stderr = await sandboxed(
+        "python3 p.py", language="shell", files={"p.py": program.encode()}, limits=Limits(seconds=20, memory_bytes=64 * MEBIBYTE)
+    )
+    assert ran.ended.killed_by == "memory", stderr
+
+
+async def test_the_code_is_what_the_machine_can_do_without() -> None:
+    _, stdout, _ = await sandboxed("print(open('/proc/self/oom_score_adj').read())")
+    assert stdout.strip() == "1000"
+
+
+@each_stack
+async def test_standard_input_is_no_room_to_write_to(stack: str) -> None:
+    code = "import os, sys\ntry: os.write(0, b'x')\nexcept OSError as error: print(error.strerror)\nprint(sys.stdin.read())"
+    _, stdout, _ = await sandboxed(code, stack, stdin=b"given")
+    assert stdout == "Operation not permitted\ngiven\n"
+
+
+@each_stack
+async def test_code_that_writes_too_much_and_ends_by_itself_has_ended_by_itself(stack: str) -> None:
+    """Told to stop it when it has stopped already, the keeper still hands out its files."""
+    code = "import os, time\nopen('f', 'w').write('x')\nos.write(1, b'y' * 59000)\ntime.sleep(0.1)\nos.write(1, b'y' * 60000)\nos.write(1, b'y' * 50000)\nos._exit(0)"
+    for _ in range(4):
+        ran, _, _ = await sandboxed(code, stack, limits=Limits(seconds=20, output_bytes=10_000))
+        assert [left.name for left in ran.ended.files] == ["f"]
+        assert (ran.ended.exit_code, ran.ended.killed_by) in ((0, ""), (None, "output"))
+
+
+@each_stack
+async def test_cancelled_at_any_moment_nothing_is_left(stack: str, tmp_path: Path) -> None:
+    mark = f"603.{os.getpid()}"
+    before = held_boxes()
+    job = Job(language="shell", code=f"setsid sleep {mark} & sleep {mark}")
+    chance = random.Random(4)
+    for turn in range(5):
+        tasks = [
+            asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / f"{turn}{n}"))
+            for n in range(6)
+        ]
+        for task in tasks:
+            await asyncio.sleep(chance.random() * 0.03)
+            task.cancel()
+            await asyncio.sleep(0)
+            task.cancel()
+        done, pending = await asyncio.wait(tasks, timeout=30)
+        assert not pending
+        assert all(task.cancelled() for task in done)
+    assert running(mark) == []
+    assert held_boxes() <= before
+
+
+def test_a_keeper_whose_orders_never_come_removes_its_folders(tmp_path: Path) -> None:
+    folders = [tmp_path / "box" / "workspace", tmp_path / "box" / "tmp", tmp_path / "box"]
+    for folder in folders[:2]:
+        folder.mkdir(parents=True)
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", BOOT, *map(str, folders)], input=b"half", timeout=30, check=False)
+    assert ran.returncode == 70
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_box_that_nobody_uses_any_more_is_swept_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("remit-box-old", "remit-box-used", "other"):
+        (tmp_path / name / "workspace").mkdir(parents=True)
+    lock = boxes._locked(tmp_path / "remit-box-used")
+    boxes._sweep.__wrapped__(str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 3, "it may be just being made"
+    monkeypatch.setattr(boxes, "_STALE_SECONDS", -1.0)
+    boxes._sweep.__wrapped__(str(tmp_path))
+    assert {path.name for path in tmp_path.iterdir()} == {"remit-box-used", "other"}
+    os.close(lock)
+
+
+def test_a_folder_is_removed_however_deep_it_is_and_whatever_its_rights(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_text("x")
+    box = tmp_path / "box"
+    box.mkdir()
+    (box / "link").symlink_to(tmp_path / "kept")
+    (box / "closed").mkdir(0o300)
+    (box / "closed" / "file").write_text("x")
+    place = os.open(box, os.O_RDONLY)
+    for _ in range(1100):
+        os.mkdir("d", dir_fd=place)
+        below = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = below
+    os.close(place)
+    clear(str(box))
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_a_bubblewrap_that_hangs_is_no_bubblewrap_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = f"604.{os.getpid()}"
+    hanging = tmp_path / "bwrap"
+    hanging.write_text(f"#!/bin/sh\nsleep {mark}\n")
+    hanging.chmod(0o755)
+    monkeypatch.setattr(probe, "TRY_SECONDS", 0.3)
+    began = time.monotonic()
+    assert "did not end" in probe._try(hanging)[0]
+    assert time.monotonic() - began < 20
+    assert running(mark) == []
+
+
+def test_root_who_cannot_become_anybody_else_needs_a_user_namespace() -> None:
+    offer = Offer(bubblewrap=Path("bwrap"), fault="no namespaces", landlock=7, seccomp=True, is_root_for_good=True)
+    assert not offer.is_enough
+    with pytest.raises(Unavailable, match="root") as raised:
+        required(offer)
+    assert "ordinary user" in raised.value.advice
+    assert replace(offer, fault="").is_enough
