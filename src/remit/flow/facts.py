@@ -15,6 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused
+from remit.core.languages import plain_name
 from remit.core.policy import Fact
 from remit.core.spelling import own_name
 
@@ -51,8 +52,14 @@ def facts_of(spec: AgentSpec, parameters: Mapping[str, Any], workspace: Path) ->
             common[name] = value
     found = [common]
     for name, kind in spec.acts_on.items():
-        found = _joined(found, _each(kind, parameters.get(name), workspace))
+        value = parameters.get(name)
+        found = _joined(found, _each(kind, _default(spec, name) if value is None else value, workspace))
     return found
+
+
+def _default(spec: AgentSpec, name: str) -> Any:
+    """What a parameter is when it is not given: a rule speaks of that as well."""
+    return spec.parameters_schema.get("properties", {}).get(name, {}).get("default")
 
 
 def _joined(found: list[Facts], each: list[Facts]) -> list[Facts]:
@@ -186,7 +193,7 @@ def command_facts(value: Any, _workspace: Path) -> Facts:
 
 
 def _language_facts(value: Any, _workspace: Path) -> Facts:
-    return {"language": str(value).lower()[:100]}
+    return {"language": plain_name(str(value))[:100]}  # a rule on shell means bash as well
 
 
 _TAKEN_APART: dict[str, Callable[[Any, Path], Facts]] = {

@@ -8,19 +8,9 @@ from functools import cache
 from pathlib import Path
 
 from remit.core.errors import Misused, Unavailable
+from remit.core.languages import NAMES, plain_name
 from remit.sandbox.limits import MEBIBYTE, Limits
 
-ALIASES = {
-    "python": "python",
-    "python3": "python",
-    "py": "python",
-    "javascript": "javascript",
-    "js": "javascript",
-    "node": "javascript",
-    "shell": "shell",
-    "bash": "shell",
-    "sh": "shell",
-}
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types", "/etc/ssl/openssl.cnf")
 NETWORK_FILES = (
@@ -56,9 +46,9 @@ class Python:
 
 
 def language_of(name: str) -> str:
-    known = ALIASES.get(name.strip().lower())
-    if known is None:
-        raise Misused(f"Code in {name!r} cannot be run.", advice=f"language is one of {', '.join(ALIASES)}.")
+    known = plain_name(name)
+    if known not in NAMES:
+        raise Misused(f"Code in {name!r} cannot be run.", advice=f"language is one of {', '.join(NAMES)}.")
     return known
 
 

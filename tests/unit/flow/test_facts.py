@@ -146,3 +146,11 @@ def test_the_last_dot_of_a_host_may_be_of_another_script() -> None:
     for host in ("example.com.", "example.com。", "EXAMPLE。com．", "ｅxample.com"):
         assert url_facts(f"https://{host}/", ROOT)["host"] == "example.com"
     assert url_facts("http://localhost。/", ROOT)["address"] == "loopback"
+
+
+@pytest.mark.parametrize(("said", "meant"), [("bash", "shell"), (" SH ", "shell"), ("py", "python"), (None, "python"), ("Cobol", "cobol")])
+def test_a_language_is_one_fact_by_whichever_of_its_names(said: str | None, meant: str) -> None:
+    """So that a rule on one of them is not passed by with another, or by saying nothing."""
+    schema = {"properties": {"language": {"type": "string", "default": "python"}}}
+    spec = AgentSpec(name="x", acts_on={"language": Fact.LANGUAGE}, parameters_schema=schema)
+    assert facts_of(spec, {} if said is None else {"language": said}, ROOT) == [{"language": meant}]
