@@ -17,7 +17,7 @@ ECHO = """\
 description = "Says what it was told."
 command = ["cat"]
 answers = "value"
-environment = { KEY = "secret" }
+environment = { KEY = "correct horse" }
 """
 
 
@@ -56,7 +56,7 @@ def test_one_is_shown_with_what_it_runs_on(project: Path) -> None:
 
 def test_values_of_an_environment_are_not_shown(project: Path) -> None:
     for arguments in (("agents", "echo"), ("agents", "--json"), ("config", "--json"), ("config",)):
-        assert "secret" not in remit(project, *arguments).stdout
+        assert "correct horse" not in remit(project, *arguments).stdout
 
 
 def test_a_profile_nobody_carries_says_so_when_it_is_asked_for(project: Path) -> None:

@@ -153,7 +153,7 @@ async def test_a_file_that_cannot_be_read_is_pointed_at_where_it_is_wrong_and_na
     result = await review(project, "working")
     syntax = next(one for one in result.data["findings"] if one["rule"] == "syntax")
     assert (syntax["file"], syntax["line"], syntax["snippet"]) == ("broken.py", 8, "def g(")
-    assert "risky calls in broken.py: it cannot be read as Python" in result.data["notChecked"]
+    assert any(one.startswith("risky calls in broken.py: it cannot be read as Python") for one in result.data["notChecked"])
 
 
 async def test_names_with_underscores_stay_themselves_in_the_summary(project: Path) -> None:
