@@ -310,3 +310,11 @@ async def test_half_of_a_secret_is_not_in_the_log(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[runs]) as remit:
         await remit.delegate("runs", password="swordfish-and-more")
     assert "sword" not in (tmp_path / ".remit" / FILE).read_text()
+
+
+async def test_rules_behind_a_link_that_leads_nowhere_refuse_everything(tmp_path: Path) -> None:
+    """The default is not what was meant."""
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit" / "policy.cedar").symlink_to("elsewhere.cedar")
+    async with Remit.open(tmp_path, agents=AGENTS) as remit:
+        assert "there is no such file" in (await remit.delegate("digest")).errors[0].message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
-from remit.core.secrets import REDACTED
+from remit.core.secret_looks import REDACTED
 from remit.policy.audit import FILE
 
 AGENTS = """

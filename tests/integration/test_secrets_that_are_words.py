@@ -8,7 +8,8 @@ import pytest
 from remit import Context, Remit, agent
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
-from remit.core.secrets import MOST, REDACTED, hold_secrets, redacted_text
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import MOST, hold_secrets, redacted_text
 from remit.ledger import ErrorLedger
 from remit.ledger.tally import MESSAGE_LIMIT, Noted
 

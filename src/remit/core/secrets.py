@@ -11,7 +11,6 @@ import binascii
 import hashlib
 import json
 import logging
-import re
 import threading
 import weakref
 from collections import deque
@@ -19,13 +18,22 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import islice
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote_plus
+from urllib.parse import quote, quote_plus
 
 from pydantic_core import from_json, to_json
 
-from remit.core.caller import struck_out_bytes
+from remit.core.secret_looks import (
+    REDACTED,
+    is_keylike,
+    is_secret_in_query,
+    is_secret_name,
+    is_suspicious,
+    may_be_key,
+    passwords_in_addresses,
+    secrets_in_query,
+    without_formats,
+)
 
-REDACTED = "[redacted]"
 _REDACTED = REDACTED.encode()
 SHORTEST = 6
 """A shorter value is hidden under its name, but not looked for elsewhere: it would be found in half of all words."""
@@ -35,64 +43,19 @@ MOST = 200
 """Values of one delegation that are looked for elsewhere: all that is written down is searched for each of them."""
 STRUCK_OUT = "Secrets were struck out of this record; only the caller that waited for it was given them."
 
-_NAMES = re.compile(
-    r"(^|_)(password|passwd|passphrase|pwd|secrets?|token|api_?keys?|access_?keys?|private_?keys?|signing_?keys?|secret_?keys?"
-    r"|authorization|auth|cookies?|credentials?|bearer|jwt|session_?key|client_?secret|webhook_?secret)(_|$)"
-)
-_QUERY_NAMES = re.compile(r"(token|secret|password|passwd|api_?key)$|(^|_)(key|sig|signature|sid|session_?id|otp)$")
-"""Besides those: in an address they are hardly ever anything else."""
-_QUERY = re.compile(
-    rb"(?P<name>(?:(?P<begin>\A|\")|[?&#](?:amp;)?)(?P<word>[A-Za-z0-9_.~%\[\]-]{1,80})=)(?P<value>(?![$=])[^&\s\"'\\#<>`]+)"
-)
-_VARIABLE = re.compile(rb"((?:PASSWORD|PASSWD|SECRET|TOKEN|_KEY|APIKEY|CREDENTIALS)=(?:\\*[\"'])?)(?!=)[^\s\"'\\$<>(){}\[\]*;&|`]{6,}")
-"""As a shell sets one: `export API_TOKEN=…`; but not what is taken from elsewhere: `TOKEN=$(cat …)`."""
 _QUERY_CHARACTERS = 64 * 1024
 """A longer text is no address: what stands in it is struck out where it is kept, but not looked for elsewhere."""
-_PLAIN_HEADER = re.compile(
-    r"(accept|content|if|sec|user-agent|range|referer|origin|cache-control|pragma|date|dnt|prefer)(-|$)", re.IGNORECASE
-)
-"""Says nothing that is secret; any other header may be a key, whatever it is called."""
 _LINE_CHARACTERS = 16
-_WORD_BORDER = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+")
-
-_T = rb"[A-Za-z0-9_-]"
-_WORD = rb"(?:(?<![A-Za-z0-9])|(?<=\\[nrt])|(?<=\[\dm)|(?<=\[\d\dm))"
-"""The beginning of a word: also after a line break as JSON writes it, and after a colour of a terminal."""
-_VALUE = rb"[A-Za-z0-9._~+/=-]"
-_FORMATS = re.compile(
-    rb"(?P<keep>(?:[Bb]earer|BEARER)\s+)" + _VALUE + rb"{16,}"
-    rb"|(?P<header>[Aa]uthorization(?:\s*[:=]\s*|\\*[\"']\s*[:=]\s*\\*[\"'])(?:[A-Za-z]+\s+)?)" + _VALUE + rb"{8,}"
-    rb"|(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)[^\s/@:\"'\\?#<>]*:[^\s/@\"'\\<>]+(?=@)"
-    rb"|" + _WORD + rb"sk-(?=" + _T + rb"*\d)" + _T + rb"{20,}"
-    rb"|[srp]k_(?:live|test)_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|(?:AKIA|ASIA)[A-Z0-9]{16}"
-    rb"|xox[abeoprs]-[A-Za-z0-9-]{10,}|AIza" + _T + rb"{30,}|glpat-" + _T + rb"{16,}|pypi-" + _T + rb"{40,}"
-    rb"|" + _WORD + rb"(?:npm|hf)_[A-Za-z0-9]{30,}"
-    rb"|eyJ" + _T + rb"{6,}\." + _T + rb"{6,}\." + _T + rb"*"
-    # A backslash is taken together with what it stands before, so that no quote of JSON is left without it.
-    rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:(?:[^\"\\]|\\[^\"])*?-----END [A-Z ]*PRIVATE KEY-----|(?:[^\"\\]|\\[^\"])*)"
-)
 
 
 # ---- by name
-
-
-@lru_cache(maxsize=4096)
-def is_secret_name(name: str) -> bool:
-    """`authorization`, `X-Api-Key`, `clientSecret`, `DB_PASSWORD`; but not `max_tokens`, which is a count, nor `author`."""
-    return bool(_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
-
-
-@lru_cache(maxsize=4096)
-def is_secret_in_query(name: str) -> bool:
-    """`access_token`, `sig`, `X-Amz-Signature`, `key`: in an address; elsewhere some of them are only words."""
-    return is_secret_name(name) or bool(_QUERY_NAMES.search(_WORD_BORDER.sub("_", name).lower()))
 
 
 def redacted_parameters(parameters: Mapping[str, Any], *, are_headers: bool = False) -> dict[str, Any]:
     """As they are recorded: what stands under a secret's name is gone, at any depth. Formats are struck out where they are written."""
     return {
         name: _hidden(value)
-        if _is_hidden(name, value) or (are_headers and not _PLAIN_HEADER.match(str(name)))
+        if _is_hidden(name, value) or (are_headers and may_be_key(name))
         else _redacted(value, are_headers=name == "headers")
         for name, value in parameters.items()
     }
@@ -180,12 +143,12 @@ def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) ->
         if is_secret:
             yield from _parts(value)
         elif "://" in value and "@" in value:
-            yield from (match[1].decode() for match in _PASSWORD.finditer(value.encode("utf-8", "replace")))
+            yield from passwords_in_addresses(value)
         if not is_secret and "=" in value and len(value) <= _QUERY_CHARACTERS:
-            yield from _found_in_query(value)
+            yield from secrets_in_query(value)
     elif isinstance(value, Mapping):
         for name, one in value.items():
-            is_key = are_headers and isinstance(name, str) and (is_secret_in_query(name) or _is_keylike(name, one))
+            is_key = are_headers and isinstance(name, str) and (is_secret_in_query(name) or is_keylike(name, one))
             yield from _found(one, is_key or is_secret or _is_hidden(name, one), are_headers=name == "headers")
     elif isinstance(value, list | tuple):
         if (pair := _pair(value)) is not None:
@@ -195,26 +158,6 @@ def _found(value: Any, is_secret: bool = False, *, are_headers: bool = False) ->
                 yield from _found(one, is_secret)
     elif is_secret and value.__class__ is int:
         yield str(value)
-
-
-def _is_keylike(header: str, value: Any) -> bool:
-    """A header that may be a key by its name, and is one by its looks: no word that would be missed elsewhere."""
-    return isinstance(value, str) and not _PLAIN_HEADER.match(header) and _KEYLIKE.fullmatch(value) is not None
-
-
-_KEYLIKE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])[A-Za-z0-9_+/=~-]{12,}")
-
-
-def _found_in_query(text: str) -> Iterable[str]:
-    """As they stand there, and as they are meant."""
-    for match in _QUERY.finditer(text.encode("utf-8", "replace")):
-        if _is_secret_here(match):
-            value = match["value"].decode("utf-8", "replace")
-            yield value
-            yield unquote_plus(value)
-
-
-_PASSWORD = re.compile(rb"://[^\s/@:\"'\\?#<>]*:([^\s/@\"'\\<>]+)@")
 
 
 def _parts(text: str) -> Iterable[str]:
@@ -269,7 +212,7 @@ def redacted_bytes(data: bytes) -> bytes:
     for form in _known:
         if form in data:
             data = data.replace(form, _REDACTED)
-    return _without_formats(data)
+    return without_formats(data)
 
 
 def redacted_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes:
@@ -279,7 +222,7 @@ def redacted_json(value: Any, data: bytes, *, ours: "Shape" = ALL_FREE) -> bytes
     """
     if any(form in data for form in _known):
         data = to_json(_struck_out(value, [form.decode() for form in _known], ours), fallback=repr)
-    return _without_formats(data)
+    return without_formats(data)
 
 
 def _struck_out(value: Any, secrets: Iterable[str], ours: "Shape" = ALL_FREE) -> Any:
@@ -306,38 +249,6 @@ def _struck_name(name: Any, secrets: Iterable[str]) -> Any:
     return name if not isinstance(name, str) or (name.isidentifier() and name.islower()) else _struck_out(name, secrets)
 
 
-def _without_formats(data: bytes) -> bytes:
-    """Nor what queries of addresses hold. No quote and no backslash is taken: JSON stays JSON."""
-    if b"=" in data:
-        data = _VARIABLE.sub(rb"\1" + _REDACTED, _QUERY.sub(_struck_query, data))
-    return _FORMATS.sub(_struck, struck_out_bytes(data)) if is_suspicious(data) else data
-
-
-_SIGNS = re.compile(
-    rb"://[^\s/@\"'\\<>]*@|sk-|k_(?:live|test)|gh[pousr]_|github_pat_|A(?:KIA|SIA|Iza)|xox|glpat-|npm_|hf_|pypi-|eyJ|earer|EARER"
-    rb"|PRIVATE KEY|uthorization|rmtk_"
-)
-
-
-def is_suspicious(data: bytes) -> bool:
-    """Whether anything in it looks like the beginning of a known format: asked of all that is kept, so one search and no more."""
-    return _SIGNS.search(data) is not None
-
-
-def _struck(match: "re.Match[bytes]") -> bytes:
-    return (match["keep"] or match["header"] or match["scheme"] or b"") + _REDACTED
-
-
-def _struck_query(match: "re.Match[bytes]") -> bytes:
-    return match["name"] + _REDACTED if _is_secret_here(match) else match[0]
-
-
-def _is_secret_here(match: "re.Match[bytes]") -> bool:
-    """At the beginning of a text, where a form that is sent begins, only what is plainly one: `key=…` may be anything there."""
-    name = match["word"].decode()
-    return is_secret_in_query(name) if match["begin"] is None else is_secret_name(name)
-
-
 def redacted_value(value: Any) -> Any:
     """Plain JSON as it would be read back from a record."""
     return from_json(redacted_json(value, to_json(value)))
@@ -352,7 +263,7 @@ def redacted_text(text: str) -> str:
 def key_kept(key: str) -> str:
     """The name that a caller gave to a call, as it is kept and found again, here and in other processes: a digest stands for a secret."""
     data = key.encode("utf-8", "backslashreplace")
-    struck = _without_formats(data)
+    struck = without_formats(data)
     return key if struck == data else f"{struck.decode('utf-8', 'replace')} {hashlib.sha256(data).hexdigest()[:32]}"
 
 

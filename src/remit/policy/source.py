@@ -54,24 +54,27 @@ class File:
         self._path = path
         self._name = name
         self._may_be_missing = may_be_missing
-        self._seen: tuple[int, int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
 
     def has_changed(self) -> bool:
         return self._look() != self._seen
 
-    def _look(self) -> tuple[int, int, int] | None:
+    def _look(self) -> tuple[int, ...] | None:
+        """None when there is nothing; a link that leads nowhere is something."""
         try:
             seen = os.stat(self._path)
         except OSError:
-            return None
-        return seen.st_mtime_ns, seen.st_size, seen.st_ino
+            return () if os.path.lexists(self._path) else None
+        return seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino
 
     def read(self) -> Rules:
         self._seen = self._look()
         try:
             data = self._bytes()
         except FileNotFoundError:
-            return default_rules() if self._may_be_missing else self._unreadable("there is no such file")
+            if self._may_be_missing and not os.path.lexists(self._path):
+                return default_rules()
+            return self._unreadable("there is no such file")
         except OSError as error:
             return self._unreadable(error.strerror or str(error))
         if len(data) > LARGEST_BYTES:

@@ -18,7 +18,8 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Evidence, Return, Status, StopReason
-from remit.core.secrets import ALL_FREE, REDACTED, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import ALL_FREE, STRUCK_OUT, Shape, holds_any, is_harmless, redacted_json, redacted_parameters
 from remit.core.states import LIVE, Priority, State
 
 NAN = float("nan")

@@ -1,8 +1,11 @@
 """Secrets in the queries of addresses are struck out of whatever is kept, and words that only look so are not (S5.10; issue 4, item 7)."""
 
+import time
+
 import pytest
 
-from remit.core.secrets import hold_secrets, is_secret_in_query, key_kept, redacted_parameters, redacted_text
+from remit.core.secret_looks import is_secret_in_query
+from remit.core.secrets import hold_secrets, key_kept, redacted_parameters, redacted_text
 
 
 @pytest.mark.parametrize(
@@ -77,3 +80,23 @@ def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time
     assert kept == key_kept(f"deploy {token}") != key_kept(f"deploy {token}7")
     assert kept.startswith("deploy [redacted] ")
     assert key_kept("deploy 12") == "deploy 12"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" * 100_000 + " eyJ", "a.-+" * 25_000 + "sk-", "sk-" * 30_000, "eyJ" * 30_000, "-eyJ" * 9_000, ("://" + "a" * 30_000 + ":") * 3 + "@",
+     "-----BEGIN PRIVATE KEY-----" * 4_000, "Authorization: " * 8_000, "bearer" + " " * 100_000, "://a:" * 20_000, "?a=b" * 25_000],
+)  # fmt: skip
+def test_no_text_takes_long_to_look_through(text: str) -> None:
+    """Some of these took half a minute of the event loop."""
+    began = time.perf_counter()
+    redacted_text(text)
+    assert time.perf_counter() - began < 3
+
+
+def test_formats_are_struck_out_wherever_they_begin() -> None:
+    token, key = "ghp_" + "abc123" * 6, "sk-" + "abc1" * 8
+    text = f"{token},{key}\\n{key} Bearer {'x' * 20} https://me:pass@a.example eyJ{'a' * 9}.{'b' * 9}.c AKIA{'A1' * 8} xoxb-{'1' * 12}"
+    assert redacted_text(text) == (
+        "[redacted],[redacted]\\n[redacted] Bearer [redacted] https://[redacted]@a.example [redacted] [redacted] [redacted]"
+    )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urljoin, urlsplit
 
 from remit.core.errors import Misused
-from remit.core.secrets import is_secret_in_query
+from remit.core.secret_looks import is_secret_in_query
 
 LONGEST = 8192
 _PORTS = {"http": 80, "https": 443}
