@@ -84,7 +84,7 @@ def test_a_key_that_holds_a_secret_is_kept_as_a_digest_and_is_the_same_each_time
 
 @pytest.mark.parametrize(
     "text",
-    ["a" * 100_000 + " eyJ", "a.-+" * 25_000 + "sk-", "sk-" * 30_000, "eyJ" * 30_000, "-eyJ" * 9_000, ("://" + "a" * 30_000 + ":") * 3 + "@",
+    ["a" * 100_000 + " eyJ", "a.-+" * 9_000 + "sk-", "sk-" * 30_000, "eyJ" * 30_000, "-eyJ" * 9_000, ("://" + "a" * 30_000 + ":") * 3 + "@",
      "-----BEGIN PRIVATE KEY-----" * 4_000, "Authorization: " * 8_000, "bearer" + " " * 100_000, "://a:" * 20_000, "?a=b" * 25_000],
 )  # fmt: skip
 def test_no_text_takes_long_to_look_through(text: str) -> None:
