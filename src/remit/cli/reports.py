@@ -15,12 +15,13 @@ from remit.core.result import Artifact
 MOST_LINES = 30
 MORE = "<!-- more -->"
 _MOST_BYTES = 256 * 1024
+_MOST_CHARACTERS = 1_000
 _FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
-_SPAN = re.compile(r"(`+)((?:(?!\1).)+?)\1(?!`)")
+_KEPT = re.compile(r"\\(?P<sign>[\\`*_<>\[\](){}!|#+.~&$-])|(?<!`)(?P<fence>`++)(?P<code>.+?)(?<!`)(?P=fence)(?!`)")
+_ASIDE = re.compile(r"\0(\d+)\0")
 _EMPHASIS = re.compile(r"(?<![\w*])(\*\*|\*)(?=\S)(.+?)(?<=\S)\1(?![\w*])")
 _LINK = re.compile(r"(?<!!)\[([^\[\]]*+)\]\([^()]*+\)")
 _ADDRESS = re.compile(r"<(https?://[^<>\s]+)>")
-_ESCAPED = re.compile(r"\\([\\`*_<>\[\](){}!|#+.-])")
 _RULE = re.compile(r"^[\s|:+=-]+$")
 _NUMBERED = re.compile(r"^(\s*)1[.)]\s")
 
@@ -102,23 +103,36 @@ def _is_left_out(line: str, number: int) -> bool:
 
 
 def _table(rows: Sequence[str]) -> Iterator[str]:
-    cells = [[_words(cell.strip()) for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))] for row in rows if not _RULE.match(row)]
+    cells = [
+        [_words(cell.strip().replace("\\|", "|")) for cell in re.split(r"(?<!\\)\|", row.strip().strip("|"))]
+        for row in rows
+        if not _RULE.match(row)
+    ]
     columns = max((len(row) for row in cells), default=0)
     widths = [min(60, max(len(row[place]) if place < len(row) else 0 for row in cells)) for place in range(columns)]
     for row in cells:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip()
 
 
+def _shortened(line: str) -> str:
+    """To find pairs of marks takes long where there are very many, and nobody reads so long a line at a prompt."""
+    return line if len(line) <= _MOST_CHARACTERS else f"{line[:_MOST_CHARACTERS]}…"
+
+
 def _words(line: str) -> str:
-    parts, end = [], 0
-    line = re.sub(r"^#{1,6} ", "", line)
-    for span in _SPAN.finditer(line):
-        inner = span[2]
-        parts += [_unmarked(line[end : span.start()]), inner[1:-1] if inner.startswith(" `") or inner.endswith("` ") else inner]
-        end = span.end()
-    return "".join([*parts, _unmarked(line[end:])])
+    """What must stay as it is (code, escaped signs) is put aside first: marks around it are still a pair."""
+    aside: list[str] = []
 
+    def put_aside(found: re.Match[str]) -> str:
+        inner = found["code"]
+        if inner is None:
+            aside.append(found["sign"])
+        else:
+            aside.append(inner[1:-1] if inner.startswith(" `") or inner.endswith("` ") else inner)
+        return f"\0{len(aside) - 1}\0"
 
-def _unmarked(text: str) -> str:
+    text = _KEPT.sub(put_aside, re.sub(r"^#{1,6} ", "", _shortened(line).replace("\0", "\ufffd")))
     text = _ADDRESS.sub(r"\1", _LINK.sub(r"\1", text))
-    return _ESCAPED.sub(r"\1", _EMPHASIS.sub(r"\2", text).replace("**", ""))
+    text = _EMPHASIS.sub(r"\2", _EMPHASIS.sub(r"\2", text)).replace("**", "")  # one may stand within another
+    text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+    return _ASIDE.sub(lambda found: aside[int(found[1])], text)

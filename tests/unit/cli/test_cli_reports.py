@@ -48,6 +48,22 @@ def test_markdown_is_shown_without_its_marks() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("marked", "plain"),
+    [
+        ("- **`fix.patch:20`** is wrong *(correctness/syntax)*", "- fix.patch:20 is wrong (correctness/syntax)"),
+        ("*In progress: `x*y` and `*z`.*", "In progress: x*y and *z."),
+        ("**bold *and* `code`**", "bold and code"),
+        (r"2 * 3 and \*kept\* and `\*`", r"2 * 3 and *kept* and \*"),
+        ("a &lt;b> and [`c`](d.md)", "a <b> and c"),
+        ("| `a\\|b` |", "a|b"),
+        ("\0" + "0\0", "\ufffd0\ufffd"),
+    ],
+)
+def test_marks_around_code_vanish_wholly_and_what_is_no_mark_stays(marked: str, plain: str) -> None:
+    assert beginning(f"# T\n\n{marked}\n").lines == (plain,)
+
+
 def test_it_ends_where_the_report_says_so_or_where_a_part_ends_that_fits() -> None:
     marked = beginning("# T\n\none\n\n<!-- more -->\n\ntwo\nthree\n")
     assert marked.lines == ("one",)
