@@ -178,3 +178,12 @@ def test_root_who_cannot_become_anybody_else_needs_a_user_namespace() -> None:
         required(offer)
     assert "ordinary user" in raised.value.advice
     assert replace(offer, fault="").is_enough
+
+
+async def test_a_file_that_cannot_be_written_here_costs_only_itself(tmp_path: Path) -> None:
+    """The disk may be full; what the code printed is told all the same, and files after it come out."""
+    out = tmp_path / "out"
+    (out / "b").mkdir(parents=True)
+    ran, stdout, _ = await sandboxed("for n in 'abc': open(n, 'wb').write(bytes(400_000))\nprint('done')", out=out)
+    assert stdout == "done\n"
+    assert ([left.name for left in ran.ended.files], ran.ended.left_there) == (["a", "c"], 1)

@@ -87,7 +87,14 @@ async def test_a_syntax_error_shows_its_line(remit: Remit) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "status"), [("exit()", 0), ("import sys; sys.exit(7)", 7), ("raise SystemExit('gone')", 1), ("import os; os._exit(9)", 9)]
+    ("code", "status"),
+    [
+        ("exit()", 0),
+        ("import sys; sys.exit(7)", 7),
+        ("raise SystemExit('gone')", 1),
+        ("import os; os._exit(9)", 9),
+        ("raise SystemExit(10 ** 30)", 255),
+    ],
 )
 async def test_the_exit_code_is_the_programs(remit: Remit, code: str, status: int) -> None:
     _, data = await executed(remit, code)

@@ -102,7 +102,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
             prefix = Path(f"/proc/self/fd/{opened[0]}")
             program = prefix / program.relative_to(recipe.python().prefix)
             environment["LD_LIBRARY_PATH"] = str(prefix / "lib")
-            rules = [(str(prefix), landlock.READ) if path == str(recipe.python().prefix) else (path, bits) for path, bits in rules]
+            rules = [(path.replace(str(recipe.python().prefix), str(prefix), 1), bits) for path, bits in rules]
         families = (socket.AF_INET, socket.AF_INET6) if job.grants.network else ()
         wanted = seccomp.Filter(families=families, signals=offer.landlock >= landlock.SCOPES_SINCE, shares_user=not uid)
         orders = {

@@ -46,6 +46,14 @@ def command(program: Path, limits: Limits, grants: Grants, hidden: tuple[Path, .
     for place in MOUNTS:
         size = min(SHARED_MEMORY_BYTES, limits.disk_bytes) if place == SHARED_MEMORY else limits.disk_bytes
         argv += ["--perms", "0777", "--size", str(size), "--tmpfs", place]
+    for path in more:  # an interpreter below one of those, which has just been covered
+        inside = [
+            folder for folder in reversed(path.parents) if any(folder != Path(place) and folder.is_relative_to(place) for place in MOUNTS)
+        ]
+        for folder in inside:
+            argv += ["--perms", "0755", "--dir", str(folder)]
+        if any(path.is_relative_to(place) for place in MOUNTS):
+            argv += ["--ro-bind", str(path), str(path)]
     return [*argv, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE, "--"]
 
 

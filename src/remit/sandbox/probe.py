@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.core.errors import Unavailable
-from remit.sandbox import landlock, seccomp
+from remit.sandbox import landlock, recipe, seccomp
 from remit.sandbox.bubblewrap import command
 from remit.sandbox.limits import Grants, Limits
 from remit.sandbox.standing import is_powerless_root
@@ -113,6 +113,7 @@ def required(offer: Offer) -> Offer:
 def _look() -> Offer:
     if sys.platform != "linux":
         return Offer(fault="it is for Linux")
+    recipe.node()  # looked for here, where it may take a moment
     program, fault, locks = None, "", False
     for one in find():
         faulty, locking = _try(one)

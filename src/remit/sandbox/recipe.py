@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -11,6 +12,7 @@ from remit.core.errors import Misused, Unavailable
 from remit.core.languages import NAMES, plain_name
 from remit.sandbox.limits import MEBIBYTE, Limits
 
+ASK_SECONDS = 5.0
 SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store")
 SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/localtime", "/etc/alternatives", "/etc/mime.types", "/etc/ssl/openssl.cnf")
 NETWORK_FILES = (
@@ -81,17 +83,52 @@ def python() -> Python:
 
 @cache
 def node() -> Path | None:
+    """Node itself: what is on PATH may be a script that chooses among several, and would not find them in the sandbox."""
     found = shutil.which("node")
-    return Path(os.path.realpath(found)) if found else None
+    if found is None:
+        return None
+    real = Path(os.path.realpath(found))
+    return real if real.name.startswith("node") and _is_program(real) else _named_by(found)
 
 
-def folders() -> list[Path]:
-    """What interpreters need beside the system's own folders: where each of them is installed, if that is elsewhere."""
-    homes = [python().prefix]
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:  # it can be run, and not be read
+        return True
+
+
+def _named_by(found: str) -> Path | None:
+    try:
+        ran = subprocess.run(
+            [found, "-p", "process.execPath"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_SECONDS,
+            start_new_session=True, check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return None
+    said = ran.stdout.strip()
+    return Path(os.path.realpath(said)) if ran.returncode == 0 and os.path.isabs(said) and os.access(said, os.X_OK) else None
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """What interpreters need beside the system's own folders: where each of them is installed, if that is elsewhere.
+
+    Of that only the parts that a program needs: somebody's home folder may be what it was installed to."""
+    own = python()
+    needed = [own.program, *_if_not_home(own.program.parent), *(own.prefix / name for name in ("lib", "lib64"))]
     program = node()
     if program is not None:
-        homes.append(program.parent.parent if program.parent.name == "bin" else program.parent)
-    return [home for home in homes if home != Path("/") and not any(home.is_relative_to(given) for given in SYSTEM_FOLDERS)]
+        needed += [program, *_if_not_home(program.parent), program.parent.parent / "lib"]
+    outside = [path for path in dict.fromkeys(needed) if path.exists() and not any(path.is_relative_to(given) for given in SYSTEM_FOLDERS)]
+    return tuple(path for path in outside if not any(path != other and path.is_relative_to(other) for other in outside))
+
+
+def _if_not_home(folder: Path) -> list[Path]:
+    """A folder of programs, unless somebody keeps their own there."""
+    home = os.path.realpath(os.path.expanduser("~"))
+    return [] if folder.parent in (Path("/"), Path(home), Path(home, ".local")) or Path(home).is_relative_to(folder) else [folder]
 
 
 def search_path() -> str:

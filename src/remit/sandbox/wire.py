@@ -9,10 +9,12 @@ Z                                  the end
 """
 
 import asyncio
+import contextlib
 import marshal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -111,7 +113,7 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
     while (line := await _line(reports)).startswith("L ") and len(listed) <= MOST_LISTED:
         listed.append(_left(line))
     usable = [(place, left) for place, left in enumerate(listed) if left is not None]
-    chosen = [usable[index] for index in choose([left for _, left in usable])]
+    chosen = [usable[index] for index in await off_loop(choose, [left for _, left in usable])]  # thousands, by hostile patterns
     control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
     brought = [left for _, left in chosen if await _bring(reports, left, out)]
     return Ended(
@@ -178,14 +180,14 @@ def is_plain(name: str) -> bool:
 
 
 async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
+    """Whether it is there now. What cannot be written here (the disk may be full) is read all the same: others come after it."""
     line = await _line(reports)
     if line == "D -1":
         return False
     if line != f"D {left.size}":
         raise KeeperLost
     target = out / left.name
-    await off_loop(lambda: target.parent.mkdir(parents=True, exist_ok=True))
-    file = await off_loop(target.open, "xb")
+    file = await off_loop(_made, target)
     try:
         remaining = left.size
         while remaining:
@@ -193,7 +195,35 @@ async def _bring(reports: asyncio.StreamReader, left: Left, out: Path) -> bool:
             if not part:
                 raise KeeperLost
             remaining -= len(part)
-            await off_loop(file.write, part)
+            if file is not None and not await off_loop(_written, file, part):
+                await off_loop(_given_up, file, target)
+                file = None
     finally:
-        await off_loop(file.close)
+        if file is not None:
+            await off_loop(file.close)
+    return file is not None
+
+
+def _made(target: Path) -> FileIO | None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # from a run that was cut short
+        return FileIO(target, "xb")
+    except OSError:
+        return None
+
+
+def _written(file: FileIO, part: bytes) -> bool:
+    try:
+        while part:
+            part = part[file.write(part) :]
+    except OSError:
+        return False
     return True
+
+
+def _given_up(file: FileIO, target: Path) -> None:
+    with contextlib.suppress(OSError):
+        file.close()
+    with contextlib.suppress(OSError):
+        target.unlink()

@@ -84,3 +84,40 @@ def test_the_stack_in_force_is_named_in_words() -> None:
     assert Offer(bubblewrap=Path("bwrap"), fault="no", landlock=4, seccomp=True).stack == "Landlock 4 + seccomp"
     assert Offer(bubblewrap=Path("bwrap"), fault="no", landlock=4).stack == "none"
     assert not Offer(landlock=4).is_enough
+
+
+def fresh(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """As a machine where Node is installed to somebody's home folder."""
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{home / 'bin'}:/usr/bin:/bin")
+    for name in ("node", "folders"):
+        monkeypatch.setattr(recipe, name, getattr(recipe, name).__wrapped__)
+
+
+def test_a_home_folder_is_not_shown_because_an_interpreter_lies_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "lib").mkdir()
+    program = tmp_path / "bin" / "node"
+    program.write_bytes(b"\x7fELF")
+    program.chmod(0o755)
+    fresh(monkeypatch, tmp_path)
+    shown = [path for path in recipe.folders() if path.is_relative_to(tmp_path)]
+    assert shown == [program, tmp_path / "lib"]
+
+
+def test_a_script_that_chooses_among_nodes_is_asked_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    script = tmp_path / "bin" / "node"
+    script.write_text("#!/bin/sh\necho /bin/sh\n")
+    script.chmod(0o755)
+    fresh(monkeypatch, tmp_path)
+    assert recipe.node() == Path(os.path.realpath("/bin/sh"))
+    script.write_text("#!/bin/sh\nexit 1\n")
+    assert recipe.node() is None
+
+
+def test_an_interpreter_below_tmp_is_seen_though_tmp_is_the_sandboxs_own() -> None:
+    argv = command(Path("bwrap"), Limits(), Grants(read_only=(Path("/tmp/build/bin"),)), (), locks_namespaces=True)
+    covered = len(argv) - 1 - argv[::-1].index("/tmp")
+    assert argv[covered + 1 :].count("/tmp/build/bin") == 2
+    assert "/tmp/build" in argv[covered + 1 :]

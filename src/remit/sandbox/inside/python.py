@@ -45,7 +45,7 @@ def _status_of(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
+        return code & 0xFF if -(1 << 63) <= code < 1 << 63 else 0xFF  # as the interpreter does with what is no number to C
     print(code, file=sys.stderr)
     return 1
 

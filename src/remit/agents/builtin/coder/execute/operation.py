@@ -1,6 +1,7 @@
 """The operation itself: what is asked for made into a job, the job run, its end told. The sandbox is `remit.sandbox`."""
 
 import fnmatch
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -36,7 +37,9 @@ async def execute_code(
     files: Annotated[
         list[str] | dict[str, str] | None, Field(description="Files to take in: paths in the workspace, or names and their text.")
     ] = None,
-    outputs: Annotated[list[str] | None, Field(description="Patterns of files to bring out; all new ones unless given.")] = None,
+    outputs: Annotated[
+        list[str] | None, Field(max_length=MOST_OUTPUTS, description="Patterns of files to bring out; all new ones unless given.")
+    ] = None,
     network: Annotated[bool, Field(description="Let it reach the network, if the policy grants it.")] = False,
     memory_mb: Annotated[
         int | None, Field(ge=16, le=MOST.memory_bytes // MEBIBYTE, description="Memory of all its processes, in MiB; 512 unless given.")
@@ -92,11 +95,13 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
 def choosing(outputs: list[str] | None, limits: Limits) -> Callable[[Sequence[Left]], list[int]]:
     """Which of the files it left are brought out: those asked for, as many as there is room for."""
 
+    wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
+
     def choose(left: Sequence[Left]) -> list[int]:
         room = limits.disk_bytes
         chosen: list[int] = []
         for index, one in enumerate(left):
-            is_wanted = outputs is None or any(fnmatch.fnmatchcase(one.name, pattern.removeprefix("./")) for pattern in outputs)
+            is_wanted = wanted is None or wanted.match(one.name) is not None
             if is_wanted and one.size <= room and len(chosen) < MOST_OUTPUTS:
                 room -= one.size
                 chosen.append(index)
