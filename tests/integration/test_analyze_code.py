@@ -218,6 +218,37 @@ def test_a_hostile_tree_gives_a_report_that_holds(tmp_path: Path) -> None:
     assert findings.survey.troubles == []
 
 
+@pytest.mark.parametrize("in_git", [True, False])
+def test_report_and_picture_tell_of_the_same_files_folders_and_circles(tmp_path: Path, in_git: bool) -> None:
+    root = grow(
+        tmp_path / "p",
+        {
+            "src/a/one.py": "from b.two import f\n",
+            "src/a/other.py": "x = 1\n",
+            "src/b/two.py": "def f():\n    pass\n",
+            "src/b/three.py": "from a.other import x\n",
+            "src/b/empty.py": "",
+            "tests/test_one.py": "def test_it():\n    pass\n",
+            "third_party/y/deep/v.py": "x = 1\n",
+            **{f"src/a/m{number}.py": "x = 1\n" for number in range(60)},
+        },
+    )
+    if in_git:
+        git(root, "init", "-q")
+    findings = run(root)
+    write_markdown(findings, tmp_path / "r.md")
+    write_picture(findings, tmp_path / "i.svg")
+    report, picture = (tmp_path / "r.md").read_text(), (tmp_path / "i.svg").read_text()
+    assert "**Not tangled**" in report
+    assert "Folders do: `src/a/` and `src/b/` import one another" in report
+    assert "The picture leaves out 1 test file and 1 file without code." in report
+    assert "in 66 files" in report
+    assert "64 files in 2 folders" in picture
+    assert "left out: 1 test file and 1 file without code" in picture
+    assert "other people's code: 1 (in `third_party/`)" in report
+    assert report.index("## In short") < report.index("<!-- more -->") < report.index("## How it is built")
+
+
 def test_a_folder_that_turned_into_a_link_is_not_entered(tmp_path: Path) -> None:
     root = grow(tmp_path / "p", {"a/b.py": "x = 1\n"})
     listing = Lister(root, "", [], lambda: False).listing()

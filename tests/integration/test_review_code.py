@@ -54,6 +54,7 @@ async def test_a_diff_is_reviewed_and_the_report_is_worth_reading(project: Path)
     assert page.startswith("# Review: needs changes\n")
     assert "`src/a.py:5`" in page
     assert "`os.system(input())`" in page
+    assert page.index("`os.system(input())`") < page.index("<!-- more -->") < page.index("## What was checked")
     assert status(project) == ""
 
 

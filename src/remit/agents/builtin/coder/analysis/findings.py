@@ -1,18 +1,20 @@
 """What was found, put together: the graph, tests, history and totals of one analysis, and all of it as bounded data (camelCase, S5.2)."""
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.builtin.coder.analysis.graph import Cycle, cycles, dependents
+from remit.agents.builtin.coder.analysis.graph import Cycle, Groups, cycles, dependents, grouped
 from remit.agents.builtin.coder.analysis.history import Churn, History
 from remit.agents.builtin.coder.analysis.languages import BY_NAME
 from remit.agents.builtin.coder.analysis.manifests import Manifests
+from remit.agents.builtin.coder.analysis.picture import BOXES_AT_MOST
 from remit.agents.builtin.coder.analysis.resolving import Edges, node_of, resolve
 from remit.agents.builtin.coder.analysis.survey import Entry, Function, Member, Survey
 from remit.agents.builtin.coder.analysis.touching import Touched, touched
-from remit.agents.builtin.coder.analysis.wording import printable
+from remit.agents.builtin.coder.analysis.wording import listed, many, printable
 
 LISTED = 20
 CYCLES_LISTED = 20
@@ -140,6 +142,7 @@ def as_data(findings: Findings) -> dict[str, Any]:
         "hotSpots": [_hot_spot(spot) for spot in findings.hot_spots],
         "history": {"commits": findings.history.commits, "isCut": findings.history.is_cut, "whyNot": findings.history.why_not},
         "skipped": dict(survey.skipped),
+        "skippedFolders": _printed(sorted(survey.skipped_folders)[:LISTED]),
         "unreadable": [{"path": printable(path), "why": why} for path, why in survey.troubles[:LISTED]],
     }
 
@@ -232,3 +235,17 @@ def _hot_spot(spot: HotSpot) -> dict[str, Any]:
 def graph_nodes(findings: Findings) -> set[str]:
     """Files with code in them, as they stand in the graph; tests are left out, as they import everything and nothing imports them."""
     return {node_of(member) for member in findings.survey.members if not member.is_test and member.code}
+
+
+def folder_groups(findings: Findings) -> Groups:
+    """The boxes of the picture. Only imports that run with the module count, as for the cycles; a package of Go has all its files."""
+    groups = grouped(graph_nodes(findings), findings.edges.hard, BOXES_AT_MOST)
+    groups.sizes = Counter(groups.of[node_of(member)] for member in findings.survey.members if not member.is_test and member.code)
+    return groups
+
+
+def left_out_of_picture(findings: Findings) -> str:
+    """Why the picture shows fewer files than were read; empty where it shows all."""
+    tests = sum(member.is_test for member in findings.survey.members)
+    empty = sum(not member.code and not member.is_test for member in findings.survey.members)
+    return listed([*([many(tests, "test file")] if tests else []), *([many(empty, "file") + " without code"] if empty else [])])

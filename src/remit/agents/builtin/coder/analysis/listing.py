@@ -30,6 +30,7 @@ VENDORED = frozenset(
 )  # fmt: skip
 _NEVER = frozenset({".git", ".hg", ".svn", ".remit", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox", ".nox", ".eggs"})
 """Not code at all, so nobody needs to be told."""
+_OTHERS = "other people's code"
 _BINARY = frozenset(
     {".png", ".jpg", ".jpeg", ".gif", ".ico", ".webp", ".bmp", ".pdf", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".jar",
      ".class", ".o", ".a", ".so", ".dll", ".dylib", ".exe", ".pyc", ".pyo", ".woff", ".woff2", ".ttf", ".otf", ".eot", ".mp3", ".mp4",
@@ -71,6 +72,8 @@ class Listing:
     files: list[Listed] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     """By reason."""
+    folders: set[str] = field(default_factory=set)
+    """Those of other people's code that were left out."""
     by_git: bool = False
     is_cut: bool = False
     """More files than are looked at, or no time to list them all."""
@@ -102,6 +105,8 @@ class Lister:
         if reason := _reason(path, self._inner(path)):
             if reason != "never":
                 listing.skipped[reason] += 1
+            if reason == _OTHERS:
+                listing.folders.add(_foreign(path, self._inner(path)))
             return
         try:
             status = os.lstat(f"{self._workspace}/{path}")
@@ -154,6 +159,7 @@ class Lister:
                     yield prefix + entry.path
                 elif entry.name in VENDORED - _NEVER:
                     listing.skipped["folders of other people's code"] += 1
+                    listing.folders.add(f"{prefix}{entry.path}/")
         finally:
             os.close(descriptor)
             left = {"unreadable folders": len(walk.unreadable), "folders too far down": walk.too_deep}
@@ -174,12 +180,19 @@ def _reason(path: str, inner: str) -> str:
     """Why a file is left out, by its name alone."""
     folders = inner.split("/")[:-1]
     if not VENDORED.isdisjoint(folders):
-        return "never" if not _NEVER.isdisjoint(folders) else "other people's code"
+        return "never" if not _NEVER.isdisjoint(folders) else _OTHERS
     lowered = inner.lower()
     if os.path.splitext(lowered)[1] in _BINARY:
         return "binary"
     is_built = "dist" in folders and lowered.endswith((".js", ".cjs", ".mjs", ".d.ts", ".css"))
     return "generated or minified" if is_built or lowered.endswith(_GENERATED) else ""
+
+
+def _foreign(path: str, inner: str) -> str:
+    """The folder because of which it is left out."""
+    parts = inner.split("/")
+    depth = next(number for number, name in enumerate(parts, start=1) if name in VENDORED)
+    return path.removesuffix(inner) + "/".join(parts[:depth]) + "/"
 
 
 def _kind(path: str) -> tuple[str, bool]:

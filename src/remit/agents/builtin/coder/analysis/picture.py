@@ -30,8 +30,8 @@ _STYLE = (
 )
 
 
-def draw(groups: Groups, title: str) -> str:
-    """A whole SVG document."""
+def draw(groups: Groups, title: str, left_out: str = "") -> str:
+    """A whole SVG document. `left_out` names files that are in no box."""
     knots = components(groups.edges)
     knot_of = {node: number for number, knot in enumerate(knots) for node in knot}
     weights = {(start, end): weight for start, targets in groups.edges.items() for end, weight in targets.items()}
@@ -48,7 +48,7 @@ def draw(groups: Groups, title: str) -> str:
     parts += [_box(node, labels[node], groups.sizes[node], layout.boxes[node], tops, is_knot=node in knot_of) for node in sorted(joined)]
     parts += [_box(node, labels[node], groups.sizes[node], box, tops, is_knot=False) for node, box in rows.items()]
     legend, bottom, wide = _legend(tops, prefix, bool(knots), len(weights) - len(shown), height)
-    said = _subtitle(groups, weights, knots)
+    said = _subtitle(groups, weights, knots) + (f" · left out: {left_out}" if left_out else "")
     body = f'<g transform="translate({_MARGIN:g} {_HEAD:g})">{"".join(parts)}{legend}</g>'
     return _document(title, said, body, max(width, wide, _wide(said), 460.0) + 2 * _MARGIN, bottom + _HEAD + _MARGIN)
 

@@ -8,13 +8,15 @@ import re
 import time
 from collections import defaultdict
 
-from remit.agents.builtin.coder.analysis.findings import Findings, entries, most
-from remit.agents.builtin.coder.analysis.graph import by_folder
+from remit.agents.builtin.coder.analysis.findings import Findings, entries, folder_groups, left_out_of_picture, most
+from remit.agents.builtin.coder.analysis.graph import by_folder, components
 from remit.agents.builtin.coder.analysis.languages import BY_NAME, PROGRAMMING
 from remit.agents.builtin.coder.analysis.reading import HARD
 from remit.agents.builtin.coder.analysis.survey import Function, Member, Tally
 from remit.agents.builtin.coder.analysis.wording import code, listed, many, prose, table
 
+MORE = "<!-- more -->"
+"""Up to here it is what is shown of the report at a glance."""
 _ROWS = 10
 _URGENCY = {"FIXME": 0, "XXX": 1, "HACK": 2, "TODO": 3}
 _FOLDERS = 40
@@ -22,9 +24,25 @@ _FOLDERS_SHOWN = 18
 
 
 def write_report(findings: Findings) -> str:
-    sections = [_opening, _in_short, _where_to_start, _how_it_is_built, _risky, _tangled, _untested, _open_ends, _languages, _left_out]
+    sections = [
+        _opening,
+        _in_short,
+        _mark,
+        _where_to_start,
+        _how_it_is_built,
+        _risky,
+        _tangled,
+        _untested,
+        _open_ends,
+        _languages,
+        _left_out,
+    ]
     text = "\n\n".join(filter(None, (section(findings) for section in sections))) + "\n"
     return re.sub(f"`{re.escape(code(findings.path).strip('`'))}/(?=[^`])", "`", text) if findings.path else text
+
+
+def _mark(_: Findings) -> str:
+    return MORE
 
 
 def title(findings: Findings) -> str:
@@ -103,9 +121,20 @@ def _tangle_point(findings: Findings) -> str:
         return ""
     if not findings.knots:
         lazy = " (only imports inside of functions or for types close any)" if findings.lazy_knots else ""
-        return f"**Not tangled**: no modules import one another in a circle{lazy}."
+        return f"**Not tangled**: no modules import one another in a circle{lazy}.{_tied_folders(findings)}"
     largest = many(len(findings.knots[0].members), "module")
     return f"**Tangled**: {many(len(findings.knots), 'group')} of modules import one another in a circle; the largest has {largest}."
+
+
+def _tied_folders(findings: Findings) -> str:
+    """What the picture shows in red though no modules are tangled."""
+    knots = components(folder_groups(findings).edges)
+    if not knots:
+        return ""
+    more = " and others" if len(knots) > 1 or len(knots[0]) > 4 else ""
+    names = [code(one) for one in knots[0][:4]]
+    told = f"{', '.join(names)}{more}" if more else listed(names)
+    return f" Folders do: {told} import one another, each by other modules; the picture shows them in red."
 
 
 def _test_point(findings: Findings) -> str:
@@ -159,7 +188,9 @@ def _how_it_is_built(findings: Findings) -> str:
         else ""
     )
     head = ("Folder", "Files", "Code", "Complexity", "What it says of itself")
+    left_out = left_out_of_picture(findings)
     picture = "![Which parts import which](imports.svg)\n\n" if findings.edges.internal else ""
+    picture += f"The picture leaves out {left_out}.\n\n" if picture and left_out else ""
     return f"## How it is built\n\n{picture}{table(head, rows)}{rests}"
 
 
@@ -292,9 +323,17 @@ def _language_row(name: str, tally: Tally) -> tuple[str, ...]:
     return prose(name), f"{tally.files:,}", f"{tally.code:,}", comments, f"{tally.blank:,}", read
 
 
+def _foreign(findings: Findings) -> str:
+    names = sorted(findings.survey.skipped_folders)
+    more = f" and {many(len(names) - 5, 'more folder')}" if len(names) > 5 else ""
+    return f" (in {', '.join(map(code, names[:5])) if more else listed([code(name) for name in names])}{more})" if names else ""
+
+
 def _left_out(findings: Findings) -> str:
     survey = findings.survey
-    lines = [f"- {prose(reason)}: {count:,}" for reason, count in survey.skipped.most_common()]
+    lines = [
+        f"- {prose(reason)}: {count:,}{_foreign(findings) if 'people' in reason else ''}" for reason, count in survey.skipped.most_common()
+    ]
     unread = [(name, t) for name, t in survey.tallies.items() if name in PROGRAMMING and t.code >= 200]
     lines += [
         f"- {t.code:,} lines of {prose(name)}: counted, but not parsed" for name, t in sorted(unread, key=lambda item: -item[1].code)[:5]

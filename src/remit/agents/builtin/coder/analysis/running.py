@@ -13,14 +13,13 @@ from typing import Any
 
 from remit.agents.builtin.coder.analysis.cache import Cache, Kept
 from remit.agents.builtin.coder.analysis.crew import Crew, Read
-from remit.agents.builtin.coder.analysis.findings import Findings, as_data, found, graph_nodes
-from remit.agents.builtin.coder.analysis.graph import grouped
+from remit.agents.builtin.coder.analysis.findings import Findings, as_data, folder_groups, found, left_out_of_picture
 from remit.agents.builtin.coder.analysis.history import read_history
 from remit.agents.builtin.coder.analysis.languages import BY_NAME
 from remit.agents.builtin.coder.analysis.listing import FILES_AT_MOST, Listed, Lister, Listing
 from remit.agents.builtin.coder.analysis.manifests import NAMES, read_manifests
 from remit.agents.builtin.coder.analysis.opening import Reader, read_one
-from remit.agents.builtin.coder.analysis.picture import BOXES_AT_MOST, draw
+from remit.agents.builtin.coder.analysis.picture import draw
 from remit.agents.builtin.coder.analysis.reading import warm
 from remit.agents.builtin.coder.analysis.report import composition, title, write_report
 from remit.agents.builtin.coder.analysis.survey import Survey
@@ -62,6 +61,7 @@ class Analysis:
         asked.say("Looking which files there are.", 0.0)
         listing = self._permitted(Lister(asked.workspace, asked.below, asked.patterns, asked.is_over).listing())
         self.survey.skipped.update(listing.skipped)
+        self.survey.skipped_folders |= listing.folders
         cache = Cache(asked.cache_folder, asked.workspace)
         todo = self._take_known(listing, cache)
         self._read(todo, cache)
@@ -163,13 +163,8 @@ def _is_above(folder: str, below: str) -> bool:
 
 
 def write_picture(findings: Findings, path: Path) -> None:
-    groups = grouped(graph_nodes(findings), _both(findings), BOXES_AT_MOST)
-    path.write_text(draw(groups, f"Imports of {title(findings)}"), encoding="utf-8", errors="replace")
-
-
-def _both(findings: Findings) -> dict[str, dict[str, int]]:
-    """Imports that run with the module; those inside of functions are left out, as for the cycles."""
-    return {node: dict(targets) for node, targets in findings.edges.hard.items()}
+    drawn = draw(folder_groups(findings), f"Imports of {title(findings)}", left_out_of_picture(findings))
+    path.write_text(drawn, encoding="utf-8", errors="replace")
 
 
 def write_markdown(findings: Findings, path: Path) -> None:

@@ -85,6 +85,8 @@ class Survey:
     members: list[Member] = field(default_factory=list)
     tallies: dict[str, Tally] = field(default_factory=dict)
     skipped: Counter[str] = field(default_factory=Counter)
+    skipped_folders: set[str] = field(default_factory=set)
+    """Those of other people's code."""
     troubles: list[tuple[str, str]] = field(default_factory=list)
     """Files that could not be read or parsed, and why."""
     todos: list[Todo] = field(default_factory=list)

@@ -14,6 +14,8 @@ _VERDICTS = {
     "needs changes": "There are findings that should be settled before it goes in.",
     "does not apply": "It cannot be applied to the files as they stand.",
 }
+MORE = "<!-- more -->"
+"""Up to here it is what is shown of the report at a glance."""
 UNFIT = ("needs changes", "does not apply")
 """Verdicts with which a change should not go in."""
 _STATES = {
@@ -67,6 +69,7 @@ def _lines(reviewed: Reviewed) -> Iterator[str]:
             yield from _finding(finding)
     if reviewed.left_out:
         yield from ("", f"{reviewed.left_out} more findings of the same kinds are not listed.")
+    yield from ("", MORE)
     yield from _checked(reviewed)
 
 
