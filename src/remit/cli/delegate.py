@@ -21,7 +21,8 @@ def delegate(
         list[str] | None,
         typer.Argument(
             metavar="[OPERATION] [NAME=VALUE]...",
-            help="JSON where it is JSON, else text; NAME=@FILE reads a file. A text alone is the task.",
+            help="JSON where it is JSON, else text; a list of texts also as NAME=a,b or repeated. NAME=@FILE reads a file. "
+            "A text alone is the task.",
             show_default=False,
         ),
     ] = None,
@@ -56,7 +57,8 @@ def delegate(
 
     given = parameters or []
     if not any(map(values.is_bare, given)):
-        values.pairs(given)  # whatever is wrongly written is found before anything is opened or recorded
+        for pair in given:  # one by one: whether a name may be given twice, only the agent's schema tells
+            values.pairs([pair])  # whatever is wrongly written is found before anything is opened or recorded
     options: dict[str, Any] = {
         "timeout": values.seconds(timeout, "--timeout"),
         "priority": priority_of(int(priority) if priority in "01234" and priority else priority),

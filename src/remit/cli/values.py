@@ -16,12 +16,14 @@ OPTIONS = ("accept", "budget", "idle", "key", "priority", "resume", "timeout")
 """Of `remit delegate`; in a program they stand beside the parameters, so that people write them as such."""
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _SPAN = re.compile(r"^(\d+(?:\.\d+)?|\.\d+)\s*([smh]?)$")
+_COMMA = re.compile(r",(?![^{}]{0,200}})")
+"""Not within braces: `*.{py,md}` is one pattern."""
 _AGO = re.compile(r"^(\d+(?:\.\d+)?)([smhdw])$")
 
 
 def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text. Names may be
-    in camelCase or in snake_case.
+    """`k=v …`: JSON where it is JSON, else text; `k=@file` is the text of a file. What the schema calls a string stays text; what it calls
+    a list of strings may be `k=a,b` or `k=a k=b`. Names may be in camelCase or in snake_case.
 
     A bare text is the `task` of an agent that takes one. Without a schema nothing is known of the agent.
     """
@@ -36,6 +38,9 @@ def pairs(given: Sequence[str], schema: Mapping[str, Any] | None = None) -> dict
                 raise _no_pair(pair, schema)
         elif schema is not None and name in OPTIONS and name not in properties:
             raise Misused(f"{name} is no parameter of this agent, but an option.", advice=f"Write --{name} {shlex.quote(value[:100])}")
+        if value is not pair and _is_list(properties.get(name)):
+            found[name] = _with(found.get(name), _items(value))
+            continue
         if name in found:
             advice = "Put the whole task between quotes." if value is pair else "Give a list as JSON: 'name=[1, 2]'."
             raise Misused(f"{name} is given twice.", advice=advice)
@@ -63,6 +68,28 @@ def _no_pair(pair: str, schema: Mapping[str, Any] | None) -> Misused:
 
 def _is_text(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "string"
+
+
+def _is_list(schema: Any) -> bool:
+    """A list of strings, and not a string as well, which may hold commas of its own."""
+    if not isinstance(schema, dict):
+        return False
+    kinds = [one for one in schema.get("anyOf") or [schema] if isinstance(one, dict)]
+    is_list = any(one.get("type") == "array" and _is_text(one.get("items")) for one in kinds)
+    return is_list and not any(one.get("type") in (None, "string") for one in kinds)
+
+
+def _items(text: str) -> Any:
+    """Lists, objects and null as JSON has them; a JSON string is one item; anything else is cut at its commas."""
+    value = _parsed(text)
+    if value is None or isinstance(value, list | dict):
+        return value
+    is_quoted = isinstance(value, str) and value != text
+    return [value] if is_quoted else [item for item in map(str.strip, _COMMA.split(text)) if item]
+
+
+def _with(before: Any, items: Any) -> Any:
+    return [*before, *items] if isinstance(before, list) and isinstance(items, list) else items
 
 
 def _value(name: str, text: str, *, wants_text: bool) -> Any:

@@ -55,6 +55,41 @@ def test_what_is_no_pair_is_refused_with_an_example(bad: str) -> None:
         pairs([bad])
 
 
+TEXTS = {"type": "array", "items": {"type": "string"}}
+LISTS = {
+    "properties": {
+        "files": {"anyOf": [TEXTS, {"type": "object"}, {"type": "null"}]},
+        "patterns": TEXTS,
+        "either": {"anyOf": [{"type": "string"}, TEXTS]},
+        "numbers": {"type": "array", "items": {"type": "integer"}},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["files=README.md"], {"files": ["README.md"]}),
+        (["files=a.md, b.md,"], {"files": ["a.md", "b.md"]}),
+        (["patterns=*.py", "patterns=*.{md,txt},!x"], {"patterns": ["*.py", "*.{md,txt}", "!x"]}),
+        (["files=2024"], {"files": ["2024"]}),
+        (['files=["a, b"]', 'files="c, d"'], {"files": ["a, b", "c, d"]}),
+        (['files={"a": "b"}'], {"files": {"a": "b"}}),
+        (["files=null"], {"files": None}),
+        (["files="], {"files": []}),
+        (["either=a,b"], {"either": "a,b"}),
+        (["numbers=1,2"], {"numbers": "1,2"}),
+    ],
+)
+def test_a_list_of_texts_may_be_typed_with_commas_or_one_by_one(words: list[str], value: dict[str, object]) -> None:
+    assert pairs(words, LISTS) == value
+
+
+def test_what_may_be_a_text_too_is_given_once() -> None:
+    with pytest.raises(Misused, match="twice"):
+        pairs(["either=a", "either=b"], LISTS)
+
+
 def test_a_name_given_twice_is_refused() -> None:
     with pytest.raises(Misused, match="twice"):
         pairs(["a=1", "a=2"])
