@@ -10,13 +10,15 @@ from remit.core.clock import SYSTEM_CLOCK
 from remit.core.policy import Asked, Policy
 from remit.flow.facts import path_facts, url_facts
 from remit.policy import open_policy
+from remit.policy.judging import Judge
+from remit.policy.source import default_text
 
 TARGET_SECONDS = 100e-6
 _ROOT = Path("/project")
 
 
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    reading, fetching, fitting, plain = [], [], [], []
+    reading, fetching, fitting, plain, first = [], [], [], [], []
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
         policy = open_policy(Path(folder), "strict", owner="bench", clock=SYSTEM_CLOCK)
         for number in range(sizes.rounds):
@@ -24,8 +26,9 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
             fetching.append(percentile(_timed(policy, [_fetching(f"h{one}.r{number}.example") for one in range(sizes.chains)]), 0.5))
             fitting.append(percentile(_timed(policy, [_reading(f".remit/scratch/{number}/{one}.md") for one in range(sizes.chains)]), 0.5))
             plain.append(_glanced(policy, sizes.sequential))
+            first.append(percentile(_evaluated([_reading(f".remit/scratch/{one}.md") for one in range(sizes.chains)]), 0.5))
         policy.close()
-    slower = max(median(reading), median(fetching))
+    slowest = max(median(reading), median(fetching), median(fitting))
     return [
         Figure(
             section="policy", what="a plain delegation that was decided before, as each passes it", measured=f"{median(plain) * 1e6:.2f} µs"
@@ -33,17 +36,18 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
         Figure(section="policy", what="a decision on a path, never asked before, p50", measured=microseconds(median(reading))),
         Figure(
             section="policy",
-            what="a decision on a path that a rule speaks of, evaluated in full, p50",
+            what="a decision on a path that a rule names, never asked before, p50",
             measured=microseconds(median(fitting)),
         ),
         Figure(section="policy", what="a decision on a host, never asked before, p50", measured=microseconds(median(fetching))),
         Figure(
             section="policy",
-            what="the slower of path and host, its line in the audit log written",
-            measured=microseconds(slower),
+            what="the slowest of these, its line in the audit log written",
+            measured=microseconds(slowest),
             target=f"< {TARGET_SECONDS * 1e6:g} µs",
-            is_met=slower < TARGET_SECONDS,
+            is_met=slowest < TARGET_SECONDS,
         ),
+        Figure(section="policy", what="the first decision of its kind, evaluated by Cedar, p50", measured=microseconds(median(first))),
     ]
 
 
@@ -54,6 +58,18 @@ def _timed(policy: Policy, asked: list[Asked]) -> list[float]:
         decision = policy.decide(one)
         taken.append(time.perf_counter() - began)
         assert decision.verdict == "allow", decision  # a refusal would be quick, and would look like speed
+    return taken
+
+
+def _evaluated(asked: list[Asked]) -> list[float]:
+    """As if nothing like it had been decided before."""
+    judge = Judge(default_text())
+    taken = []
+    for one in asked:
+        judge.slice_of(one.action, one.effects, one.is_delegation).outcomes.clear()
+        began = time.perf_counter()
+        judge.judge(one)
+        taken.append(time.perf_counter() - began)
     return taken
 
 

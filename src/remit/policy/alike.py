@@ -1,7 +1,7 @@
-"""Which values are all one to the rules: a path that no pattern fits is decided like any other that none fits.
+"""Which values are all one to the rules: two paths that fit the same patterns are decided alike.
 
-Where rules do no more with a fact than compare it with texts (`==`, `like`, `contains`, `containsAny`), a value that none of them fits need
-not be looked at again: an outcome that was found for one of them holds for all. Used by `judging`, as the key of what it remembers.
+Where rules do no more with a fact than compare it with texts (`==`, `like`, `contains`, `containsAny`), which of these fit is all there
+is to know of it: an outcome that was found for one value holds for all that fit the same. Used by `judging` for what it remembers.
 """
 
 import re
@@ -21,22 +21,27 @@ class Comparisons:
         self.patterns: set[str] = set()
         self.members: set[str] = set()
         self.is_only_compared = True
-        self._fits: re.Pattern[str] | None = None
+        self._any: re.Pattern[str] | None = None
+        self._each: list[re.Pattern[str]] = []
 
     def kind_of(self, value: Any) -> Any:
-        """`USUAL`, or the value itself, to be a part of a key."""
+        """`USUAL`, what it fits, or the value itself, to be a part of a key."""
         if value.__class__ is str:
-            if self.is_only_compared and not self.members and value not in self.texts and not self._matches(value):
-                return USUAL
+            if self.is_only_compared and not self.members and value not in self.texts:
+                return self._fitting(value)
         elif value.__class__ is list:
             is_plain = self.is_only_compared and not self.texts and not self.patterns
-            return USUAL if is_plain and self.members.isdisjoint(value) else tuple(value)
+            return (frozenset(self.members.intersection(value)) or USUAL) if is_plain else tuple(value)
         return value
 
-    def _matches(self, value: str) -> bool:
-        if self._fits is None:
-            self._fits = re.compile("|".join(sorted(self.patterns)) or r"(?!)", re.DOTALL)
-        return self._fits.fullmatch(value) is not None
+    def _fitting(self, value: str) -> Any:
+        """The patterns it fits; most values fit none, and one look tells that."""
+        if self._any is None:
+            self._any = re.compile("|".join(sorted(self.patterns)) or r"(?!)", re.DOTALL)
+            self._each = [re.compile(pattern, re.DOTALL) for pattern in sorted(self.patterns)]
+        if self._any.fullmatch(value) is None:
+            return USUAL
+        return tuple([number for number, pattern in enumerate(self._each) if pattern.fullmatch(value) is not None])
 
 
 def comparisons(conditions: Iterable[Any]) -> dict[str, Comparisons]:
