@@ -16,7 +16,7 @@ from remit.cli.words import MARKS, at_the_prompt, count, duration, one_line, pri
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.states import State
-from remit.flow.reply import state_of
+from remit.flow.reply import A_PERSON_IS_NEEDED, state_of
 
 DATA_LINES = 40
 DATA_CHARACTERS = 4_000
@@ -34,8 +34,13 @@ def print_return(result: Return, console: Console, root: Path) -> None:
         _print_error(error, result, console)
     for warning in result.warnings:
         put(console, Text(one_line(at_the_prompt(warning), 500), style="yellow"), Text("  warning  ", style="yellow"))
-    if result.next_steps:
-        put(console, Text(one_line(at_the_prompt(result.next_steps), 500), style="cyan"), Text("  next  ", style="cyan"))
+    if step := _next_step(result):
+        put(console, Text(one_line(at_the_prompt(step), 500), style="cyan"), Text("  next  ", style="cyan"))
+
+
+def _next_step(result: Return) -> str:
+    """Without the words that a person is needed, where they are followed by what to do: whoever reads this is that person."""
+    return result.next_steps.removeprefix(A_PERSON_IS_NEEDED).lstrip() or result.next_steps
 
 
 def _print_title(result: Return, console: Console) -> None:
@@ -54,7 +59,7 @@ def _print_error(error: ErrorInfo, result: Return, console: Console) -> None:
     """Its message only when the summary has not said it, its advice only when it is not the next step."""
     label = Text(f"  {error.code}  ", style="red")
     words = one_line(error.message, 500)
-    advice = error.recommendation if error.recommendation != result.next_steps else ""
+    advice = error.recommendation if error.recommendation != _next_step(result) else ""
     if words not in one_line(result.summary, 500):
         put(console, words, label)
         label = Text("    → ", style="yellow")

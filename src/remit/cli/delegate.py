@@ -99,8 +99,11 @@ def _refuse_unknown(agent: str, directory: "Directory") -> None:
     from difflib import get_close_matches
 
     from remit.core.errors import Refused
+    from remit.flow.guard import switched_off
 
     names = directory.names()
+    if off := switched_off(agent, names):
+        raise Refused(f"There is no agent named {agent!r}.", code="INVALID_TARGET", advice=off)
     close = get_close_matches(agent, [*names, *{name.partition(".")[0] for name in names}], n=1)
     if close:
         advice = f"Did you mean {close[0]}? `remit agents` lists all."

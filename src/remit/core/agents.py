@@ -11,6 +11,9 @@ from typing import Any
 from remit.core.errors import Misused
 from remit.core.policy import Effect, Fact
 
+COME_WITH_REMIT = ("worker", "researcher", "coder")
+"""The targets that are there unless the setting `builtin_agents` leaves them out."""
+
 
 class Isolation(StrEnum):
     INLINE = "inline"

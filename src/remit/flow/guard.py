@@ -5,9 +5,10 @@ comes the policy, which is asked by `accept`.
 """
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from remit.core.agents import COME_WITH_REMIT
 from remit.core.budget import Budget
 from remit.core.errors import ErrorInfo, Refused, RemitError
 
@@ -118,7 +119,18 @@ def unknown_agent(case: Case) -> ErrorInfo | None:
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
     advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."
+    advice = switched_off(case.target, names) or advice
     return _final("invalid_target", f"There is no agent named {case.target!r}.", "INVALID_TARGET", advice)
+
+
+def switched_off(target: str, names: Iterable[str]) -> str:
+    """What to do where it would come with remit, had the project not left it out; empty where that is not so."""
+    first = target.partition(".")[0]
+    if first not in COME_WITH_REMIT or any(name == first or name.startswith(f"{first}.") for name in names):
+        return ""
+    return (
+        f"{first} comes with remit, but the setting builtin_agents leaves it out: add {first!r} there. `remit config` shows the settings."
+    )
 
 
 def bad_parameters(case: Case) -> ErrorInfo | None:

@@ -15,6 +15,7 @@ from remit.core.result import Artifact, Evidence, Metadata, Return, Status, Stop
 from remit.core.states import State
 
 SUMMARY_LIMIT = 500
+A_PERSON_IS_NEEDED = "Manual intervention is needed."
 _HANDLE_CHARACTERS = 500
 
 
@@ -215,7 +216,7 @@ def advice(errors: Sequence[ErrorInfo]) -> str:
     """All recoverable: the first recommendation; otherwise a person is needed (S3.11)."""
     if all(error.recoverable for error in errors):
         return errors[0].recommendation
-    return "Manual intervention is needed." + (f" {errors[0].recommendation}" if errors[0].recommendation else "")
+    return f"{A_PERSON_IS_NEEDED} {errors[0].recommendation}".rstrip()
 
 
 def _error_of_stop(delegation: Delegation, stop: Stop, goes_on: str | None) -> ErrorInfo:

@@ -69,6 +69,11 @@ def test_an_unknown_agent_is_met_with_the_nearest_name() -> None:
     assert "Known: coder, researcher" in said(target="zzz", known=False)[1]
 
 
+def test_an_agent_that_the_settings_leave_out_is_told_to_be_left_out() -> None:
+    assert "the setting builtin_agents leaves it out: add 'worker'" in said(target="worker.read_file", known=False)[1]
+    assert "builtin_agents" not in said(target="coder.red", known=False)[1]
+
+
 def test_wrong_parameters_come_last() -> None:
     fault = Misused("path: it is required.", advice="coder takes path.")
     assert said(fault=fault) == ("INVALID_PARAMETERS", "path: it is required. coder takes path.")
