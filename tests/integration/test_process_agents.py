@@ -31,6 +31,11 @@ class House:
         return marked(f"test:{self.owner}:")
 
 
+def children() -> set[str]:
+    """Of this process, zombies among them."""
+    return {pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+
+
 @pytest.fixture
 async def house(tmp_path: Path) -> AsyncIterator[House]:
     made = House(tmp_path)
@@ -177,6 +182,16 @@ async def test_warming_up_again_adds_to_what_is_loaded_ahead(house: House, tmp_p
     house.pool.warm_up([target_of(agents.add), more])
     await house.pool.wait_warm()
     assert await house.run(agents.add, a=1, b=1) == 2
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.01, 0.1])
+async def test_a_pool_that_is_closed_while_it_warms_up_leaves_no_zombie(tmp_path: Path, seconds: float) -> None:
+    before = children()
+    house = House(tmp_path)
+    house.pool.warm_up([target_of(agents.add)], for_commands=True)
+    await asyncio.sleep(seconds)
+    await house.pool.close()
+    assert children() <= before
 
 
 async def test_warm_workers_cost_far_less_than_an_interpreter(house: House) -> None:

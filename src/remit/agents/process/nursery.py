@@ -38,6 +38,7 @@ _START_LIMIT = 20.0
 _ORDER_LIMIT = 5.0
 _PRELOAD_LIMIT = 120.0
 _CLOSE_LIMIT = 1.0
+_REAP_LIMIT = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +101,18 @@ class Zygote:
             if self._process is not None:
                 self._process.poll()
             if not is_alive(self.pid, self._started):
-                return
+                break
             await asyncio.sleep(0.005)
-        self.end()
-        if self._process is not None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(timeout=0.5)
+        else:
+            self.end()
+        await self.wait_reaped()
+
+    async def wait_reaped(self) -> None:
+        """After its end: what was killed is a moment later a zombie, and stays one until we ask for it."""
+        for _ in range(int(_REAP_LIMIT / 0.002)):
+            if self._process is None or self._process.poll() is not None:
+                return
+            await asyncio.sleep(0.002)
 
 
 class Nursery:
@@ -210,6 +217,7 @@ class Nursery:
         try:
             await zygote.hear(_START_LIMIT)
         except ZygoteGone:
+            await zygote.wait_reaped()
             words = process.stderr.read().decode(errors="replace").strip()
             raise Unavailable(
                 f"The process that starts agents did not start: {words[-500:] or 'it said nothing'}",
@@ -217,6 +225,7 @@ class Nursery:
             ) from None
         except BaseException:
             zygote.end()
+            await zygote.wait_reaped()
             raise
         finally:
             process.stderr.close()
