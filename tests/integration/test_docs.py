@@ -147,7 +147,8 @@ async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:
         assert [(a.path, a.evidence) for a in folder.artifacts] == [("words.md", "checked")]
         slow: Return = await remit.delegate("slow")
         assert (slow.status, slow.errors[0].code, slow.artifacts[0].path) == ("partial", "TIMEOUT", "slow.txt")
-        assert 3.0 <= slow.metadata.duration_seconds < 4.5
+        # its deadline counts from the moment it was accepted, its duration from when it began: under load a little later
+        assert 2.5 <= slow.metadata.duration_seconds < 4.5
 
 
 def test_the_tutorials_commands_end_with_the_codes_it_names(letters: Path) -> None:
