@@ -21,7 +21,7 @@ from remit.sandbox.limits import MEBIBYTE, Limits
 from remit.sandbox.probe import Offer, required
 from remit.sandbox.run import run
 from remit.sandbox.wire import BOOT
-from remit.system.processes import all_pids
+from remit.system.processes import all_pids, descendants
 
 each_stack = pytest.mark.parametrize("stack", STACKS)
 each_alone = pytest.mark.parametrize("stack", STACKS[1:])
@@ -187,3 +187,18 @@ async def test_a_file_that_cannot_be_written_here_costs_only_itself(tmp_path: Pa
     ran, stdout, _ = await sandboxed("for n in 'abc': open(n, 'wb').write(bytes(400_000))\nprint('done')", out=out)
     assert stdout == "done\n"
     assert ([left.name for left in ran.ended.files], ran.ended.left_there) == (["a", "c"], 1)
+
+
+@each_stack
+async def test_killed_by_somebody_else_it_is_not_said_to_have_met_a_limit(stack: str, tmp_path: Path) -> None:
+    mark = f"605.{os.getpid()}"
+    job = Job(language="shell", code=f"sleep {mark} & sleep {mark} & sleep {mark}")
+    work = asyncio.create_task(run(job, offer_of(stack), hear=lambda *_: None, choose=lambda _: [], out=tmp_path / "out"))
+    while len(running(mark)) < 3:  # noqa: ASYNC110 - the event is that of other processes
+        await asyncio.sleep(0.02)
+    (keeper,) = [pid for pid in running("import marshal") if pid in descendants(os.getpid()) and pid not in running("--die-with-parent")]
+    os.kill(keeper, 9)
+    ended = (await work).ended
+    assert (ended.exit_code, ended.signal, ended.killed_by) == (None, 9, "")
+    while running(mark):  # noqa: ASYNC110 - the same
+        await asyncio.sleep(0.02)

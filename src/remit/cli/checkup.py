@@ -88,11 +88,12 @@ def _sandbox() -> Iterator[Finding]:
     else:
         yield Finding(part=part, name="bubblewrap", mark=Mark.GOOD, found=f"{offer.bubblewrap}, tried")
     closed = offer.closed_switches()
+    allowed = "allowed" if offer.has_bubblewrap else "no setting of the kernel forbids them; not tried without bubblewrap"
     yield Finding(
         part=part,
         name="user namespaces",
         mark=Mark.WORSE if closed else Mark.GOOD,
-        found="forbidden to users" if closed else "allowed",
+        found="forbidden to users" if closed else allowed,
         advice=", ".join(closed),
     )
     if offer.landlock:

@@ -21,6 +21,7 @@ from remit.sandbox.limits import Grants, Limits
 from remit.sandbox.probe import Offer, counts_by_namespace, tasks_of
 from remit.sandbox.standing import changes_user, is_ours, spare_uid
 from remit.sandbox.wire import BOOT
+from remit.system.processes import MARK
 from remit.system.threads import off_loop
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
@@ -95,7 +96,7 @@ async def alone(job: Job, offer: Offer) -> AsyncIterator[Box]:
         own = landlock.everything(offer.landlock)
         rules = [*((str(path), landlock.READ) for path in (*shown, *job.grants.read_only)), (str(workspace), own), (str(temporary), own)]
         program = recipe.python().program
-        environment = _environment(str(workspace), str(temporary))
+        environment = {**_environment(str(workspace), str(temporary)), MARK: folder.name}
         if uid and not _is_reachable(recipe.python().prefix):
             # The interpreter lies where only root gets to: it is reached through an open folder.
             opened.append(os.open(recipe.python().prefix, os.O_PATH))

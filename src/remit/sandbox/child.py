@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from remit.system.processes import kill_tree_async
+from remit.system.processes import MARK, kill_tree_async
 
 END_SECONDS = 3.0
 _LOOK_SECONDS = 0.02
@@ -21,6 +21,7 @@ class Child:
     def __init__(
         self, argv: Sequence[str], *, stdin: int, stdout: int, stderr: int, kept: Sequence[int], environment: Mapping[str, str]
     ) -> None:
+        self._mark = environment.get(MARK)
         self._process = subprocess.Popen(
             argv, stdin=stdin, stdout=stdout, stderr=stderr, pass_fds=kept, env=dict(environment), start_new_session=True
         )  # fmt: skip
@@ -50,6 +51,8 @@ class Child:
         if self._process.poll() is None:
             await kill_tree_async(self._process.pid, term_grace=0, limit=END_SECONDS)
             await self._wait_shortly()
+        if self._mark and (self._process.returncode or 0) < 0:  # somebody killed it, and it could not take the others along
+            await kill_tree_async(None, marker=self._mark, term_grace=0, limit=END_SECONDS)
 
     async def _wait_shortly(self) -> None:
         with contextlib.suppress(TimeoutError):

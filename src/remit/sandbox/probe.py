@@ -68,7 +68,7 @@ class Offer:
 
     def advice(self) -> str:
         if self.is_root_for_good and self.landlock and self.seccomp:
-            return "Start remit as an ordinary user, or leave root the capabilities CHOWN, SETUID, SETGID and SETPCAP."
+            return "Start remit as an ordinary user, or leave root the capabilities that a container has by default."
         if self.bubblewrap is None:
             return "pip install 'remit[sandbox]', or apt install bubblewrap; or a kernel with Landlock (Linux 5.13 and later)."
         if "nknown option" in self.fault:

@@ -123,12 +123,14 @@ async def _talked(
             return await converse(reports, control, choose, out)
     except (TimeoutError, KeeperLost) as error:
         took = asyncio.get_running_loop().time() - began
-        killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else "memory"
+        # Somebody outside killed it, a person or the kernel: why is not ours to guess.
+        killed = "time" if isinstance(error, TimeoutError) or took >= job.limits.seconds else ""
         return Ended(exit_code=None, signal=signal.SIGKILL, milliseconds=int(took * 1000), killed_by=killed, hits=(), peak_bytes=0)
 
 
 async def _ended(child: Child, control: "_Pipe") -> None:
-    """When this returns nothing of it lives. End of file makes the keeper end all of it; bubblewrap's death takes its namespace along."""
+    """When this returns nothing of it lives. End of file makes the keeper end all of it, and its own death takes its namespace along.
+    That of bubblewrap does not when we are root: without rights it cannot signal whom the keeper has become."""
     control.hang_up()
     await seen_through(child.end())
 

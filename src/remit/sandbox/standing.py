@@ -8,7 +8,8 @@ import random
 from functools import cache
 from pathlib import Path
 
-_CHOWN, _SETGID, _SETUID, _SETPCAP = 0, 6, 7, 8
+_NEEDED = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "SETGID": 6, "SETUID": 7, "SETPCAP": 8}
+"""Capabilities, to become somebody else, and to remove what they leave. A container has them unless it is told otherwise."""
 _FIRST_SPARE, _LAST_SPARE = 1_879_048_192, 2_147_483_646
 """User ids that nobody gives out: above those for containers."""
 _FEWEST = 1000
@@ -22,7 +23,7 @@ def changes_user() -> bool:
     rights = next(
         (int(line.split()[1], 16) for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapEff:")), 0
     )
-    return all(rights >> right & 1 for right in (_CHOWN, _SETGID, _SETUID, _SETPCAP)) and _spare() is not None
+    return all(rights >> right & 1 for right in _NEEDED.values()) and _spare() is not None
 
 
 def is_powerless_root() -> bool:
