@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return
+from remit.agents.builtin.coder.execute import EXECUTE
 from remit.core.events import EventKind
+from remit.core.languages import NAMES
 from remit.sandbox.recipe import node
 
 NAME = "coder.execute_code"
@@ -193,6 +195,16 @@ async def test_what_cannot_be_done_is_said_before_anything_runs(remit: Remit, pa
     done = await remit.delegate(NAME, parameters={"code": "pass", parameter: value})
     assert done.status == "failed"
     assert done.errors[0].code == "INVALID_PARAMETERS"
+
+
+def test_the_schema_names_every_language_and_nothing_else() -> None:
+    (spec,) = [one.spec for one in EXECUTE]
+    assert set(spec.parameters_schema["properties"]["language"]["enum"]) == set(NAMES)
+
+
+async def test_a_language_that_cannot_be_run_is_refused_as_a_parameter_before_anything_runs(remit: Remit) -> None:
+    done = await remit.delegate(NAME, code="puts 1", language="ruby")
+    assert (done.stop_reason, done.errors[0].code) == ("refused", "INVALID_PARAMETERS")
 
 
 async def test_many_at_once_do_not_get_into_each_others_way(remit: Remit) -> None:

@@ -8,6 +8,9 @@ HEAVY = (
     "remit.agents.builtin.worker.reach.",
     "remit.agents.builtin.coder.analysis.",
     "remit.agents.builtin.researcher.r",
+    "remit.sandbox.boxes",
+    "remit.sandbox.run",
+    "remit.sandbox.probe",
     "encodings.big5",
 )
 

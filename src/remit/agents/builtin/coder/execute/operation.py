@@ -4,22 +4,19 @@ import fnmatch
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from remit.agents.builtin.coder.execute.hearing import Hearing
-from remit.agents.builtin.coder.execute.inputs import taken_in
-from remit.agents.builtin.coder.execute.telling import Told
 from remit.agents.function import agent
 from remit.core.errors import Misused, OutOfTime
+from remit.core.languages import plain_name
 from remit.flow.context import Context
-from remit.sandbox import probe, recipe
-from remit.sandbox.boxes import Job
 from remit.sandbox.limits import MEBIBYTE, MOST, Grants, Limits
-from remit.sandbox.run import run
-from remit.sandbox.wire import Left
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.sandbox.wire import Left
 
 MOST_CODE_CHARACTERS = 1_000_000
 MOST_OUTPUTS = 100
@@ -27,11 +24,19 @@ DEFAULT_SECONDS = 30.0
 _LEAST_SECONDS = 0.05
 
 
+Language = Literal["python", "python3", "py", "javascript", "js", "node", "shell", "bash", "sh"]
+
+
+def _known_name(name: object) -> object:
+    """However it is written: a name that means a language is that language's own."""
+    return plain_name(name) if isinstance(name, str) else name
+
+
 @agent("coder.execute_code", timeout=120, isolation="inline", effects=("execute",), acts_on={"language": "language"})
 async def execute_code(
     ctx: Context,
     code: Annotated[str, Field(max_length=MOST_CODE_CHARACTERS, description="The program.")],
-    language: Annotated[str, Field(description="python, javascript or shell.")] = "python",
+    language: Annotated[Language, BeforeValidator(_known_name), Field(description="Which language it is in.")] = "python",
     timeout: Annotated[float | None, Field(gt=0, description="Milliseconds that the code may run; 30000 unless given.")] = None,
     stdin: Annotated[str | None, Field(description="Text for its standard input.")] = None,
     files: Annotated[
@@ -52,6 +57,13 @@ async def execute_code(
     ] = None,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
+    from remit.agents.builtin.coder.execute.hearing import Hearing
+    from remit.agents.builtin.coder.execute.inputs import taken_in
+    from remit.agents.builtin.coder.execute.telling import Told
+    from remit.sandbox import probe, recipe
+    from remit.sandbox.boxes import Job
+    from remit.sandbox.run import run
+
     kind = recipe.language_of(language)
     if "\0" in code:
         raise Misused("The code holds a NUL character.", advice="Send the text of a program.")
@@ -92,12 +104,12 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
     return (wanted, False) if wanted <= left else (left, True)
 
 
-def choosing(outputs: list[str] | None, limits: Limits) -> Callable[[Sequence[Left]], list[int]]:
+def choosing(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[Left]"], list[int]]:
     """Which of the files it left are brought out: those asked for, as many as there is room for."""
 
     wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
 
-    def choose(left: Sequence[Left]) -> list[int]:
+    def choose(left: "Sequence[Left]") -> list[int]:
         room = limits.disk_bytes
         chosen: list[int] = []
         for index, one in enumerate(left):

@@ -115,7 +115,7 @@ class Told:
             "timedOut": ended.killed_by == "time",
             "killedBy": ended.killed_by or None,
             "limitsHit": self.hits,
-            "peakMemoryBytes": ended.peak_bytes,
+            "peakMemoryBytes": ended.peak_bytes or None,  # a run so short that nobody looked
             "files": files,
             "filesNotBroughtOut": ended.left_there,
             "sandbox": {
