@@ -43,6 +43,7 @@ def is_ours(uid: int) -> bool:
     return uid == os.geteuid() or (spare is not None and spare[0] <= uid <= spare[1])
 
 
+@cache
 def _spare() -> tuple[int, int] | None:
     """From the largest range of both user and group ids: in a container there may be few of them."""
     ranges = []

@@ -27,6 +27,7 @@ from remit.system.threads import off_loop
 LINE_BYTES = 64 << 10
 _PART_BYTES = 1 << 18
 _LONGEST_NAME = 1000
+_FEW = 50
 BOOT = """\
 import marshal, os, sys
 def take(count):
@@ -113,7 +114,9 @@ async def converse(reports: asyncio.StreamReader, control: asyncio.StreamWriter,
     while (line := await _line(reports)).startswith("L ") and len(listed) <= MOST_LISTED:
         listed.append(_left(line))
     usable = [(place, left) for place, left in enumerate(listed) if left is not None]
-    chosen = [usable[index] for index in await off_loop(choose, [left for _, left in usable])]  # thousands, by hostile patterns
+    found = [left for _, left in usable]
+    picked = choose(found) if len(found) < _FEW else await off_loop(choose, found)  # thousands, by hostile patterns
+    chosen = [usable[index] for index in picked]
     control.write(" ".join(str(place) for place, _ in chosen).encode() + b"\n")
     brought = [left for _, left in chosen if await _bring(reports, left, out)]
     return Ended(
