@@ -161,3 +161,13 @@ async def test_secrets_are_struck_out_of_the_log_and_a_key_still_finds_its_deleg
     kept = b"".join(path.read_bytes() for path in (tmp_path / ".remit").rglob("*") if path.is_file())
     assert b"abcdef123456" not in kept
     assert b"pass1word" not in kept
+
+
+def test_whoever_delegates_is_told_of_a_rule_that_holds_for_nothing(project: Path) -> None:
+    """A misspelt name in a rule that forbids would otherwise let through in silence what it was written against."""
+    (project / ".remit" / "policy.cedar").write_text(
+        'permit (principal, action, resource);\nforbid (principal, action in Action::"delte", resource);'
+    )
+    done = remit(project, "delegate", "wipe", "path=build")
+    assert done.returncode == 0
+    assert ".remit/policy.cedar, line 2: There is no action 'delte'. Did you mean delete?" in " ".join(done.stderr.split())

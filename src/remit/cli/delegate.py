@@ -170,6 +170,7 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
         if known is None:
             _refuse_unloaded(agent, remit.directory, remit.root)
         _name_problems(remit, agent)
+        _name_faulty_rules(remit)
         parameters = pairs(given, known.spec.parameters_schema if known else None)
         handle = await remit.start(agent, parameters=parameters, **options)
         outcome = await carried_out(remit, handle, best_show(as_json=as_json))
@@ -200,3 +201,17 @@ def _name_problems(remit: "Remit", agent: str) -> None:
     for problem in remit.directory.problems:
         if not is_known or f"Two agents are named {agent!r}" in problem:
             say_aside(f"Not loaded: {problem}")
+
+
+def _name_faulty_rules(remit: "Remit") -> None:
+    """A rule with a name that nobody has holds for nothing, and looks as if it did: whoever wrote it is told before something runs."""
+    from remit.cli.output import say_aside
+    from remit.policy.checking import check_rules
+    from remit.policy.source import default_text, project_file
+
+    rules = project_file(remit.folder).read()
+    if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":
+        return
+    for problem in check_rules(rules.text, remit.directory.specs()):
+        if problem.is_error:
+            say_aside(f"! {rules.name}, {problem}")
