@@ -170,4 +170,4 @@ def test_whoever_delegates_is_told_of_a_rule_that_holds_for_nothing(project: Pat
     )
     done = remit(project, "delegate", "wipe", "path=build")
     assert done.returncode == 0
-    assert ".remit/policy.cedar, line 2: There is no action 'delte'. Did you mean delete?" in " ".join(done.stderr.split())
+    assert ".remit/policy.cedar, line 2: There is no action 'delte'. Did you mean delete" in " ".join(done.stderr.split())
