@@ -6,49 +6,46 @@
 import argparse
 import asyncio
 import faulthandler
+import gc
+import importlib
 import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bench import commands, endings, growth, overrun, policy, recovery, sandbox, speed, waiting, worker_files
 from bench.figures import Figure, report, table
 from bench.sizes import FULL, QUICK, Sizes
 
 Measure = Callable[[Sizes, frozenset[str]], Awaitable[list[Figure]]]
 
 
-async def measure_tools(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    """Imported when it is its turn: the thousands of objects of the protocol's library would slow down what is measured before it."""
-    from bench import tools
+def later(module: str, name: str = "measure") -> Measure:
+    """Imported when it is its turn: the thousands of objects of a library would slow down what is measured before it."""
 
-    return await tools.measure(sizes, wanted)
+    async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+        measured: Measure = getattr(importlib.import_module(f"bench.{module}"), name)
+        return await measured(sizes, wanted)
 
-
-async def measure_analysis(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    """Imported when it is its turn, as above: grammars."""
-    from bench import analysis
-
-    return await analysis.measure(sizes, wanted)
+    return measure
 
 
 SECTIONS: dict[tuple[str, ...], Measure] = {
-    ("W1", "W2", "W3"): speed.measure,
-    ("W4",): waiting.measure,
-    ("W5",): overrun.measure,
-    ("commands",): commands.measure,
-    ("growth",): growth.measure,
-    ("sandbox",): sandbox.measure,
-    ("policy",): policy.measure,
-    ("hostile",): endings.measure_overrun,
-    ("kill",): endings.measure_kill,
-    ("orphans",): endings.measure_orphans,
-    ("recovery",): recovery.measure,
-    ("read_file",): worker_files.measure_reading,
-    ("search_files",): worker_files.measure_searching,
-    ("mcp",): measure_tools,
-    ("analysis",): measure_analysis,
+    ("W1", "W2", "W3"): later("speed"),
+    ("W4",): later("waiting"),
+    ("W5",): later("overrun"),
+    ("commands",): later("commands"),
+    ("growth",): later("growth"),
+    ("sandbox",): later("sandbox"),
+    ("policy",): later("policy"),
+    ("hostile",): later("endings", "measure_overrun"),
+    ("kill",): later("endings", "measure_kill"),
+    ("orphans",): later("endings", "measure_orphans"),
+    ("recovery",): later("recovery"),
+    ("read_file",): later("worker_files", "measure_reading"),
+    ("search_files",): later("worker_files", "measure_searching"),
+    ("mcp",): later("tools"),
+    ("analysis",): later("analysis"),
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -79,6 +76,8 @@ def _measured(measure: Measure, sizes: Sizes, wanted: frozenset[str]) -> list[Fi
         async with asyncio.timeout(sizes.seconds_each):
             return await measure(sizes, wanted)
 
+    gc.collect()
+    gc.freeze()  # what the sections before left is not this one's to pay for
     try:
         return asyncio.run(bounded())
     except Exception as error:  # noqa: BLE001 - one section that fails must not lose the figures of the others
