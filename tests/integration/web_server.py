@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import pytest
-
 Say = Callable[[socket.socket, "Heard"], None]
 
 
@@ -107,7 +105,7 @@ def web_server(routes: dict[str, Say], family: int = socket.AF_INET, tls: ssl.SS
 
 def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
     """A certificate for `name` that vouches for itself: the file to trust it by, and what a server shows."""
-    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
