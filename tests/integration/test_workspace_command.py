@@ -1,9 +1,11 @@
 """Workspaces that nothing was done in go by themselves; the others are listed, merged and removed by `remit workspaces`."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
 from remit.upkeep import clean_up, clear_spare_rooms
 from remit.workspaces.clearing import clear_unchanged
+from remit.workspaces.removing import remove_books
 from remit.workspaces.room import CLEARING, NOTE, books_of
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
@@ -161,6 +164,28 @@ async def test_what_a_crash_left_goes_at_the_next_opening_if_nothing_is_in_it(pr
         await until(lambda: is_cleared(project), seconds=10)
 
 
+def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> None:
+    """Recovery and upkeep may clear one room at the same moment: a folder with nothing but a new lock in it would be nobody's."""
+    books, is_over = tmp_path / "books", threading.Event()
+
+    def wait_for_the_lock() -> None:
+        while not is_over.is_set():
+            with contextlib.suppress(OSError):
+                os.close(os.open(books / "lock", os.O_RDWR | os.O_CREAT))
+
+    waiting = threading.Thread(target=wait_for_the_lock)
+    waiting.start()
+    try:
+        for _ in range(300):
+            books.mkdir()
+            (books / "note.json").write_text("{}")
+            remove_books(books)
+            assert not books.exists()
+    finally:
+        is_over.set()
+        waiting.join()
+
+
 async def test_what_a_crash_left_stays_if_something_is_in_it(project: Path) -> None:
     die(project, "worktree", "writes")
     async with Remit.open(project) as remit:
@@ -216,6 +241,7 @@ async def test_a_room_that_somebody_goes_on_in_is_not_cleared_under_them(project
 
 AGENTS = """
 import asyncio
+import contextlib
 from remit import Context, agent
 
 @agent("writes", workspace="worktree", timeout=30)

@@ -15,7 +15,7 @@ from remit.workspaces.changes import opened
 from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
 from remit.workspaces.looking import LOOKING_SECONDS, look, look_with
 from remit.workspaces.making import LOCK, MAKING_SECONDS, clear_worktree
-from remit.workspaces.removing import remove
+from remit.workspaces.removing import remove, remove_books
 from remit.workspaces.room import CLEARING, NOTE, Room, books_of, find_room, noted_room, rooms, work_root
 
 UNFINISHED_SECONDS = 2 * MAKING_SECONDS
@@ -52,7 +52,7 @@ def finish_clearing(root: Path, session_id: str) -> bool:
         return False
     room = noted_room(root, session_id)
     if room is None:  # its note went before the mark: there is nothing left but the books
-        shutil.rmtree(books_of(root, session_id), ignore_errors=True)
+        remove_books(books_of(root, session_id))
     else:
         remove(room, with_branch=True)
     return True
@@ -71,8 +71,9 @@ def clear_unfinished(root: Path, session_id: str) -> bool:
                 clear_worktree(git, session_id, tree)
     except (RemitError, OSError):
         return False
-    for left in (tree, books.with_name(f"{session_id}.git"), books):
+    for left in (tree, books.with_name(f"{session_id}.git")):
         shutil.rmtree(left, ignore_errors=True)
+    remove_books(books)
     return True
 
 

@@ -4,6 +4,8 @@ A branch goes only with work that was merged or never done; a forgotten room's w
 """
 
 import contextlib
+import os
+import secrets
 import shutil
 import time
 from pathlib import Path
@@ -17,6 +19,7 @@ from remit.workspaces.making import LOCK
 from remit.workspaces.room import NOTE, Room, books_of, find_room, work_root
 
 REMOVING_SECONDS = 60.0
+GONE = ".gone-"
 
 
 def remove(room: Room, *, with_branch: bool) -> None:
@@ -35,7 +38,15 @@ def remove(room: Room, *, with_branch: bool) -> None:
     else:
         _empty(room)
         shutil.rmtree(books_of(room.root, f"{room.maker}.git"), ignore_errors=True)  # not as the note says: an agent could write that
-    shutil.rmtree(room.books, ignore_errors=True)
+    remove_books(room.books)
+
+
+def remove_books(books: Path) -> None:
+    """Out of sight first: whoever waits for their lock could else make its file anew in between, and the folder would be nobody's."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(books, books.with_name(f"{GONE}{books.name}-{secrets.token_hex(4)}"))
+    for gone in books.parent.glob(f"{GONE}*"):  # what a process that died here left, too
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _empty(room: Room) -> None:
@@ -53,7 +64,7 @@ def forget(root: Path, session_id: str) -> bool:
         if not (books / NOTE).exists():  # never finished: nobody has worked in it
             shutil.rmtree(work_root(root) / session_id, ignore_errors=True)
             shutil.rmtree(books.with_name(f"{session_id}.git"), ignore_errors=True)
-        shutil.rmtree(books, ignore_errors=True)
+        remove_books(books)
         return True
     try:
         changes = take_changes(room, message=f"{room.maker}: what was left", diff_in=None)
