@@ -1,0 +1,154 @@
+"""A task and the whole board as values: what state.json holds, read and written without losing what we do not know (S6.3).
+
+Immutable; changing gives a new value. Knows no file.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from remit.board.statuses import NEED_REASON, Status
+from remit.core.errors import Misused
+
+SCHEMA_VERSION = "1.1.0"
+SLUG_LENGTH = 50
+ACTIVITIES_KEPT = 100
+
+
+class Priority(StrEnum):
+    HIGH = "high"
+    MEDIUM = "medium"
+    LOW = "low"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskArtifact:
+    type: str
+    """research (report), plan, implementation, summary, …"""
+    path: str
+    """Relative to the project's root."""
+    summary: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanVersion:
+    version: int
+    path: str
+    created: str = ""
+    reason: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    number: int
+    title: str
+    slug: str
+    type: str = "feature"
+    status: Status = Status.NOT_STARTED
+    priority: Priority = Priority.MEDIUM
+    language: str | None = None
+    """None: not said; it is worked on as `general`, with a warning (S4.2)."""
+    description: str = ""
+    effort: str = ""
+    dependencies: tuple[int, ...] = ()
+    created: str = ""
+    started: str = ""
+    completed: str = ""
+    """Times in UTC, ISO 8601, seconds."""
+    last_updated: str = ""
+    blocking_reason: str = ""
+    """Also why it was abandoned."""
+    artifacts: tuple[TaskArtifact, ...] = ()
+    plan_path: str = ""
+    plan_versions: tuple[PlanVersion, ...] = ()
+    session_id: str = ""
+    """Of the delegation that works on it, or worked on it last."""
+    completion_summary: str = ""
+    accept: tuple[str, ...] = ()
+    """Commands that must exit 0 for its work to count as done."""
+    complexity: str = ""
+    """simple, moderate, complex; empty: judged from the task."""
+    parent: int | None = None
+    """The task it was divided from."""
+    source: str = ""
+    """What it came from: a review report, an error of the ledger."""
+    lines: tuple[str, ...] = ()
+    """Lines of its block in TODO.md that nobody knows: kept and drawn again."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Keys of its entry in state.json that nobody knows."""
+
+    @property
+    def folder(self) -> str:
+        """Relative to the project's root."""
+        return f"specs/{self.number:03d}_{self.slug}"
+
+    @property
+    def has_plan(self) -> bool:
+        return bool(self.plan_path)
+
+    def moved(self, status: Status, *, at: str, reason: str = "") -> "Task":
+        """With the times and the reason that go with a status; whether the move is legal is `statuses.check_move`'s to say."""
+        is_first = not self.started and status is not Status.NOT_STARTED and status not in NEED_REASON
+        return replace(
+            self,
+            status=status,
+            started=at if is_first else self.started,
+            completed=at if status is Status.COMPLETED else self.completed,
+            blocking_reason=reason if status in NEED_REASON else "",
+            last_updated=at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The board. Its tasks stand in the order in which TODO.md draws them within their priority."""
+
+    tasks: tuple[Task, ...] = ()
+    next_number: int = 1
+    completed: tuple[Mapping[str, Any], ...] = ()
+    """`completed_projects`: as they were written."""
+    activities: tuple[Mapping[str, Any], ...] = ()
+    """`recent_activities`, the newest first."""
+    texts: Mapping[str, str] = field(default_factory=dict)
+    """A person's own text between tasks, by where it stands (`todo`'s to name)."""
+    last_updated: str = ""
+    schema_version: str = SCHEMA_VERSION
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def find(self, number: int) -> Task | None:
+        return next((task for task in self.tasks if task.number == number), None)
+
+    def task(self, number: int) -> Task:
+        """Raises `Misused`: "Task N not found" (S6.10)."""
+        found = self.find(number)
+        if found is None:
+            raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
+        return found
+
+    def with_task(self, task: Task) -> "State":
+        """In its place, or at the end when it is new."""
+        if self.find(task.number) is None:
+            return replace(self, tasks=(*self.tasks, task), next_number=max(self.next_number, task.number + 1))
+        return replace(self, tasks=tuple(task if one.number == task.number else one for one in self.tasks))
+
+    def without(self, numbers: Iterable[int]) -> "State":
+        gone = set(numbers)
+        return replace(self, tasks=tuple(task for task in self.tasks if task.number not in gone))
+
+    def noting(self, at: str, text: str, **more: Any) -> "State":
+        """With one more recent activity."""
+        return replace(self, activities=({"timestamp": at, "activity": text, **more}, *self.activities)[:ACTIVITIES_KEPT])
+
+
+def slug_of(title: str) -> str:
+    """`Fix the parser's café bug` → `fix_the_parsers_cafe_bug`: lower-case words of ASCII, at most 50 characters, cut between words."""
+    plain = unicodedata.normalize("NFKD", title).encode("ascii", "ignore").decode().lower().replace("'", "")
+    slug = "_".join(re.findall(r"[a-z0-9]+", plain))
+    if len(slug) > SLUG_LENGTH:
+        slug = slug[: SLUG_LENGTH + 1].rpartition("_")[0] or slug[:SLUG_LENGTH]
+    return slug or "task"
