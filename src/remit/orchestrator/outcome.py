@@ -1,19 +1,23 @@
-"""What a command of the board came to: for the person, for `--json`, and for whoever goes on from it."""
+"""What a command of the board came to: for the person, for `--json`, and for whoever goes on from it.
+
+Light: commands that run no agent use it as well, and must not wait for the engine to be imported.
+"""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from remit.app import Remit
-from remit.core.errors import ErrorInfo
-from remit.core.result import Artifact, Return
-from remit.flow.context import Handle
+if TYPE_CHECKING:
+    from remit.app import Remit
+    from remit.core.errors import ErrorInfo
+    from remit.core.result import Artifact, Return
+    from remit.flow.context import Handle
 
-Waiting = Callable[[Remit, Handle], Awaitable[Return]]
+Waiting: TypeAlias = "Callable[[Remit, Handle], Awaitable[Return]]"
 """How a delegation is waited for: the command line shows it meanwhile and listens for Ctrl-C; a program just waits."""
 
 
-async def plainly(remit: Remit, handle: Handle) -> Return:
+async def plainly(remit: "Remit", handle: "Handle") -> "Return":
     """Wait, and show nothing."""
     return await handle.result()
 
@@ -27,8 +31,8 @@ class Outcome:
     task_number: int | None = None
     task_status: str = ""
     """The marker its task has now."""
-    artifacts: tuple[Artifact, ...] = ()
-    errors: tuple[ErrorInfo, ...] = ()
+    artifacts: "tuple[Artifact, ...]" = ()
+    errors: "tuple[ErrorInfo, ...]" = ()
     next_steps: str = ""
     warnings: tuple[str, ...] = ()
     """Of the return, of the board (TODO.md edits), of git: each a sentence."""
