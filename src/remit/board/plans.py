@@ -1,0 +1,246 @@
+"""Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else (S6.5).
+
+A plan is a person's and an agent's document, so it is read with patience (headings of any depth, markers missing or in lower case) and
+what looks wrong is told rather than guessed. Pure: text in, text out. `orchestrator.implement` runs the phases, planners write them.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from remit.board.statuses import PhaseStatus
+from remit.core.errors import Misused
+
+SKIPPED = frozenset({PhaseStatus.COMPLETED, PhaseStatus.ABANDONED})
+"""Done, or given up by somebody: not run."""
+
+_HEADING = re.compile(r" {0,3}(?P<hashes>#{1,6})[ \t]+(?=\S)")
+_PHASE = re.compile(r" {0,3}(?P<hashes>#{2,6})[ \t]+[*_]{0,3}phase[ \t]+(?P<number>\d{1,6})(?!\w|\.\d)(?P<rest>.*)", re.IGNORECASE)
+_ALMOST = re.compile(r" {0,3}#{2,6}[ \t]+[*_]{0,3}phase[ \t]*[\divx]", re.IGNORECASE)
+_MARKER = re.compile(r"(?P<marker>\[[ \t]*(?P<word>[A-Za-z]+(?:[ _-][A-Za-z]+)?)[ \t]*\])")
+_SHOUTED = re.compile(r"\[[A-Z][A-Z _-]+\]")
+_FIELD = re.compile(
+    r"[ \t]*(?:[-*+][ \t]+)?\*{0,2}(?P<name>goals?|tasks?|steps|timing|estimated effort|effort|accept|acceptance)"
+    r"\*{0,2}[ \t]*:\*{0,2}(?P<value>.*)",
+    re.IGNORECASE,
+)
+_OTHER_FIELD = re.compile(r"[ \t]*(?:[-*+][ \t]+)?\*\*[^*]{1,60}(?:\*\*[ \t]*:|:[ \t]*\*\*)")
+_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d+[.)])[ \t]+(?:\[[ xX]\][ \t]+)?(?P<words>\S.*)")
+_FENCE = re.compile(r"[ \t]*(?:[-*+][ \t]+)?(?P<fence>`{3,}|~{3,})(?P<after>.*)")
+_CODE = re.compile(r"(?<!`)(?P<ticks>`+)(?!`)(?P<code>.+?)(?<!`)(?P=ticks)(?!`)")
+_STATUSES = {**{str(one): one for one in PhaseStatus}, "COMPLETE": PhaseStatus.COMPLETED, "DONE": PhaseStatus.COMPLETED}
+_FIELDS = {"goals": "goal", "task": "tasks", "steps": "tasks", "estimated effort": "timing", "effort": "timing", "acceptance": "accept"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    number: int
+    name: str
+    status: PhaseStatus
+    goal: str = ""
+    tasks: tuple[str, ...] = ()
+    timing: str = ""
+    accept: tuple[str, ...] = ()
+    """Commands that must exit 0 for this phase to be done."""
+    text: str = ""
+    """The whole of it as it stands in the plan, its heading included."""
+    line: int = 0
+    """Of its heading, from 1."""
+    marker: tuple[int, int] = (0, 0)
+    """Where its marker stands in the plan's text; an empty stretch where one would go."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.status not in SKIPPED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    phases: tuple[Phase, ...] = ()
+    """By number; of two with the same number, in the order in which they stand."""
+    accept: tuple[str, ...] = ()
+    """Commands for the whole plan: written outside of the phases, asked after each of them."""
+    faults: tuple[str, ...] = ()
+    """What looks wrong, a sentence each. Nothing of it was guessed at."""
+    doubled: tuple[int, ...] = ()
+    """Numbers that more than one phase has: such a plan cannot be carried out, for nobody could say which one is done."""
+
+    @property
+    def first_open(self) -> Phase | None:
+        """The phase to go on with: the first that is neither done nor given up."""
+        return next((phase for phase in self.phases if phase.is_open), None)
+
+    @property
+    def open_phases(self) -> tuple[Phase, ...]:
+        return tuple(phase for phase in self.phases if phase.is_open)
+
+    def phase(self, number: int) -> Phase:
+        """Raises `Misused`."""
+        found = next((phase for phase in self.phases if phase.number == number), None)
+        if found is None:
+            there = ", ".join(str(phase.number) for phase in self.phases) or "none"
+            raise Misused(f"The plan has no phase {number}.", advice=f"Its phases: {there}.")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    text: str
+    start: int
+    number: int
+    is_code: bool
+    """Within a code block: what stands there is no heading and no field."""
+
+
+def read_plan(text: str) -> Plan:
+    lines, faults = _lines(text)
+    phases: list[Phase] = []
+    outside: list[_Line] = []
+    begun: list[_Line] = []
+    depth = 0
+
+    for line in lines:
+        heading = None if line.is_code else _HEADING.match(line.text)
+        is_phase = heading is not None and _PHASE.match(line.text) is not None
+        if heading is not None and (is_phase or (begun and len(heading["hashes"]) <= depth)):
+            if begun:
+                phases.append(_phase_of(text, begun, faults))
+            begun = []
+            depth = len(heading["hashes"])
+        if heading is not None and not is_phase and _ALMOST.match(line.text):
+            faults.append(f"Line {line.number}: `{line.text.strip()}` is not read as a phase: write `### Phase 1: Name [NOT STARTED]`.")
+        if is_phase or begun:
+            begun.append(line)
+        else:
+            outside.append(line)
+    if begun:
+        phases.append(_phase_of(text, begun, faults))
+    accept = _commands(outside, faults)
+    doubled = _judge_numbers(phases, faults)
+    return Plan(phases=tuple(sorted(phases, key=lambda phase: phase.number)), accept=accept, faults=tuple(faults), doubled=doubled)
+
+
+def with_phase(text: str, number: int, status: PhaseStatus) -> str:
+    """The same text with that one marker changed, or written where there was none. Raises `Misused` when there is no such phase."""
+    start, end = read_plan(text).phase(number).marker
+    marker = f"[{status}]"
+    return text[:start] + (marker if end > start else f" {marker}") + text[end:]
+
+
+def _lines(text: str) -> tuple[list[_Line], list[str]]:
+    """With code blocks and comments known for what they are."""
+    lines: list[_Line] = []
+    start, fence, opened, in_comment = 0, "", 0, False
+    for number, words in enumerate(text.split("\n"), 1):
+        found = None if in_comment else _FENCE.match(words)
+        closes = bool(fence) and found is not None and found["fence"].startswith(fence) and not found["after"].strip()
+        opens = not fence and found is not None and not ("`" in found["fence"] and "`" in found["after"])
+        comments = not fence and not opens and (in_comment or words.lstrip().startswith("<!--"))
+        lines.append(_Line(words, start, number, bool(fence) or opens or comments))
+        in_comment = comments and "-->" not in words
+        if closes:
+            fence = ""
+        elif opens and found is not None:
+            fence, opened = found["fence"], number
+        start += len(words) + 1
+    return lines, [f"Line {opened}: this code block is never closed, so nothing below it is read."] if fence else []
+
+
+def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
+    head = lines[0]
+    found = _PHASE.match(head.text)
+    assert found is not None, "a phase begins with its heading"
+    number, rest, rest_start = int(found["number"]), found["rest"], head.start + found.start("rest")
+    status, (marker_start, marker_end) = _marker_in(rest)
+    if status is None and (shouted := _SHOUTED.search(rest)):
+        faults.append(f"Phase {number} (line {head.number}): {shouted[0]} is no status of a phase; read as [NOT STARTED].")
+    fields = _fields(lines[1:])
+    end = lines[-1].start + len(lines[-1].text)
+    return Phase(
+        number=number,
+        name=_name_in(rest[:marker_start] + rest[marker_end:]) or f"Phase {number}",
+        status=status or PhaseStatus.NOT_STARTED,
+        goal=_prose(fields, "goal"),
+        tasks=tuple(_items(fields, "tasks")),
+        timing=_prose(fields, "timing"),
+        accept=_commands(lines[1:], faults, of=f"Phase {number}: "),
+        text=text[head.start : end].rstrip(),
+        line=head.number,
+        marker=(rest_start + marker_start, rest_start + marker_end),
+    )
+
+
+def _name_in(words: str) -> str:
+    plain = re.sub(r"[ \t]+#+[ \t]*$", "", words.strip())
+    return plain.strip(" \t:.-–—").removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
+
+
+def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
+    """The last marker of the heading that is a status; else the place where one would go."""
+    for found in reversed(list(_MARKER.finditer(rest))):
+        word = " ".join(re.split(r"[ _-]", found["word"].upper()))
+        if status := _STATUSES.get(word):
+            return status, found.span("marker")
+    plain = re.sub(r"[ \t]+#+[ \t\r]*$", "", rest).rstrip()
+    return None, (len(plain), len(plain))
+
+
+def _fields(lines: Sequence[_Line]) -> list[tuple[str, list[str]]]:
+    """Each named field with the lines that belong to it, the rest of its own line first. A paragraph's end ends what is prose."""
+    fields: list[tuple[str, list[str]]] = []
+    is_in_field = False
+    for line in lines:
+        if line.is_code:
+            continue
+        if found := _FIELD.match(line.text):
+            name = found["name"].lower()
+            fields.append((_FIELDS.get(name, name), [found["value"]]))
+            is_in_field = True
+        elif _OTHER_FIELD.match(line.text) or _HEADING.match(line.text):
+            is_in_field = False
+        elif is_in_field:
+            fields[-1][1].append(line.text)
+    return fields
+
+
+def _prose(fields: Sequence[tuple[str, list[str]]], name: str) -> str:
+    """The first field of that name as one line: its own words and the lines that run on, up to a blank one or a list."""
+    words: list[str] = []
+    for line in next((body for one, body in fields if one == name), []):
+        if words and (not line.strip() or _ITEM.match(line)):
+            break
+        words += line.split()
+    return " ".join(words)
+
+
+def _items(fields: Sequence[tuple[str, list[str]]], name: str) -> Iterator[str]:
+    for one, body in fields:
+        if one == name:
+            yield from (words for words in (body[0].strip(),) if words)
+            yield from (found["words"].strip() for line in body[1:] if (found := _ITEM.match(line)))
+
+
+def _commands(lines: Sequence[_Line], faults: list[str], *, of: str = "") -> tuple[str, ...]:
+    """What stands in backticks after `Accept:`, on its line or as a list below. Words are no command: they are told, never run."""
+    commands: dict[str, None] = {}
+    for words in _items(_fields(lines), "accept"):
+        found = [code["code"].strip() for code in _CODE.finditer(words)]
+        commands |= dict.fromkeys(filter(None, found))
+        if not found and words.lower().strip(".") not in ("none", "-"):
+            faults.append(f"{of}`Accept: {words}` is no command; to have it run, write it in backticks.")
+    return tuple(commands)
+
+
+def _judge_numbers(phases: Sequence[Phase], faults: list[str]) -> tuple[int, ...]:
+    """Numbers that come twice; gaps and a strange order are told and do no harm."""
+    numbers = [phase.number for phase in phases]
+    doubled = tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
+    for number in doubled:
+        where = ", ".join(str(phase.line) for phase in phases if phase.number == number)
+        faults.append(f"Phase {number} stands more than once (lines {where}).")
+    missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers)) if max(numbers, default=0) <= len(numbers) + 20 else []
+    if missing:
+        faults.append(f"Phases {', '.join(map(str, missing))} are missing." if missing[1:] else f"Phase {missing[0]} is missing.")
+    if numbers != sorted(numbers):
+        faults.append("The phases do not stand in the order of their numbers; they are carried out by number.")
+    return doubled

@@ -1,0 +1,150 @@
+"""Plans: read with patience, changed in one place only (S6.5)."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.board.plans import read_plan, with_phase
+from remit.board.statuses import PhaseStatus
+from remit.core.errors import Misused
+
+PLAN = """# Implementation plan: CSV export
+
+- **Task**: 12
+- **Accept**: `pytest -q`
+
+## Phases
+
+### Phase 1: Read rows [COMPLETED]
+
+- **Goal**: Rows come out of the file,
+  in order.
+- **Tasks**:
+  - [x] read
+  - [ ] count
+- **Timing**: 1 hour
+- **Accept**: `test -s rows.py`
+- **Accept**: `python -m rows`
+
+### Phase 2: Write CSV [NOT STARTED]
+
+- **Goal**: A file
+
+## Risks
+
+- **Accept**: `true`
+"""
+
+
+def test_a_plan_as_a_planner_writes_it_is_read_whole() -> None:
+    """S6.5."""
+    plan = read_plan(PLAN)
+    first, second = plan.phases
+    assert (first.number, first.name, first.status) == (1, "Read rows", PhaseStatus.COMPLETED)
+    assert first.goal == "Rows come out of the file, in order."
+    assert first.tasks == ("read", "count")
+    assert first.timing == "1 hour"
+    assert first.accept == ("test -s rows.py", "python -m rows")
+    assert first.text.startswith("### Phase 1: Read rows [COMPLETED]\n")
+    assert first.text.endswith("`python -m rows`")
+    assert second.text == "### Phase 2: Write CSV [NOT STARTED]\n\n- **Goal**: A file"
+    assert plan.accept == ("pytest -q", "true")
+    assert plan.first_open == second
+    assert plan.faults == ()
+    assert plan.doubled == ()
+
+
+@pytest.mark.parametrize(
+    ("heading", "name", "status"),
+    [
+        ("### Phase 3: Name", "Name", PhaseStatus.NOT_STARTED),
+        ("### phase 3: Name [in progress]", "Name", PhaseStatus.IN_PROGRESS),
+        ("## Phase 3 - Name [In_Progress]", "Name", PhaseStatus.IN_PROGRESS),
+        ("### **Phase 3: Name** [DONE] ###", "Name", PhaseStatus.COMPLETED),
+        ("### Phase 3: Lists [int] [PARTIAL]", "Lists [int]", PhaseStatus.PARTIAL),
+        ("### Phase 3: Lists [int]", "Lists [int]", PhaseStatus.NOT_STARTED),
+        ("### Phase 3 [ABANDONED]", "Phase 3", PhaseStatus.ABANDONED),
+        ("### Phase 3: Name [BLOCKED]\r", "Name", PhaseStatus.BLOCKED),
+    ],
+)
+def test_headings_are_read_however_they_are_written(heading: str, name: str, status: PhaseStatus) -> None:
+    (phase,) = read_plan(f"# Plan\n\n{heading}\n\ntext\n").phases
+    assert (phase.number, phase.name, phase.status) == (3, name, status)
+
+
+def test_what_stands_in_code_or_comments_is_no_phase_and_no_command() -> None:
+    text = "# P\n\n```md\n### Phase 9: Not one [NOT STARTED]\n- **Accept**: `rm -rf x`\n```\n<!--\n### Phase 8: Nor this\n-->\n\n### Phase 1: One\n"
+    plan = read_plan(text)
+    assert [phase.number for phase in plan.phases] == [1]
+    assert plan.accept == ()
+    assert plan.phases[0].accept == ()
+
+
+def test_a_code_block_that_never_ends_is_told() -> None:
+    plan = read_plan("### Phase 1: One\n```\n### Phase 2: Two\n")
+    assert [phase.number for phase in plan.phases] == [1]
+    assert "Line 2: this code block is never closed" in plan.faults[0]
+
+
+def test_doubles_gaps_odd_markers_and_odd_headings_are_told() -> None:
+    plan = read_plan("### Phase 4: D [WIP]\n### Phase 2: B\n### Phase 2: C\n### Phase 3a: E\n")
+    assert plan.doubled == (2,)
+    told = " ".join(plan.faults)
+    for words in (
+        "Phase 2 stands more than once (lines 2, 3)",
+        "[WIP] is no status",
+        "`### Phase 3a: E`",
+        "Phases 1, 3 are missing",
+        "order",
+    ):
+        assert words in told
+
+
+def test_words_are_never_run_as_a_command() -> None:
+    plan = read_plan("### Phase 1: A\n- **Accept**: all tests pass\n- **Accept**: none\n- **Acceptance**:\n  - ``echo `date` ``\n")
+    assert plan.phases[0].accept == ("echo `date`",)
+    assert plan.faults == ("Phase 1: `Accept: all tests pass` is no command; to have it run, write it in backticks.",)
+
+
+def test_given_up_phases_are_not_gone_on_with() -> None:
+    plan = read_plan("### Phase 1: A [COMPLETED]\n### Phase 2: B [ABANDONED]\n### Phase 3: C [PARTIAL]\n")
+    assert plan.first_open is not None
+    assert plan.first_open.number == 3
+    assert [phase.number for phase in plan.open_phases] == [3]
+    with pytest.raises(Misused, match="no phase 7"):
+        with_phase("### Phase 1: A\n", 7, PhaseStatus.COMPLETED)
+
+
+NAMES = st.text(st.sampled_from("ab Z9:-–.`*_[]()#é|~"), max_size=12).map(lambda name: "n" + name)
+LINES = st.one_of(
+    st.builds(
+        lambda hashes, number, name, status: f"{'#' * hashes} Phase {number}: {name}{status}",
+        st.integers(2, 4), st.integers(1, 4), NAMES, st.sampled_from(["", " [NOT STARTED]", " [completed]", "  [IN PROGRESS] ", " [x]", " [PARTIAL] #"]),
+    ),
+    st.sampled_from(["```", "~~~ py", "text", "", "\r", "- **Accept**: `x`", "- **Tasks**:", "  - [ ] y", "## Other", "<!--", "-->", "\x0b\u2028", "### Phase"]),
+    st.text(max_size=20).map(lambda line: line.replace("\n", "")),
+)  # fmt: skip
+
+
+@settings(max_examples=250, deadline=None)
+@given(st.lists(LINES, max_size=14).map("\n".join), st.sampled_from(PhaseStatus))
+def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: PhaseStatus) -> None:
+    """S6.5: what is written is what is read, and every other character stays."""
+    before = read_plan(text)
+    for phase in before.phases:
+        if phase.number in before.doubled:
+            continue
+        changed = with_phase(text, phase.number, status)
+        start, end = phase.marker
+        assert changed.startswith(text[:start])
+        assert changed.endswith(text[end:])
+        after = read_plan(changed)
+        assert after.phase(phase.number).status is status
+        assert [(one.number, one.name) for one in after.phases] == [(one.number, one.name) for one in before.phases]
+        assert [one.status for one in after.phases if one.number != phase.number] == [
+            one.status for one in before.phases if one.number != phase.number
+        ]
+        assert (
+            with_phase(changed, phase.number, phase.status).replace(" [NOT STARTED]", "").rstrip()
+            == with_phase(text, phase.number, phase.status).replace(" [NOT STARTED]", "").rstrip()
+        )
