@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from remit import Remit, Return
 from remit.cli.exits import MEANINGS
-from remit.cli.main import app
+from remit.cli.main import every_command
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
 from remit.core.result import StopReason
@@ -228,7 +227,7 @@ def test_every_command_and_option_is_documented_and_no_other() -> None:
         name: set(re.findall(r"^\| `(--[\w-]+)`", body, flags=re.MULTILINE))
         for name, body in zip(sections[::2], sections[1::2], strict=True)
     }
-    commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    commands = every_command()
     shared = {"--root", "--json", "--help"}
     known = {name: {option for p in command.params for option in p.opts if option.startswith("--")} for name, command in commands.items()}
     assert all({"--root", "--json"} <= options for options in known.values())
@@ -237,7 +236,7 @@ def test_every_command_and_option_is_documented_and_no_other() -> None:
 
 def test_the_readme_names_every_command() -> None:
     rows = table(ROOT / "README.md", "## The command line at a glance")
-    assert {row[0].split()[1] for row in rows} == set(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
+    assert {row[0].split()[1] for row in rows} == set(every_command())
 
 
 def test_every_exit_code_is_documented() -> None:

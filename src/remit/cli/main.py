@@ -1,7 +1,7 @@
 """`remit`, the console script: the commands put together. Each noun is a file of its own beside this one.
 
-Those files declare their options at import and import what they work with only when they run: `remit --help` and `remit validate`
-must not wait for the whole engine.
+Those files are imported when they are called (see `commands`), declare their options at import, and import what they work with only
+when they run: `remit task` must not wait for the whole engine.
 """
 
 import sys
@@ -9,66 +9,60 @@ from typing import Annotated, Any
 
 import typer
 
-from remit.cli import (
-    agents,
-    audit,
-    cancel,
-    config,
-    delegate,
-    doctor,
-    follow,
-    history,
-    install,
-    ledger,
-    mcp,
-    policy,
-    recover,
-    show,
-    status,
-    tool,
-    validate,
-    workspaces,
-)
-from remit.cli.demo.command import demo
+from remit.cli.commands import Commands, Listed
 from remit.cli.exits import legend
-from remit.cli.output import answering, report_usage
+from remit.cli.output import report_usage
+
+DELEGATING = "Delegating"
+BOARD = "The board"
+LOOKING = "Looking"
+SETTING_UP = "Setting up"
+
+Commands.table = {
+    "delegate": Listed("delegate:delegate", DELEGATING),
+    "tool": Listed("tool:tool", DELEGATING),
+    "cancel": Listed("cancel:cancel", DELEGATING),
+    "recover": Listed("recover:recover", DELEGATING),
+    "workspaces": Listed("workspaces:workspaces", DELEGATING),
+    "validate": Listed("validate:validate", DELEGATING),
+    "task": Listed("task:task", BOARD),
+    "board": Listed("board:board", BOARD),
+    "status": Listed("status:status", LOOKING),
+    "show": Listed("show:show", LOOKING),
+    "follow": Listed("follow:follow", LOOKING),
+    "history": Listed("history:history", LOOKING),
+    "ledger": Listed("ledger:ledger", LOOKING),
+    "audit": Listed("audit:audit", LOOKING),
+    "agents": Listed("agents:agents", LOOKING),
+    "demo": Listed("demo.command:demo", SETTING_UP),
+    "install": Listed("install:install", SETTING_UP),
+    "doctor": Listed("doctor:doctor", SETTING_UP),
+    "config": Listed("config:config", SETTING_UP),
+    "policy": Listed("policy:policy", SETTING_UP),
+    "mcp": Listed("mcp:mcp", SETTING_UP),
+}
+"""A line for each command: its module and function below `remit.cli`, and its heading in `remit --help`, in that order."""
 
 app = typer.Typer(
     name="remit",
+    cls=Commands,
     help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
     epilog=legend(),
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for name, command in (
-    ("demo", demo),
-    ("delegate", delegate.delegate),
-    ("agents", agents.agents),
-    ("tool", tool.tool),
-    ("status", status.status),
-    ("show", show.show),
-    ("follow", follow.follow),
-    ("cancel", cancel.cancel),
-    ("history", history.history),
-    ("ledger", ledger.ledger),
-    ("recover", recover.recover),
-    ("workspaces", workspaces.workspaces),
-    ("validate", validate.validate),
-    ("policy", policy.policy),
-    ("audit", audit.audit),
-    ("config", config.config),
-    ("doctor", doctor.doctor),
-    ("mcp", mcp.mcp),
-    ("install", install.install),
-):
-    app.command(name)(answering(command))
-
 
 USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 """What typer raises for a wrong command line; it does not give the class a public name."""
+
+
+def every_command() -> dict[str, Any]:
+    """All of them, loaded: for what looks at the whole command line."""
+    group: Any = typer.main.get_command(app)
+    return {name: group.get_command(None, name) for name in Commands.table}
 
 
 @app.callback(invoke_without_command=True)

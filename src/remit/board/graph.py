@@ -1,0 +1,136 @@
+"""Which task waits for which: dependencies that are met or not, what is ready, circles found and named. Pure, and quick for thousands."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from remit.board.statuses import IN_PROGRESS, Status
+from remit.board.task import State, Task
+
+NEXT: Mapping[Status, str] = {
+    Status.NOT_STARTED: "research",
+    Status.RESEARCHING: "research",
+    Status.RESEARCHED: "plan",
+    Status.PLANNING: "plan",
+    Status.PLANNED: "implement",
+    Status.REVISING: "revise",
+    Status.REVISED: "implement",
+    Status.IMPLEMENTING: "implement",
+    Status.PARTIAL: "implement",
+    Status.ABANDONED: "task --recover",
+}
+"""What a person would type next for a task that stands there."""
+CLOSED = frozenset({Status.COMPLETED, Status.EXPANDED, Status.ABANDONED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The dependencies of a board, archived tasks counted by how they ended."""
+
+    tasks: Mapping[int, Task]
+    archived: Mapping[int, Status] = field(default_factory=dict)
+    parts: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    """Of each task that was divided: its subtasks that are still on the board."""
+
+    def is_met(self, number: int) -> bool:
+        """Completed, on the board or in the archive; a divided task when all that is left of its parts is completed."""
+        task = self.tasks.get(number)
+        if task is None:
+            return self.archived.get(number) is Status.COMPLETED
+        if task.status is Status.EXPANDED:
+            return all(self.tasks[part].status is Status.COMPLETED for part in self.parts.get(number, ()))
+        return task.status is Status.COMPLETED
+
+    def unmet(self, task: Task) -> tuple[int, ...]:
+        return tuple(number for number in task.dependencies if not self.is_met(number))
+
+    def is_ready(self, task: Task) -> bool:
+        """Somebody could go on with it now: it is open, not blocked, nobody's marker is on it, and all it depends on is completed."""
+        return task.status not in CLOSED | IN_PROGRESS and task.status is not Status.BLOCKED and not self.unmet(task)
+
+
+def graph_of(state: State, archived: Mapping[int, Status] | None = None) -> Graph:
+    parts: dict[int, list[int]] = {}
+    for task in state.tasks:
+        if task.parent is not None:
+            parts.setdefault(task.parent, []).append(task.number)
+    return Graph(
+        tasks={task.number: task for task in state.tasks},
+        archived=archived or {},
+        parts={number: tuple(found) for number, found in parts.items()},
+    )
+
+
+def next_command(task: Task) -> str:
+    """What to type to go on with it; empty when nothing is to be done."""
+    verb = NEXT.get(task.status)
+    if task.status is Status.BLOCKED:
+        verb = "implement" if task.has_plan else "research"
+    return f"remit {verb} {task.number}" if verb else ""
+
+
+def cycles(tasks: Iterable[Task]) -> list[tuple[int, ...]]:
+    """Tasks that wait for one another, each circle as one walks it: (3, 5, 9) when 3 depends on 5, 5 on 9 and 9 on 3."""
+    after = {task.number: task.dependencies for task in tasks}
+    return sorted(_walk(knot, after) for knot in _knots(after))
+
+
+def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -> tuple[int, ...]:
+    """The circle that task `number` would close by depending on these; empty: none."""
+    after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}
+    after[number] = tuple(dependencies)
+    return _way_back(number, after, set(after))
+
+
+def _walk(knot: set[int], after: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    return _way_back(min(knot), after, knot)
+
+
+def _way_back(start: int, after: Mapping[int, Sequence[int]], within: Collection[int]) -> tuple[int, ...]:
+    """The shortest way from a task over its dependencies back to itself, without the return; empty: there is none."""
+    came: dict[int, int] = {}
+    queue = [start]
+    for node in queue:  # grows while it is gone through
+        for target in after.get(node, ()):
+            if target == start:
+                way = [node]
+                while way[-1] != start:
+                    way.append(came[way[-1]])
+                return tuple(reversed(way))
+            if target in within and target not in came:
+                came[target] = node
+                queue.append(target)
+    return ()
+
+
+def _knots(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
+    """Strongly connected parts with more than one task, and tasks that depend on themselves (Tarjan, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    path: list[int] = []
+    on_path: set[int] = set()
+    found: list[set[int]] = []
+    for root in after:
+        work = [(root, iter(after[root]))] if root not in index else []
+        while work:
+            node, targets = work[-1]
+            if node not in index:
+                index[node] = low[node] = len(index)
+                path.append(node)
+                on_path.add(node)
+            target = next((one for one in targets if one in after and (one not in index or one in on_path)), None)
+            if target is not None and target not in index:
+                work.append((target, iter(after[target])))
+            elif target is not None:
+                low[node] = min(low[node], index[target])
+            else:
+                work.pop()
+                if work:
+                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
+                if low[node] == index[node]:
+                    knot: set[int] = set()
+                    while node not in knot:
+                        knot.add(path.pop())
+                    on_path -= knot
+                    if len(knot) > 1 or node in after[node]:
+                        found.append(knot)
+    return found

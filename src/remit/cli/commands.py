@@ -1,0 +1,74 @@
+"""Commands that are imported when they are called: `remit task` must not wait for what `remit doctor` needs.
+
+A group as typer wants it, over a table of names and places. It knows no command itself: `main` holds the table.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, ClassVar
+
+import typer
+from typer.core import TyperGroup
+
+from remit.cli.output import answering
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One command: where its function is, and under which heading `--help` shows it."""
+
+    place: str
+    """`module:function` below `remit.cli`; a function that returns an `Exit`, or a `typer.Typer` with commands of its own."""
+    panel: str
+
+
+class Commands(TyperGroup):
+    """`remit`: a command is loaded when its name is typed, all of them for `--help`."""
+
+    table: ClassVar[Mapping[str, Listed]] = {}
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.table)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = self.commands.get(cmd_name)
+        if found is None and cmd_name in self.table:
+            found = self.commands[cmd_name] = loaded(cmd_name, self.table[cmd_name])
+        return found
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """A name that is in no table may be that of a command file of the project (S6.9)."""
+        name = args[0]
+        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
+            from_file = _command_file(name)
+            if from_file is None:
+                close = get_close_matches(name, self.table, n=1)
+                ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+            return name, from_file, args[1:]
+        return super().resolve_command(ctx, args)
+
+
+def loaded(name: str, listed: Listed) -> Any:
+    """The command as typer runs it."""
+    module, _, attribute = listed.place.partition(":")
+    function = getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
+    if isinstance(function, typer.Typer):
+        command = typer.main.get_command(function)
+        command.name = name
+        command.rich_help_panel = listed.panel  # type: ignore[attr-defined]
+        return command
+    return single(name, function, listed.panel)
+
+
+def single(name: str, function: Any, panel: str = "", **more: Any) -> Any:
+    """One function as a command."""
+    app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
+    app.command(name, rich_help_panel=panel or None, **more)(answering(function))
+    return typer.main.get_command(app)
+
+
+def _command_file(name: str) -> Any:
+    """The command that a file of the project makes; None: there is no such file."""
+    return None

@@ -1,0 +1,153 @@
+"""Tasks recorded, abandoned and recovered: `remit task` (S6.9). Nothing here runs an agent, and nothing carries out what a task says.
+
+Operations on the board alone, each one change of it; light to import. `dividing` splits a task, `tidying` keeps the board in order.
+"""
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from remit.board.book import Board, Draft
+from remit.board.graph import CLOSED, closing
+from remit.board.statuses import Status
+from remit.board.task import Priority, State, Task, slug_of
+from remit.core.errors import Misused, Refused
+from remit.orchestrator.changing import changing, kept
+from remit.orchestrator.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+TITLE_LENGTH = 80
+TEXT_AT_MOST = 100_000
+_SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """A task as it is to be recorded. What is not given is left open; nothing is guessed from the text (S4.2)."""
+
+    text: str
+    title: str = ""
+    """Empty: the first sentence of the text."""
+    priority: Priority = Priority.MEDIUM
+    effort: str = ""
+    language: str | None = None
+    dependencies: tuple[int, ...] = ()
+    accept: tuple[str, ...] = ()
+    type: str = "feature"
+    source: str = ""
+    parent: int | None = None
+
+
+def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outcome:
+    """Give it the next number and write it down: all that `task` does. A project without a board gets one."""
+    is_first = not board.look().exists
+
+    def step(draft: Draft) -> tuple[Task, tuple[str, ...]]:
+        task = numbered(board, draft.state, wanted, at=draft.at)
+        doubts = tuple(_doubts(draft.state, task))
+        draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
+        return task, doubts
+
+    (task, doubts), draft = changing(board, step, is_rehearsal=is_rehearsal, make=True)
+    line = routing_line()
+    log.info(line)
+    made = ("The project had no board: specs/TODO.md and specs/state.json are its files.",) if is_first else ()
+    outcome = Outcome(
+        command="task",
+        status="completed",
+        summary=f"Task {task.number} {'would be' if is_rehearsal else 'is'} recorded: {task.title}",
+        task_number=task.number,
+        task_status=task.status.marker,
+        next_steps=f"remit research {task.number}",
+        warnings=(*draft.notices, *made, *doubts),
+        data={"title": task.title, "route": line, "dry_run": is_rehearsal},
+    )
+    return outcome if is_rehearsal else kept(board, outcome, draft, f"task {task.number}: create")
+
+
+def numbered(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:
+    """The task with its number, checked and not yet on the board: also for those that other commands make. Raises `Misused`."""
+    text, title = wanted.text.strip(), one_line(wanted.title) or title_of(wanted.text)
+    if not title:
+        raise Misused("There is no text to record.", advice='Say what is to be done: remit task "Fix the parser".')
+    if len(text) > TEXT_AT_MOST:
+        raise Misused(f"The text has {len(text):,} characters.", advice=f"At most {TEXT_AT_MOST:,}: put the rest into a file and name it.")
+    number = state.next_number
+    check_dependencies(board, state, number, wanted.dependencies)
+    return Task(
+        number=number,
+        title=title,
+        slug=slug_of(title),
+        type=wanted.type,
+        priority=wanted.priority,
+        language=one_line(wanted.language or "") or None,
+        description=text,
+        effort=one_line(wanted.effort),
+        dependencies=tuple(dict.fromkeys(wanted.dependencies)),
+        created=at,
+        last_updated=at,
+        accept=tuple(one_line(command) for command in wanted.accept if command.strip()),
+        parent=wanted.parent,
+        source=wanted.source,
+    )
+
+
+def check_dependencies(board: Board, state: State, number: int, dependencies: Sequence[int]) -> None:
+    """They exist, on the board or in the archive, and close no circle."""
+    missing = [one for one in dependencies if state.find(one) is None]
+    if missing:
+        archived = archived_statuses(board)
+        unknown = [one for one in missing if one not in archived]
+        if unknown:
+            raise Misused(f"Task {unknown[0]} not found", advice="A task can depend on tasks of the board and of the archive only.")
+    circle = closing(state.tasks, number, dependencies)
+    if circle:
+        raise Refused(
+            f"Task {number} would wait for itself: {' → '.join(map(str, (*circle, circle[0])))}.",
+            code="CYCLE_DETECTED",
+            advice="Leave out one of these dependencies.",
+        )
+
+
+def title_of(text: str) -> str:
+    """The first sentence of the first line, at most 80 characters, cut between words."""
+    first = next((one_line(line) for line in text.splitlines() if one_line(line)), "").lstrip("#").strip()
+    sentence = _SENTENCE.match(first)
+    title = sentence[1] if sentence and len(sentence[1]) > 3 else first
+    title = title if title.endswith("..") else title.removesuffix(".")
+    if len(title) > TITLE_LENGTH:
+        cut = title[:TITLE_LENGTH].rpartition(" ")[0]
+        title = (cut if len(cut) > TITLE_LENGTH // 2 else title[: TITLE_LENGTH - 1]).rstrip(" ,;:-") + "…"
+    return title
+
+
+def one_line(text: str) -> str:
+    """Without line breaks and control characters: it stands in one line of TODO.md."""
+    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
+
+
+def routing_line() -> str:
+    """As every command logs where it goes (S4.3)."""
+    from remit.flow.route import DEFAULT_TABLE, GENERAL, route
+
+    return route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line
+
+
+def archived_statuses(board: Board) -> dict[int, Status]:
+    """How the archived tasks ended, by number."""
+    import json
+
+    from remit.board.entries import data_to_state
+
+    if not board.archive_path.exists():
+        return {}
+    return {task.number: task.status for task in data_to_state(json.loads(board.archive_path.read_bytes())).tasks}
+
+
+def _doubts(state: State, task: Task) -> Iterator[str]:
+    same = [one for one in state.tasks if one.status not in CLOSED and one.title.casefold() == task.title.casefold()]
+    if same:
+        double = f"Task {same[0].number} has the same title and is [{same[0].status.marker}]"
+        yield f"{double}: `remit task --abandon {task.number} --reason …` if it is one too many."
