@@ -1,12 +1,14 @@
 """Running git: bounded in time, deaf to hooks, editors, prompts and whatever the user's configuration would add to what we ask for.
 
-Knows no workspace. Blocking; used by the rest of this package alone.
+`as_user` is the one way to be heard by them: a commit that a person will find in their history is made with their name, their hooks,
+their filters. Knows no workspace. Blocking; used by the rest of this package, by the coder, and by `board.committing`.
 """
 
 import contextlib
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from remit.core.errors import Failed, Unavailable
+from remit.system.processes import kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
 _SETTINGS = {
@@ -28,7 +31,13 @@ _SETTINGS = {
     "user.name": "remit",
     "user.email": "remit@localhost",
 }
+_AS_USER = {"gc.auto": "0", "maintenance.auto": "false", "diff.autoRefreshIndex": "true", "i18n.commitEncoding": "utf-8"}
+"""What is ours even then: no tidying at length in the background, and the words we give are UTF-8."""
 _KEPT = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM", "GIT_EXEC_PATH")
+_KEPT_AS_USER = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL", "GIT_CEILING_DIRECTORIES")
+_CONFIGURES = ("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
+_TERM_GRACE_SECONDS = 0.5
+"""Between SIGTERM, at which git takes its lock files away, and SIGKILL."""
 
 
 class GitFailed(Failed):
@@ -56,13 +65,17 @@ class Git:
     """Settings by name, before what stands in any configuration (see `held`)."""
     may_fetch: bool = True
     """Whether objects that are missing may be fetched, where the repository is a partial clone."""
+    as_user: bool = False
+    """With the user's identity, hooks, filters and signing, as if they had typed it; still without a terminal and bounded in time."""
 
     def using(self, index: Path) -> "Git":
         return replace(self, index=index)
 
-    def run(self, *arguments: str, allowed: tuple[int, ...] = (0,), stdout: "IO[bytes] | None" = None) -> bytes:
+    def run(self, *arguments: str, allowed: tuple[int, ...] = (0,), stdout: "IO[bytes] | None" = None, stdin: bytes | None = None) -> bytes:
         """What it prints. Raises `GitFailed` when it says no, `Unavailable` when there is no git or no time."""
-        return self._run(arguments, allowed, stdout)[1]
+        if self.as_user:
+            return self._run_with_hooks(arguments, allowed, stdin or b"")
+        return self._run(arguments, allowed, stdout, stdin)[1]
 
     def says(self, *arguments: str) -> str:
         """Its answer in one line."""
@@ -76,20 +89,48 @@ class Git:
         """For commands whose failure 1 is an answer."""
         return self._run(arguments, (0, 1), None)
 
-    def _run(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdout: "IO[bytes] | None") -> tuple[int, bytes]:
-        seconds = self.stop_at - time.monotonic()
-        if seconds <= 0:
-            raise _too_slow(arguments)
+    def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
+        """Reads and writes files, no pipes: what a hook leaves running in the background holds a pipe open, and we would wait for it."""
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
+            given.write(stdin)
+            given.seek(0)
+            process = self._started(arguments, stdin=given, stdout=output, stderr=words)
+            try:
+                code = process.wait(timeout=self._seconds_left(arguments))
+            except subprocess.TimeoutExpired:
+                kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
+                process.wait()
+                raise _too_slow(arguments) from None
+            output.seek(0)
+            words.seek(0)
+            if code not in allowed:
+                raise GitFailed(arguments[0], words.read().decode(errors="replace"), code)
+            return output.read()
+
+    def _started(self, arguments: tuple[str, ...], **streams: "int | IO[bytes]") -> "subprocess.Popen[bytes]":
+        self._seconds_left(arguments)
         try:
-            process = subprocess.Popen(
-                self._command(arguments), cwd=self.folder, env=self._environment(), stdin=subprocess.DEVNULL,
-                stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            return subprocess.Popen(
+                self._command(arguments), cwd=self.folder, env=self._environment(), start_new_session=True,
+                stdin=streams["stdin"], stdout=streams["stdout"], stderr=streams["stderr"],
             )  # fmt: skip
         except OSError as error:
             raise _not_started(error, self.folder) from None
-        with process:
+
+    def _seconds_left(self, arguments: tuple[str, ...]) -> float:
+        seconds = self.stop_at - time.monotonic()
+        if seconds <= 0:
+            raise _too_slow(arguments)
+        return seconds
+
+    def _run(
+        self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdout: "IO[bytes] | None", stdin: bytes | None = None
+    ) -> tuple[int, bytes]:
+        seconds = self._seconds_left(arguments)
+        given = subprocess.DEVNULL if stdin is None else subprocess.PIPE
+        with self._started(arguments, stdin=given, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE) as process:
             try:
-                output, words = process.communicate(timeout=seconds)
+                output, words = process.communicate(stdin, timeout=seconds)
             except subprocess.TimeoutExpired:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)  # with whatever filter it started
@@ -100,7 +141,7 @@ class Git:
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         command = ["git"]
-        for name, value in _SETTINGS.items():
+        for name, value in (_AS_USER if self.as_user else _SETTINGS).items():
             command += ["-c", f"{name}={value}"]
         if self.git_dir is not None:
             command += [f"--git-dir={self.git_dir}", f"--work-tree={self.work_tree or self.folder}"]
@@ -109,7 +150,13 @@ class Git:
     def _environment(self) -> Mapping[str, str]:
         """Ours without what a git that started us would tell its children."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name in _KEPT}
-        environment |= {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
+        environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_OPTIONAL_LOCKS": "0"}
+        if self.as_user:
+            theirs = (name for name in os.environ if name in _KEPT_AS_USER or name.startswith(_CONFIGURES))
+            environment |= {name: os.environ[name] for name in theirs}
+            environment.pop("GPG_TTY", None)  # a question for a passphrase must fail at once, not lay itself over the terminal
+        else:
+            environment["LC_ALL"] = "C"
         if self.index is not None:
             environment["GIT_INDEX_FILE"] = str(self.index)
         if not self.may_fetch:

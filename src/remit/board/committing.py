@@ -1,0 +1,189 @@
+"""Committing what a command of the board has written: the named paths, nothing else, and never at the price of the command (S6.8).
+
+A commit is made as the user makes one: their name, their hooks, their signature. What they have staged themselves stays staged, byte
+for byte. Whatever goes wrong is a warning (`GIT_COMMIT_FAILED`); the files are written either way. Blocking; used by `orchestrator`.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from remit.board.index import KeptIndex, settle_index, wait_for_index
+from remit.board.repository import Named, Repository, find_repository, judge, literal
+from remit.core.errors import RemitError, Unavailable
+from remit.system.files import file_lock
+from remit.workspaces.git import GitFailed
+
+CODE = "GIT_COMMIT_FAILED"
+SUBJECT_LENGTH = 72
+LOCK_SECONDS = 30.0
+INDEX_SECONDS = 5.0
+"""How long the index may be in somebody's hands before we give up."""
+_TIDY_SECONDS = 15.0
+"""For putting the index right, after the time for the commit itself has run out."""
+_WORDS_SHOWN = 600
+_SAY_WHO = 'git config --global user.name "Your Name"; git config --global user.email you@example.com'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What came of it."""
+
+    hash: str = ""
+    """Of the commit, whole; empty: none was made."""
+    warning: str = ""
+    """What was not committed and why, for the person; empty: all is well."""
+    nothing: bool = False
+    """There was nothing to commit, or no git to commit to."""
+
+    @property
+    def short(self) -> str:
+        return self.hash[:9]
+
+
+def commit(
+    root: Path,
+    paths: Sequence[str],
+    subject: str,
+    *,
+    session_id: str = "",
+    deleted: Sequence[str] = (),
+    body: str = "",
+    seconds: float = 60.0,
+) -> Committed:
+    """Commit these files as they stand in the working tree; paths are relative to `root`, a folder means all below it.
+
+    `deleted`: files that are gone, such as the old name of a renamed one; that they were never in git is fine.
+    """
+    message = message_of(subject, body=body, session_id=session_id)
+    stop_at = time.monotonic() + seconds
+    try:
+        repository = find_repository(root, stop_at) if paths or deleted else None
+        if repository is None:
+            return Committed(nothing=True)
+        with file_lock(repository.common_dir / "remit-commit.lock", timeout=min(seconds, LOCK_SECONDS)):
+            return _commit(repository, paths, deleted, message)
+    except GitFailed as error:
+        return Committed(warning=_failed(_reason(error)))
+    except (RemitError, OSError) as error:
+        return Committed(warning=_failed(getattr(error, "message", str(error))))
+
+
+def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:
+    parts = [subject_of(subject), _printable(body, keep="\n").strip()]
+    if re.fullmatch(r"[A-Za-z0-9_-]+", session_id):
+        parts.append(f"Session: {session_id}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def subject_of(text: str) -> str:
+    """One line of at most 72 characters, cut between words."""
+    line = " ".join(_printable(text).split()) or "remit: update the board"
+    if len(line) <= SUBJECT_LENGTH:
+        return line
+    cut = line[:SUBJECT_LENGTH].rpartition(" ")[0]
+    return (cut if len(cut) > SUBJECT_LENGTH // 2 else line[: SUBJECT_LENGTH - 1]).rstrip(" ,;:-") + "…"
+
+
+def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str) -> Committed:
+    under_way = repository.under_way()
+    if under_way:
+        return Committed(warning=_failed(f"a {under_way} is under way here. Finish it, then commit {_listed(paths)} yourself"))
+    wait_for_index(repository, INDEX_SECONDS)
+    named = judge(repository, paths, deleted)
+    if not named.paths:
+        return Committed(nothing=not named.left_out, warning=_left_out(named))
+    before = repository.head()
+    index = KeptIndex.of(repository.index)
+    try:
+        index = _announce(repository, index, named)
+        changed = repository.changed(repository.tree(), named.paths)
+        made = _made(repository, before, changed, message) if changed else Committed(nothing=True)
+    except BaseException:
+        index.restore(_tidying(repository))
+        raise
+    if made.nothing:
+        index.restore(_tidying(repository))
+    else:
+        settle_index(_tidying(repository), before, made.hash, changed)
+    return replace(made, warning=" ".join(one for one in (made.warning, _left_out(named)) if one))
+
+
+def _announce(repository: Repository, index: KeptIndex, named: Named) -> KeptIndex:
+    """New files are entered in the index as to be added, without content: only then does `commit --only` take them.
+
+    Should we be killed here, that is all that is left: an entry that no commit of the user's would take.
+    """
+    new = repository.untracked(named.paths)
+    if not new:
+        return index
+    sparse = ("--sparse",) if repository.git.run("config", "--bool", "core.sparseCheckout", allowed=(0, 1)).strip() == b"true" else ()
+    asked = b"\0".join(literal(path).encode(errors="surrogateescape") for path in new)
+    try:
+        repository.git.run("add", "--intent-to-add", *sparse, "--pathspec-from-file=-", "--pathspec-file-nul", stdin=asked)
+    finally:
+        index = index.changed_by_us(new)
+    return index
+
+
+def _made(repository: Repository, before: str, changed: Sequence[str], message: str) -> Committed:
+    asked = b"\0".join(literal(path).encode(errors="surrogateescape") for path in changed)
+    options = ("--only", "--cleanup=whitespace", "--pathspec-from-file=-", "--pathspec-file-nul")
+    try:
+        repository.git.run("commit", "--quiet", *options, "-m", message, stdin=asked)
+    except (GitFailed, Unavailable) as error:
+        late = _tidying(repository)
+        after = late.head()
+        # It may have been stopped after the commit was made: by a post-commit hook that hangs, for one.
+        if after != before and late.git.says("rev-list", "--parents", "-n", "1", after).split()[1:] == [one for one in (before,) if one]:
+            return Committed(hash=after, warning=f"The commit was made, but git did not end well: {_reason(error)}.")
+        if isinstance(error, GitFailed) and _is_nothing(late, options, asked):
+            return Committed(nothing=True)
+        raise
+    return Committed(hash=repository.head())
+
+
+def _is_nothing(repository: Repository, options: Sequence[str], asked: bytes) -> bool:
+    """Git finds no difference after all: what its filters make of the files is what it has."""
+    try:
+        repository.git.run("commit", "--dry-run", "--quiet", *options, stdin=asked)
+    except GitFailed as error:
+        return error.exit_code == 1
+    return False
+
+
+def _tidying(repository: Repository) -> Repository:
+    return repository.until(max(repository.git.stop_at, time.monotonic() + _TIDY_SECONDS))
+
+
+def _reason(error: RemitError) -> str:
+    """The end of what git or a hook said: there stands why."""
+    if not isinstance(error, GitFailed):
+        return f"{error.message.rstrip('.')} (a hook or a question for a passphrase may be waiting)"
+    lines = [line.strip() for line in _printable(error.words, keep="\n").splitlines()]
+    words = "; ".join(line for line in lines if line and not line.startswith("hint:"))
+    if "tell me who you are" in error.words or "user.useConfigOnly" in error.words:
+        return (
+            'git does not know who you are. Run: git config --global user.name "Your Name"; git config --global user.email you@example.com'
+        )
+    return ("…" + words[-_WORDS_SHOWN:] if len(words) > _WORDS_SHOWN else words).rstrip(".") or f"git said no ({error.exit_code})"
+
+
+def _failed(why: str) -> str:
+    return f"{CODE}: {why}. The files are written, but not committed."
+
+
+def _left_out(named: Named) -> str:
+    return f"Not committed: {_listed(named.left_out)}." if named.left_out else ""
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _printable(text: str, keep: str = "") -> str:
+    cleaned = "".join(c if c.isprintable() or c in keep else " " for c in text)
+    return cleaned.encode(errors="replace").decode()

@@ -1,0 +1,201 @@
+"""The git repository that a project stands in, if any: where its parts are, whether something is under way in it, which paths it takes.
+
+Reads only. Used by `committing`, and by whoever asks what was committed for a task.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from remit.core.errors import Unavailable
+from remit.workspaces.git import Git, GitFailed
+
+_UNDER_WAY = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+    "BISECT_LOG": "bisect",
+}
+_OF_THE_REPOSITORY = ("agents", "commands", "context", ".gitignore")
+"""What below `.remit/` belongs to the project and not to this machine (as `.remit/.gitignore` says), the policy besides."""
+_AT_ONCE = 400
+"""Paths on one command line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    root: Path
+    """The project's, without links."""
+    top: Path
+    """Of the checkout: paths are named from here."""
+    git_dir: Path
+    """Of this checkout: a linked worktree has its own, with its own index."""
+    common_dir: Path
+    git: Git
+    """At the top, as the user: their filters and their ways of keeping the index hold."""
+
+    @property
+    def index(self) -> Path:
+        return self.git_dir / "index"
+
+    @property
+    def prefix(self) -> str:
+        """The project within the checkout: "" or "sub/project/"."""
+        inside = os.path.relpath(self.root, self.top)
+        return "" if inside == "." else f"{inside}/"
+
+    def until(self, stop_at: float) -> "Repository":
+        return replace(self, git=replace(self.git, stop_at=stop_at))
+
+    def under_way(self) -> str:
+        """merge, rebase, …: what a person has begun here and not ended; empty: nothing."""
+        return next((word for name, word in _UNDER_WAY.items() if os.path.lexists(self.git_dir / name)), "")
+
+    def head(self) -> str:
+        """The commit checked out; empty: there is none yet."""
+        try:
+            return self.git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        except GitFailed:
+            return ""
+
+    def tree(self) -> str:
+        """What is compared with: HEAD, or the empty tree where there is no commit yet."""
+        return self.head() or self.git.says("hash-object", "-t", "tree", os.devnull)
+
+    def untracked(self, paths: Sequence[str]) -> list[str]:
+        """Of these paths and below them: the files that are not in the index and not ignored."""
+        return [path for some in chunks(paths) for path in _names(self.git.run("ls-files", "-z", "-o", "--exclude-standard", "--", *some))]
+
+    def known(self, paths: Sequence[str]) -> set[str]:
+        """Of these paths: those in the index or in HEAD."""
+        found: set[str] = set()
+        for some in chunks(paths):
+            found.update(_names(self.git.run("ls-files", "-z", "--", *some)))
+            if self.head():
+                found.update(_names(self.git.run("ls-tree", "-z", "--name-only", "HEAD", "--", *(plain(one) for one in some))))
+        return found
+
+    def ignored(self, paths: Sequence[str]) -> set[str]:
+        asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        return set(_names(self.git.run("check-ignore", "-z", "--stdin", allowed=(0, 1), stdin=asked))) if paths else set()
+
+    def changed(self, tree: str, paths: Sequence[str]) -> list[str]:
+        """Of these paths and below them: the files whose working copy differs from the tree."""
+        options = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty")
+        return [path for some in chunks(paths) for path in _names(self.git.run("diff", *options, tree, "--", *some))]
+
+    def submodule_of(self, path: str) -> str:
+        """The submodule, or other repository, that a path stands in; empty: it stands in ours."""
+        above = [parent for parent in _parents(path) if os.path.lexists(self.top / parent / ".git")]
+        if above:
+            return above[0]
+        parents = list(_parents(path))
+        if not parents or not self.head():
+            return ""
+        entries = _names(self.git.run("ls-tree", "-z", "HEAD", "--", *parents))
+        return next((entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")), "")
+
+
+def find_repository(root: Path, stop_at: float) -> Repository | None:
+    """None: no git, no checkout, or one that leaves the whole project out. Raises `GitFailed` where a repository cannot be used."""
+    real = Path(os.path.realpath(root))
+    asking = Git(folder=real, stop_at=stop_at)
+    try:
+        answer = asking.run("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup")
+    except Unavailable as error:
+        if error.code == "TOOL_UNAVAILABLE":
+            return None
+        raise
+    except GitFailed as error:
+        if "not a git repository (or any" in error.words or "must be run in a work tree" in error.words:
+            return None
+        raise
+    inside, git_dir, common_dir, up = [*os.fsdecode(answer).split("\n"), "", "", ""][:4]
+    if inside != "true":
+        return None
+    top = Path(os.path.realpath(real / up))
+    git = Git(folder=top, stop_at=stop_at, as_user=True)
+    found = Repository(root=real, top=top, git_dir=Path(git_dir), common_dir=Path(os.path.realpath(real / common_dir)), git=git)
+    if found.prefix and found.ignored([found.prefix.rstrip("/")]):
+        return None  # such as a project below a home folder that is a repository of dot files
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """The paths that were named, as far as git can take them: from the top of the checkout, literal."""
+
+    paths: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    """What cannot be committed, and why, each for a sentence."""
+
+
+def judge(repository: Repository, paths: Sequence[str], deleted: Sequence[str]) -> Named:
+    left_out: list[str] = []
+    chosen: dict[str, str] = {}  # as git names it: as the caller did
+    for path in dict.fromkeys((*paths, *deleted)):
+        placed, why = _placed(repository, path)
+        if why:
+            left_out.append(f"{_shown(path)} ({why})")
+        else:
+            chosen[placed] = path
+    left_out += [f"{_shown(chosen.pop(placed))} (ignored by git)" for placed in repository.ignored(list(chosen))]
+    absent = [placed for placed in chosen if not os.path.lexists(repository.top / placed)]
+    if absent:
+        known = repository.known([literal(path) for path in absent])
+        for placed in absent:
+            if placed not in known and not any(one.startswith(f"{placed}/") for one in known):
+                path = chosen.pop(placed)
+                left_out += [] if path in deleted else [f"{_shown(path)} (not there)"]
+    return Named(paths=tuple(literal(path) for path in chosen), left_out=tuple(left_out))
+
+
+def _placed(repository: Repository, path: str) -> tuple[str, str]:
+    """From the top, links above it followed; or why not."""
+    whole = os.path.normpath(repository.root / path)
+    folder, name = os.path.split(whole)
+    real = os.path.join(os.path.realpath(folder), name)
+    if "\0" in path or not _is_below(real, repository.root) or os.path.normpath(path) == ".":
+        return "", "outside the project"
+    parts = os.path.relpath(real, repository.root).split(os.sep)
+    if any(part.lower() == ".git" for part in parts):
+        return "", "git's own"
+    if parts[0] == ".remit" and not (len(parts) > 1 and (parts[1] in _OF_THE_REPOSITORY or parts[1].startswith("policy."))):
+        return "", "remit's own, of this machine"
+    placed = os.path.relpath(real, repository.top)
+    submodule = repository.submodule_of(placed)
+    return placed, f"in {_shown(submodule)}, a repository of its own: commit it there" if submodule else ""
+
+
+def literal(path: str) -> str:
+    """A pathspec that means this path and nothing else, whatever characters it has."""
+    return f":(literal){path}"
+
+
+def plain(pathspec: str) -> str:
+    return pathspec.removeprefix(":(literal)")
+
+
+def chunks(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (paths[at : at + _AT_ONCE] for at in range(0, len(paths), _AT_ONCE))
+
+
+def _is_below(path: str, folder: Path) -> bool:
+    return path.startswith(f"{str(folder).rstrip('/')}/")
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")[:-1]
+    return ("/".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+def _names(output: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
+
+
+def _shown(path: str) -> str:
+    return path.encode(errors="replace").decode() if path.isprintable() else repr(path)
