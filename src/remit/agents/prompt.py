@@ -14,6 +14,8 @@ from remit.core.agents import Answers
 from remit.flow.context import Context
 from remit.flow.format import format_instruction, repair_instruction
 
+_OURS = frozenset({"complexity", "context", "route"})
+"""Of a task's context: for the record, not for the agent."""
 _DELEGATING = """\
 ## Delegating
 
@@ -83,10 +85,15 @@ def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
         lines += ["", "Given with it:" if said else "Given:", "", *_listed(more)]
     task = ctx.task
     if task is not None:
-        known = {name: value for name, value in task.to_dict().items() if value not in (None, "", False) and name != "complexity"}
+        known = {name: value for name, value in task.to_dict().items() if _is_news(name, value, parameters)}
         if known:
             lines += ["", "It belongs to this task of the project:", "", *_listed(known)]
     return "\n".join(lines)
+
+
+def _is_news(name: str, value: Any, parameters: Mapping[str, Any]) -> bool:
+    """Not what was loaded, how it was routed or what stands among the parameters already."""
+    return value not in (None, "", False) and name not in _OURS and parameters.get(name) != value
 
 
 def _listed(values: Mapping[str, Any]) -> list[str]:

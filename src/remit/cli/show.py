@@ -46,7 +46,7 @@ def show(
         return Exit.OK
     _print(record, records, gone, folder)
     _print_events(said, every_event=events)
-    if steps:
+    if steps or record.command is not None:  # of a command of the board the thirteen steps are part of what is told (S4)
         _print_steps(record)
     return Exit.OK
 
@@ -91,12 +91,24 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
         waited = record.started_at - record.created_at
         queued = f" after {duration(waited)} in the queue" if waited > 0.05 else ""
         yield "ran", duration(record.settled_at - record.started_at) + queued
+    yield from _routed(record)
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
     for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("spent", spent(record.tokens, record.cost))):
         yield name, value or ""
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
+
+
+def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
+    """Of a command of the board: the decision as it was logged, and what context was loaded for its task."""
+    extra = record.task.extra if record.task is not None and record.parent_id is None else {}
+    yield "routed", str(extra.get("route", ""))
+    context = extra.get("context")
+    if isinstance(context, dict):
+        from remit.orchestrator.complexity import context_words
+
+        yield "context", context_words(context)
 
 
 def _print_steps(record: "Record") -> None:

@@ -104,9 +104,9 @@ def _read_route(request: Request, terms: _Terms, house: House, steps: list[float
             if chosen.agent is None:
                 raise Misused(f"/{terms.command} delegates nothing.", code="INVALID_TARGET", advice="Name an agent instead.")
             terms.target = chosen.agent
-            if chosen.mode:
-                task = terms.task or TaskContext()
-                terms.task = replace(task, extra={**task.extra, "mode": chosen.mode})
+            task = terms.task or TaskContext()
+            mode = {"mode": chosen.mode} if chosen.mode else {}
+            terms.task = replace(task, extra={**task.extra, **mode, "route": chosen.log_line})
             log.info(chosen.log_line)
     except RemitError as fault:
         terms.fault = fault

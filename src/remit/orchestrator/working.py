@@ -20,6 +20,7 @@ from remit.core.errors import Misused, Refused
 from remit.core.events import Event
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
+from remit.flow.route import GENERAL, route
 from remit.orchestrator.complexity import context_loaded, judged
 from remit.orchestrator.outcome import Waiting, plainly
 from remit.system.threads import off_loop
@@ -157,7 +158,8 @@ async def hand_over(
 ) -> Return:
     """Delegate `/command` and wait for its return. `begun` is told the session as soon as it is recorded."""
     context = await off_loop(task_context, remit, task, state, phases, extra)
-    handle = await remit.start(f"/{command}", task=context, parameters=dict(parameters), accept=tuple(accept), timeout=timeout, key=key)
+    given = fitting(remit, command, task, parameters)
+    handle = await remit.start(f"/{command}", task=context, parameters=given, accept=tuple(accept), timeout=timeout, key=key)
     if begun is not None:
         await begun(handle.session_id)
     return await waiting(remit, handle)
@@ -180,6 +182,20 @@ def task_context(
         "context": context_loaded(remit.root, found, task.language),
         **(extra or {}),
     }
+
+
+def fitting(remit: Remit, command: str, task: Task | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that the agent takes: a function of the user's own need not know all we could tell it."""
+    language, has_plan = (task.language or GENERAL, task.has_plan) if task is not None else (GENERAL, False)
+    try:
+        name = route(command, language, has_plan, remit.settings.routing).agent
+    except Misused:
+        return dict(parameters)  # the flow says what is wrong with the route
+    found = remit.directory.find(name) if name is not None else None
+    schema = found.spec.parameters_schema if found is not None else None
+    if not schema or schema.get("additionalProperties", True) is not False:
+        return dict(parameters)
+    return {key: value for key, value in parameters.items() if key in schema.get("properties", {})}
 
 
 def claim_seconds(remit: Remit, command: str, timeout: float | None) -> float:
