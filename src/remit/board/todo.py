@@ -1,44 +1,26 @@
-"""TODO.md: drawn from the board (S6.2), and what a person has changed in it read back. Pure: text in, text out."""
+"""TODO.md: drawn from the board (S6.2), and what a person has changed in it read back. Pure: text in, text out.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+The door to `todo_drawing` and `todo_merging`; the only one the rest of the program uses.
+"""
 
-from remit.board.task import Priority, State, Task
+from remit.board.todo_drawing import HEAD, block, draw
+from remit.board.todo_merging import Merged, merge
 
-HEAD = "# TODO\n"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    state: State
-    """With what the person did taken over."""
-    taken: tuple[str, ...] = ()
-    """What was taken over, a line each, for the person to read."""
-    kept: tuple[str, ...] = ()
-    """What could not be, and why and where it is kept, a line each."""
+__all__ = ["HEAD", "Merged", "block", "draw", "merge", "text_of"]
 
 
-def draw(state: State) -> str:
-    """The text of TODO.md: the same for the same board."""
-    return "".join(_parts(state))
+def text_of(data: bytes) -> str:
+    """The bytes of a TODO.md as text, whatever editor saved them: a line that is no UTF-8 is read as Latin-1, never refused."""
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return data.decode("utf-16", errors="replace")
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "\n".join(map(_line_of, data.split(b"\n")))
 
 
-def merge(state: State, text: str, *, at: str) -> Merged:
-    """The board with a person's edits: `text` is TODO.md as they left it, `draw(state)` what they began from."""
-    return Merged(state=state)
-
-
-def _parts(state: State) -> Iterator[str]:
-    yield HEAD
-    for priority in Priority:
-        yield f"\n## {priority.capitalize()} Priority\n"
-        for task in state.tasks:
-            if task.priority is priority:
-                yield "\n" + block(task)
-
-
-def block(task: Task) -> str:
-    """One task as TODO.md has it, its `---` included."""
-    lines = [f"### {task.number}. {task.title}", f"- **Status**: [{task.status.marker}]", f"- **Priority**: {task.priority.capitalize()}"]
-    lines += [f"- **Language**: {task.language}"] if task.language else []
-    return "\n".join([*lines, "", f"**Description**: {task.description}", "", "---", ""])
+def _line_of(line: bytes) -> str:
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line.decode("latin-1")

@@ -1,0 +1,108 @@
+"""TODO.md drawn from the board (S6.2): the same text for the same board, nothing of a person's left out. Pure; `todo` is the door to it."""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from remit.board.statuses import Status
+from remit.board.task import Priority, State, Task
+from remit.board.todo_lines import MAY_MEAN_MORE, guarded, one_line, plain, stripped
+
+HEAD = "# TODO"
+_PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T")
+_STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
+"""How a description may begin on the line of its name; else it would be no list, quote or table any more."""
+_PARAGRAPH = "\n\n"
+_MARKERS = {status: f"- **Status**: [{status.marker}]\n" for status in Status}
+_PRIORITIES = {priority: f"- **Priority**: {priority.capitalize()}\n" for priority in Priority}
+_LINK_FIELDS: Mapping[str, tuple[str, ...]] = {"Research": ("research", "report"), "Implementation": ("summary", "implementation")}
+
+
+def draw(state: State) -> str:
+    """The text of TODO.md: the same for the same board."""
+    texts = state.texts
+    pieces = [texts.get("top", HEAD)]
+    homeless = _homeless(state)
+    by_priority: dict[Priority, list[Task]] = {priority: [] for priority in Priority}
+    for task in state.tasks:
+        by_priority[task.priority].append(task)
+    for priority, tasks in by_priority.items():
+        pieces.append(texts.get(f"heading:{priority}") or f"## {priority.capitalize()} Priority")
+        pieces.append(texts.get(f"begin:{priority}", ""))
+        if texts:
+            for task in tasks:
+                pieces += (block(task), texts.get(f"after:{task.number}", ""))
+        else:
+            pieces += map(block, tasks)
+        if priority is Priority.LOW:
+            pieces += homeless
+        pieces.append(texts.get(f"end:{priority}", ""))
+    return "\n\n".join(filter(None, pieces)) + "\n"
+
+
+def _homeless(state: State) -> list[str]:
+    """Text that stood behind tasks which are archived since."""
+    if not state.texts:
+        return []
+    numbers = {str(task.number) for task in state.tasks}
+    return [text for key, text in state.texts.items() if key.startswith("after:") and key[6:] not in numbers]
+
+
+def block(task: Task) -> str:
+    """One task as TODO.md has it, its `---` included."""
+    head = f"### {task.number}. {one_line(task.title)}\n{_MARKERS[task.status]}"
+    if task.effort:
+        head += f"- **Effort**: {one_line(task.effort)}\n"
+    head += _PRIORITIES[task.priority]
+    if task.language:
+        head += f"- **Language**: {one_line(task.language)}\n"
+    if task.dependencies:
+        head += f"- **Dependencies**: {', '.join(map(str, task.dependencies))}\n"
+    if task.started:
+        head += f"- **Started**: {_day(task.started)}\n"
+    if task.completed:
+        head += f"- **Completed**: {_day(task.completed)}\n"
+    if task.blocking_reason:
+        head += f"- **Blocking Reason**: {one_line(task.blocking_reason)}\n"
+    if task.artifacts or task.plan_path:
+        head += "".join(_links(task))
+    if task.lines:
+        head += "\n".join(guarded(task.lines)) + "\n"
+    return f"{head}{_description(task)}\n---"
+
+
+def _description(task: Task) -> str:
+    text = task.description
+    if not text or text.isspace():
+        return "\n**Description**:\n" if task.lines else ""
+    if MAY_MEAN_MORE.search(text):
+        text = "\n".join(guarded(plain(text).split("\n")))
+    if not text[0].isalpha() or text[-1] == "\n":
+        text = "\n".join(stripped(text.split("\n")))
+    return f"\n**Description**:{' ' if _STARTS_PLAIN.match(text) else _PARAGRAPH}{text}\n"
+
+
+def _day(time: str) -> str:
+    found = _TIME.match(time)
+    return found[1] if found else one_line(time)
+
+
+def _links(task: Task) -> Iterator[str]:
+    for name, types in _LINK_FIELDS.items():
+        found = [[artifact.path for artifact in task.artifacts if artifact.type == type_] for type_ in types]
+        paths = next((group for group in found if group), [])
+        if name == "Implementation" and task.plan_path:
+            yield f"- **Plan**: {_link(task.plan_path)}\n"
+        if paths:
+            yield f"- **{name}**: {', '.join(map(_link, dict.fromkeys(paths)))}\n"
+
+
+def _link(path: str) -> str:
+    """Relative to where TODO.md stands."""
+    path = one_line(path)
+    target = path.removeprefix("specs/") if path.startswith("specs/") else path if path.startswith("/") else f"../{path}"
+    if not _PLAIN_PATH.fullmatch(target):
+        from urllib.parse import quote  # only names with spaces and the like need it, and every command draws
+
+        target = quote(target, safe="/.-_~+@")
+    return f"[{path.rpartition('/')[2].replace('[', '(').replace(']', ')')}]({target})"

@@ -1,0 +1,151 @@
+"""The lines of TODO.md: which of them carry its structure, and how text that only looks like structure is marked (S6.2). Pure.
+
+A person's words may hold `---`, `### 9. Something`, a fence or a comment. Within a fence or a comment that closes they mean nothing
+to us. Outside, drawing puts a backslash before such a line of a description (Markdown shows it as written) and reading takes it away.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+
+KNOWN_FIELDS = {
+    "status": "Status", "effort": "Effort", "priority": "Priority", "language": "Language", "dependencies": "Dependencies",
+    "started": "Started", "completed": "Completed", "blocking reason": "Blocking Reason", "research": "Research", "plan": "Plan",
+    "implementation": "Implementation",
+}  # fmt: skip
+"""Names of the lines of a task, as they are compared and as they are drawn."""
+NUMBER_LIMIT = 999_999
+"""Above it, what stands before the dot is part of a title and no task number."""
+
+SECTION = re.compile(r"##\s+(?:[^\w\s]+\s*)?(high|medium|low)[\s-]+priority\b", re.IGNORECASE)
+NUMBERED = re.compile(r"###\s+0*(\d{1,6})[.)](?:\s+(.*))?$")
+UNNUMBERED = re.compile(r"###\s+(\S.*)$")
+FIELD = re.compile(r"\s*(?:[-*+]\s+)?\*\*([^*\n]{1,60}?)(?::\*\*|\*\*\s*:)\s*(.*)$")
+_NEXT_FIELD = re.compile(
+    r"\s*(?:[-*+]\s+)?\*\*(?:" + "|".join(KNOWN_FIELDS) + r"|description)(?::\*\*|\*\*\s*:)", re.IGNORECASE
+)  # fmt: skip
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+_LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,6}[.)])")
+_LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
+_HEADING = re.compile(r"\\*###\s")
+MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
+"""A text without any of it needs no marking."""
+
+
+def is_rule(line: str) -> bool:
+    return line.startswith("---") and line.rstrip() == "---"
+
+
+def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
+    """Whether the next line that is not blank is one of a task's own."""
+    for line in lines[index + 1 : index + 5]:
+        if line.strip():
+            return _NEXT_FIELD.match(line) is not None
+    return False
+
+
+def zone_end(lines: Sequence[str], index: int, *, is_barrier: Callable[[int], bool] | None = None) -> int | None:
+    """Where the fence or comment that opens at `index` closes; None: nothing opens there, or it never closes.
+
+    `is_barrier`: a line that no fence reaches across, however it looks: the heading of a task the board has.
+    """
+    line = lines[index]
+    if "```" not in line and "~~~" not in line and "<!--" not in line:
+        return None
+    if line.lstrip().startswith("<!--"):
+        return _first(lines, index, lambda text: "-->" in text, is_barrier)
+    opened = _FENCE.match(line)
+    if opened is None:
+        return None
+    closing = re.compile(rf"\s*{re.escape(opened[1][0])}{{{len(opened[1])},}}\s*$")
+    return _first(lines, index + 1, lambda text: closing.match(text) is not None, is_barrier)
+
+
+def _first(
+    lines: Sequence[str], start: int, is_close: Callable[[str], bool], is_barrier: Callable[[int], bool] | None
+) -> int | None:  # fmt: skip
+    for index in range(start, len(lines)):
+        if is_close(lines[index]):
+            return index
+        if is_barrier is not None and lines[index].startswith("### ") and is_barrier(index):
+            return None
+    return None
+
+
+def guarded(lines: Sequence[str]) -> list[str]:
+    """With a backslash before each line that would be read as structure."""
+    result: list[str] = []
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        end = zone_end(lines, index)
+        if end is not None:
+            result += [_guard_quoted(lines, at) for at in range(index, end + 1)]
+            index = end + 1
+            continue
+        result.append("\\" + line if _needs_mark(lines, index) or _opens(line) else line)
+        index += 1
+    return result
+
+
+def unguarded(lines: Sequence[str]) -> list[str]:
+    """`guarded` taken back."""
+    result: list[str] = []
+    index = 0
+    while index < len(lines):
+        end = zone_end(lines, index)
+        if end is not None:
+            result += [_unguard_quoted(lines, at) for at in range(index, end + 1)]
+            index = end + 1
+            continue
+        line = lines[index]
+        is_marked = line.startswith("\\") and (_needs_mark(lines, index) or _LOOKS_OPEN.match(line) is not None)
+        result.append(line[1:] if is_marked else line)
+        index += 1
+    return result
+
+
+def _opens(line: str) -> bool:
+    """A fence or comment that does not close (or its like, marked already)."""
+    bare = line.lstrip()
+    return bare.startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None
+
+
+def _needs_mark(lines: Sequence[str], index: int) -> bool:
+    line = lines[index]
+    if _LOOKS_BUILT.match(line):
+        return True
+    return _HEADING.match(line) is not None and is_followed_by_field(lines, index)
+
+
+def _guard_quoted(lines: Sequence[str], index: int) -> str:
+    """Within a fence only a whole task would be taken for one."""
+    line = lines[index]
+    return "\\" + line if _HEADING.match(line) and is_followed_by_field(lines, index) else line
+
+
+def _unguard_quoted(lines: Sequence[str], index: int) -> str:
+    line = lines[index]
+    return line[1:] if line.startswith("\\") and _HEADING.match(line) and is_followed_by_field(lines, index) else line
+
+
+def stripped(lines: Sequence[str]) -> list[str]:
+    """Without the blank lines at both ends."""
+    first, last = 0, len(lines)
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    return list(lines[first:last])
+
+
+def plain(text: str) -> str:
+    """Line ends as one sort, no byte order mark, no zero bytes."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text.removeprefix("\ufeff")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
