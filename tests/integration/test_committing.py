@@ -1,0 +1,399 @@
+"""Committing for the board in real repositories: S6.8 and what users do to theirs."""
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from remit.board.committing import Committed, commit, message_of, subject_of
+
+SESSION = "sess_1770000000_abc123"
+
+
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, stdin=subprocess.DEVNULL)
+    return done.stdout.decode(errors="surrogateescape")
+
+
+def put(root: Path, path: str, text: str = "text\n") -> str:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+    return path
+
+
+def hook(repository: Path, name: str, script: str) -> None:
+    path = repository / ".git" / "hooks" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}")
+    path.chmod(0o755)
+
+
+def in_head(root: Path, reference: str = "HEAD") -> list[str]:
+    """The paths that a commit changed."""
+    return sorted(one for one in git(root, "show", "--format=", "--name-only", "--no-renames", "-z", reference).split("\0") if one)
+
+
+def status(root: Path) -> list[str]:
+    return sorted(one for one in git(root, "status", "--porcelain=v1", "--no-renames", "-z", "-uall").split("\0") if one)
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one commit, and with nothing of the machine's own configuration."""
+    settings = tmp_path / "gitconfig"
+    settings.write_text(
+        '[user]\n\tname = Ada\n\temail = ada@example.com\n[init]\n\tdefaultBranch = main\n[protocol "file"]\n\tallow = always\n'
+    )
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(settings))
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    root = tmp_path / "project"
+    root.mkdir()
+    git(root, "init", "-q")
+    put(root, "README.md")
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "start")
+    return root
+
+
+def test_only_the_named_files_are_committed_and_what_was_staged_stays_staged(repository: Path) -> None:
+    """S6.8, item 5."""
+    put(repository, "theirs.py", "staged\n")
+    git(repository, "add", "theirs.py")
+    put(repository, "theirs.py", "staged and changed again\n")
+    put(repository, "README.md", "changed\n")
+    before = git(repository, "ls-files", "-s", "theirs.py")
+
+    done = commit(repository, [put(repository, "specs/state.json"), put(repository, "specs/TODO.md")], "task 1: add", session_id=SESSION)
+
+    assert done == Committed(hash=git(repository, "rev-parse", "HEAD").strip())
+    assert in_head(repository) == ["specs/TODO.md", "specs/state.json"]
+    assert status(repository) == [" M README.md", "AM theirs.py"]
+    assert git(repository, "ls-files", "-s", "theirs.py") == before
+
+
+def test_a_commit_carries_the_users_name_and_the_session(repository: Path) -> None:
+    commit(repository, [put(repository, "a.md")], "task 7: complete research", session_id=SESSION, body="Why it was done.")
+    assert git(repository, "log", "-1", "--format=%an <%ae>|%s|%(trailers:key=Session,valueonly)").strip() == (
+        f"Ada <ada@example.com>|task 7: complete research|{SESSION}"
+    )
+    assert "\n\nWhy it was done.\n\n" in git(repository, "log", "-1", "--format=%B")
+
+
+def test_subjects_are_one_line_of_at_most_72_characters() -> None:
+    assert subject_of("task 1: a\nb\tc\0d\x1b[31m") == "task 1: a b c d [31m"
+    long = subject_of("task 12 phase 3: " + "several words " * 12)
+    assert len(long) <= 72
+    assert long.endswith("several…")
+    assert len(subject_of("x" * 200)) == 72
+    assert subject_of(" \n") == "remit: update the board"
+    assert "Session" not in message_of("a", session_id="x\nSigned-off-by: Mallory")
+
+
+def test_changed_deleted_renamed_and_executable_files(repository: Path) -> None:
+    for path in ("gone.md", "old.md", "run.sh"):
+        put(repository, path, path)
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "more")
+    (repository / "gone.md").unlink()
+    (repository / "old.md").rename(repository / "new.md")
+    (repository / "run.sh").chmod(0o755)
+    (repository / "link").symlink_to("nowhere")
+
+    done = commit(repository, ["new.md", "run.sh", "README.md", "link"], "task 1: move", deleted=["gone.md", "old.md", "never-was.md"])
+
+    assert (done.warning, in_head(repository)) == ("", ["gone.md", "link", "new.md", "old.md", "run.sh"])
+    assert git(repository, "ls-tree", "HEAD", "run.sh", "link").split()[::4] == ["120000", "100755"]
+    assert status(repository) == []
+
+
+def test_a_named_file_is_committed_as_it_stands_even_where_part_of_it_was_staged(repository: Path) -> None:
+    put(repository, "README.md", "staged\n")
+    git(repository, "add", "README.md")
+    put(repository, "README.md", "as it stands\n")
+    put(repository, "kept-out.md")
+    git(repository, "add", "kept-out.md")
+    git(repository, "rm", "-q", "--cached", "kept-out.md")
+
+    commit(repository, ["README.md"], "task 1: x")
+
+    assert git(repository, "show", "HEAD:README.md") == "as it stands\n"
+    assert status(repository) == ["?? kept-out.md"]
+
+
+def test_a_file_taken_out_of_the_index_is_committed_as_it_stands(repository: Path) -> None:
+    git(repository, "rm", "-q", "--cached", "README.md")
+    put(repository, "README.md", "more\n")
+    assert commit(repository, ["README.md"], "task 1: x").hash
+    assert status(repository) == []
+
+
+def test_names_of_any_kind(repository: Path) -> None:
+    names = ["with space.md", 'quo"te.md', "-dash.md", "ünï/cödé.md", "*.md", ":(top)x", "new\nline.md", "[ab].md", "back\\slash"]
+    put(repository, "a.md")  # matched by *.md and [ab].md, were they patterns
+    done = commit(repository, [put(repository, name) for name in names], "task 1: names")
+    assert (done.warning, in_head(repository)) == ("", sorted(names))
+    assert status(repository) == ["?? a.md"]
+
+
+def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
+    root = repository / "sub" / "my project"
+    path = put(root, "specs/TODO.md")
+    link = repository.parent / "link"
+    link.symlink_to(root)
+    commit(link, [path, str(root / put(root, "specs/state.json"))], "task 1: x")
+    assert in_head(repository) == ["sub/my project/specs/TODO.md", "sub/my project/specs/state.json"]
+
+
+def test_nothing_to_commit_is_fine(repository: Path) -> None:
+    """S6.8."""
+    os.utime(repository / "README.md", (1, 1))
+    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, [], "task 1: x") == Committed(nothing=True)
+    put(repository, "README.md", "staged\n")
+    git(repository, "add", "README.md")
+    put(repository, "README.md", "text\n")
+    assert commit(repository, ["README.md"], "task 1: x").nothing
+    assert status(repository) == ["MM README.md"]
+
+
+def test_what_git_finds_equal_after_its_filters_is_nothing(repository: Path) -> None:
+    put(repository, ".gitattributes", "* text=auto\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "attributes")
+    (repository / "README.md").write_bytes(b"text\r\n")
+    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
+
+
+def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S6.8: off outside a git checkout."""
+    outside = tmp_path / "outside"
+    path = put(outside, "a.md")
+    assert commit(outside, [path], "task 1: x") == Committed(nothing=True)
+    git(tmp_path, "init", "-q", "--bare", "bare")
+    assert commit(tmp_path / "bare", ["HEAD"], "task 1: x") == Committed(nothing=True)
+    put(repository, ".gitignore", "/hidden/\n")
+    assert commit(repository / "hidden", [put(repository / "hidden", "a.md")], "task 1: x") == Committed(nothing=True)
+    monkeypatch.setenv("PATH", str(outside))
+    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
+
+
+def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repository: Path) -> None:
+    fresh = tmp_path / "fresh"
+    git(tmp_path, "init", "-q", "fresh")
+    put(fresh, "staged.md")
+    git(fresh, "add", "staged.md")
+    assert commit(fresh, [put(fresh, "specs/a.md")], "task 1: first").hash
+    assert (in_head(fresh), status(fresh)) == (["specs/a.md"], ["A  staged.md"])
+
+    git(repository, "checkout", "-q", "--detach")
+    assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
+
+
+def test_a_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
+    linked = repository.parent / "linked"
+    git(repository, "worktree", "add", "-q", str(linked), "-b", "other")
+    assert commit(linked, [put(linked, "a.md")], "task 1: x").hash == git(repository, "rev-parse", "other").strip()
+    assert status(repository) == status(linked) == []
+
+
+def test_a_path_in_a_submodule_is_named_and_the_others_are_committed(repository: Path) -> None:
+    git(repository, "clone", "-q", str(repository), "../upstream")
+    git(repository, "submodule", "--quiet", "add", "../upstream", "sub")
+    git(repository, "commit", "-qm", "submodule")
+    done = commit(repository, [put(repository, "sub/a.md"), put(repository, "b.md")], "task 1: x")
+    assert in_head(repository) == ["b.md"]
+    assert "sub/a.md (in sub, a repository of its own" in done.warning
+    git(repository, "submodule", "--quiet", "deinit", "-f", "sub")
+    assert "repository of its own" in commit(repository, [put(repository, "sub/c.md")], "task 1: x").warning
+
+
+def test_ignored_and_missing_paths_are_named_and_the_others_are_committed(repository: Path) -> None:
+    put(repository, ".gitignore", "*.log\n")
+    done = commit(repository, [put(repository, "x.log"), "not-there.md", put(repository, "ok.md")], "task 1: x")
+    assert in_head(repository) == ["ok.md"]
+    assert done.hash
+    assert done.warning == "Not committed: x.log (ignored by git), not-there.md (not there)."
+
+
+def test_paths_that_lead_out_or_are_git_s_or_remit_s_own_are_refused(repository: Path) -> None:
+    put(repository.parent, "outside.md")
+    (repository / "way-out").symlink_to(repository.parent)
+    paths = ["../outside.md", "way-out/outside.md", ".git/config", put(repository, ".remit/db"), "/etc/passwd", "."]
+    done = commit(repository, [*paths, put(repository, ".remit/agents/helper.md")], "task 1: x")
+    assert in_head(repository) == [".remit/agents/helper.md"]
+    assert done.warning.count("outside the project") == 3
+    assert done.warning.endswith(" and 1 more.")
+    assert ".git/config (git's own), .remit/db (remit's own, of this machine)" in done.warning
+
+
+def test_a_folder_means_all_below_it(repository: Path) -> None:
+    put(repository, "d/gone.md")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "d")
+    (repository / "d/gone.md").unlink()
+    put(repository, "d/e/new.md")
+    put(repository, "dx")
+    commit(repository, ["d"], "task 1: x")
+    assert (in_head(repository), status(repository)) == (["d/e/new.md", "d/gone.md"], ["?? dx"])
+
+
+def test_a_hook_that_fails_is_a_warning_and_leaves_the_index_as_it_was(repository: Path) -> None:
+    """Item 5: hooks that fail: warning, nothing lost."""
+    hook(repository, "pre-commit", "echo 'line too long in a.md' >&2; exit 1")
+    put(repository, "staged.md")
+    git(repository, "add", "staged.md")
+    before = (repository / ".git/index").read_bytes()
+
+    done = commit(repository, [put(repository, "a.md"), "README.md", put(repository, "d/b.md")], "task 1: x")
+
+    assert done.warning.startswith("GIT_COMMIT_FAILED: line too long in a.md.")
+    assert not done.hash
+    assert (repository / ".git/index").read_bytes() == before
+    assert status(repository) == ["?? a.md", "?? d/b.md", "A  staged.md"]
+
+
+def test_a_hook_that_hangs_is_stopped_with_its_children(repository: Path) -> None:
+    pids = repository.parent / "pids"
+    hook(
+        repository,
+        "pre-commit",
+        f"trap '' TERM; setsid sleep 300 & echo $! >> {pids}; sleep 300 & echo $! >> {pids}; echo $$ >> {pids}; wait",
+    )
+    began = time.monotonic()
+    done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
+    assert time.monotonic() - began < 20
+    assert "GIT_COMMIT_FAILED: git commit did not end" in done.warning
+    assert not any(Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() for pid in pids.read_text().split())
+    assert not (repository / ".git/index.lock").exists()
+    assert status(repository) == ["?? a.md"]
+
+
+def test_a_commit_is_reported_even_where_a_hook_afterwards_hangs(repository: Path) -> None:
+    hook(repository, "post-commit", "sleep 300")
+    done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
+    assert done.hash == git(repository, "rev-parse", "HEAD").strip()
+    assert "commit was made" in done.warning
+    assert status(repository) == []
+
+
+def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path) -> None:
+    hook(repository, "post-commit", "sleep 20 & echo $! > pid")
+    began = time.monotonic()
+    done = commit(repository, [put(repository, "a.md")], "task 1: x")
+    os.kill(int((repository / "pid").read_text()), 9)
+    assert done.hash
+    assert not done.warning
+    assert time.monotonic() - began < 15
+
+
+def test_a_hook_that_reformats_is_heard_and_the_index_agrees_with_it(repository: Path) -> None:
+    hook(
+        repository,
+        "pre-commit",
+        "for f in $(git diff --cached --name-only); do echo formatted >> $f; done; echo log > made.txt; git add -u; git add made.txt",
+    )
+    put(repository, "staged.md")
+    git(repository, "add", "staged.md")
+    put(repository, "README.md", "changed\n")
+    commit(repository, [put(repository, "a.md"), "README.md"], "task 1: x")
+    assert git(repository, "show", "HEAD:a.md") == "text\nformatted\n"
+    assert in_head(repository) == ["README.md", "a.md", "made.txt"]
+    assert status(repository) == ["A  staged.md"]
+
+
+def test_message_hooks_are_heard(repository: Path) -> None:
+    hook(repository, "commit-msg", 'grep -q "^task" "$1" || { echo "bad subject"; exit 1; }; echo "Reviewed-by: hook" >> "$1"')
+    assert "bad subject" in commit(repository, [put(repository, "a.md")], "wrong").warning
+    assert commit(repository, ["a.md"], "task 1: x", session_id=SESSION).hash
+    assert git(repository, "log", "-1", "--format=%(trailers:only)").split("\n")[:2] == [f"Session: {SESSION}", "Reviewed-by: hook"]
+
+
+def test_an_unknown_user_is_told_what_to_set(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No commit under a name that is not theirs: that would be hard to mend later, and this is not."""
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    git(repository, "config", "user.useConfigOnly", "true")
+    done = commit(repository, [put(repository, "a.md")], "task 1: x")
+    assert "git does not know who you are" in done.warning
+    assert "user.email" in done.warning
+    monkeypatch.setenv("GIT_AUTHOR_NAME", "Bob")
+    for name in ("GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"):
+        monkeypatch.setenv(name, "bob@example.com")
+    assert commit(repository, ["a.md"], "task 1: x").hash
+
+
+def test_a_signature_that_cannot_be_made_is_a_warning(repository: Path) -> None:
+    asking = repository.parent / "gpg"
+    asking.write_text("#!/bin/sh\necho 'gpg: signing failed: Inappropriate ioctl for device' >&2\nexit 2\n")
+    asking.chmod(0o755)
+    git(repository, "config", "commit.gpgSign", "true")
+    git(repository, "config", "gpg.program", str(asking))
+    done = commit(repository, [put(repository, "a.md")], "task 1: x")
+    assert "signing failed" in done.warning or "failed to write commit" in done.warning
+    assert status(repository) == ["?? a.md"]
+
+
+@pytest.mark.parametrize("what", ["merge", "rebase", "cherry-pick", "bisect"])
+def test_in_the_middle_of_something_nothing_is_touched(repository: Path, what: str) -> None:
+    git(repository, "checkout", "-qb", "other")
+    put(repository, "README.md", "theirs\n")
+    git(repository, "commit", "-qam", "theirs")
+    git(repository, "checkout", "-q", "main")
+    put(repository, "README.md", "ours\n")
+    git(repository, "commit", "-qam", "ours")
+    subprocess.run(["git", what, "start" if what == "bisect" else "other"], cwd=repository, capture_output=True, check=False)
+    before = (git(repository, "rev-parse", "HEAD"), (repository / ".git/index").read_bytes())
+    done = commit(repository, [put(repository, "a.md")], "task 1: x")
+    assert f"a {what} is under way" in done.warning
+    assert (git(repository, "rev-parse", "HEAD"), (repository / ".git/index").read_bytes()) == before
+
+
+def test_the_index_in_other_hands_is_waited_for_and_then_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = repository / ".git/index.lock"
+    lock.touch()
+    monkeypatch.setattr("remit.board.committing.INDEX_SECONDS", 0.2)
+    done = commit(repository, [put(repository, "a.md")], "task 1: x")
+    assert "index.lock is held" in done.warning
+    assert "remove it" in done.warning
+    removing = subprocess.Popen(["sh", "-c", f"sleep 0.3; rm {lock}"])
+    monkeypatch.setattr("remit.board.committing.INDEX_SECONDS", 10.0)
+    assert commit(repository, ["a.md"], "task 1: x").hash
+    assert removing.wait(10) == 0
+
+
+def test_a_sparse_checkout(repository: Path) -> None:
+    put(repository, "far/x.md")
+    git(repository, "add", ".")
+    git(repository, "commit", "-qm", "far")
+    git(repository, "sparse-checkout", "set", "specs")
+    assert commit(repository, [put(repository, "specs/a.md"), put(repository, "elsewhere/b.md")], "task 1: x").warning == ""
+    assert in_head(repository) == ["elsewhere/b.md", "specs/a.md"]
+    assert git(repository, "ls-tree", "-r", "--name-only", "HEAD").split() == ["README.md", "elsewhere/b.md", "far/x.md", "specs/a.md"]
+
+
+def test_a_repository_that_cannot_be_used_is_a_warning(repository: Path) -> None:
+    (repository / ".git/config").write_text("[broken\n")
+    assert commit(repository, [put(repository, "a.md")], "task 1: x").warning.startswith("GIT_COMMIT_FAILED: fatal: bad config")
+
+
+def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:
+    """Item 5: two commands at once on two tasks never mix their files."""
+    script = (
+        "import sys; from pathlib import Path; from remit.board.committing import commit\n"
+        "number = sys.argv[1]\n"
+        "for turn in range(6):\n"
+        "    paths = [f'specs/{number}/{turn}-{part}.md' for part in range(2)]\n"
+        "    for path in paths: Path(path).parent.mkdir(parents=True, exist_ok=True); Path(path).write_text(number)\n"
+        "    done = commit(Path('.'), paths, f'task {number}: turn {turn}')\n"
+        "    assert done.hash and not done.warning, done\n"
+    )
+    running = [subprocess.Popen([sys.executable, "-c", script, number], cwd=repository) for number in "12"]
+    assert [process.wait(60) for process in running] == [0, 0]
+    commits = git(repository, "log", "-12", "--format=%H %s").splitlines()
+    for line in commits:
+        revision, _, number, _, turn = line.replace(":", "").split()
+        assert in_head(repository, revision) == [f"specs/{number}/{turn}-{part}.md" for part in range(2)]
+    assert status(repository) == []
