@@ -70,7 +70,7 @@ async def work_on(remit: Remit, board: Board, errand: Errand, *, waiting: Waitin
         said += warnings
         if unfiled is not None:
             return await _file(board, unfiled[0], unfiled[1], None, said)
-        mark = await off_loop(lambda: entered(board, errand.number, errand.command, force=errand.force, check=_open_dependencies))
+        mark = await off_loop(lambda: entered(board, errand.number, errand.command, force=errand.force, check=open_dependencies))
         brief = await off_loop(lambda: _prepared(board, mark, errand))
         result = await hand_over(
             remit,
@@ -110,7 +110,7 @@ def reports_of(root: Path, task: Task) -> tuple[str, ...]:
     return tuple(path for path in dict.fromkeys(paths) if (root / path).is_file())
 
 
-def _open_dependencies(state: State, task: Task) -> Sequence[str]:
+def open_dependencies(state: State, task: Task) -> Sequence[str]:
     """Study and plan may begin; whoever does is told."""
     others = [other for number in task.dependencies if (other := state.find(number)) is not None]
     unfinished = [f"{other.number} [{other.status.marker}]" for other in others if other.status is not Status.COMPLETED]

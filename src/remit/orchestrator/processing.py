@@ -168,8 +168,8 @@ def _fault(brief: Brief, result: Return, found: Found | None) -> ErrorInfo | Non
     """Why a return that says completed is not."""
     kind, agent = KINDS[brief.command], result.metadata.agent_type
     if found is None:
-        empty = f"{agent} says completed, but there is no {kind}: {brief.write_to} is missing or empty, and no other file of type {kind} was named."
-        return _error("FILE_NOT_FOUND", empty, brief, result)
+        missing = f"{brief.write_to} is missing or empty, and no other file of type {kind} was named"
+        return _error("FILE_NOT_FOUND", f"{agent} says completed, but there is no {kind}: {missing}.", brief, result)
     if kind != "plan":
         return None
     plan = read_plan(found.data.decode("utf-8", "replace"))

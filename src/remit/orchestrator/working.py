@@ -20,7 +20,7 @@ from remit.core.errors import Misused, Refused
 from remit.core.events import Event
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
-from remit.flow.route import GENERAL, route
+from remit.flow.route import GENERAL, Route, RoutingTable, route
 from remit.orchestrator.complexity import context_loaded, judged
 from remit.orchestrator.outcome import Waiting, plainly
 from remit.system.threads import off_loop
@@ -184,11 +184,16 @@ def task_context(
     }
 
 
+def routed(table: RoutingTable, command: str, task: Task | None) -> Route:
+    """Where the flow will route it to."""
+    language, has_plan = (task.language or GENERAL, task.has_plan) if task is not None else (GENERAL, False)
+    return route(command, language, has_plan, table, task_number=task.number if task is not None else None)
+
+
 def fitting(remit: Remit, command: str, task: Task | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
     """Those parameters that the agent takes: a function of the user's own need not know all we could tell it."""
-    language, has_plan = (task.language or GENERAL, task.has_plan) if task is not None else (GENERAL, False)
     try:
-        name = route(command, language, has_plan, remit.settings.routing).agent
+        name = routed(remit.settings.routing, command, task).agent
     except Misused:
         return dict(parameters)  # the flow says what is wrong with the route
     found = remit.directory.find(name) if name is not None else None
@@ -199,9 +204,8 @@ def fitting(remit: Remit, command: str, task: Task | None, parameters: Mapping[s
 
 
 def claim_seconds(remit: Remit, command: str, timeout: float | None) -> float:
-    """For how long the task is claimed: the work's time limit and some more."""
-    limits = remit.settings.limits_for(command)
-    return (limits.default_seconds if timeout is None else timeout) + MARGIN_SECONDS
+    """For how long the task is claimed: the longest that the work may take, and some more."""
+    return (remit.settings.limits_for(command).maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
 
 
 async def return_left(remit: Remit, run: str, waiting: Waiting = plainly) -> tuple[Return | None, Record | None]:

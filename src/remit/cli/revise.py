@@ -1,0 +1,39 @@
+"""`remit revise N [reason]`: have the plan of a task made anew, as its next version (S6.9)."""
+
+from typing import Annotated
+
+import typer
+
+from remit.cli.completing import some_tasks
+from remit.cli.errands import DryRun, Force, Timeout
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+USAGE = "remit revise N [reason]"
+
+
+def revise(
+    number: Annotated[
+        str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)
+    ] = None,
+    reason: Annotated[
+        list[str] | None, typer.Argument(metavar="[REASON]...", help="Why, and what is to change, in your words.", show_default=False)
+    ] = None,
+    timeout: Timeout = None,
+    force: Force = False,
+    dry_run: DryRun = False,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Have the plan of a task revised: a new version beside the old one, which stays."""
+    from remit.cli.errands import carry_out
+    from remit.cli.numbers import number_of
+    from remit.cli.values import seconds
+
+    given = number_of(number, USAGE)
+    limit = seconds(timeout, "--timeout")
+    from remit.orchestrator.plan import revise_errand
+
+    return carry_out(
+        revise_errand(given, reason=" ".join(reason or ()), force=force, timeout=limit), root, dry_run=dry_run, as_json=as_json
+    )
