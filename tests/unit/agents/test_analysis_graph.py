@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from remit.agents.builtin.coder.analysis.graph import Groups, components, cycles, grouped, reachable
-from remit.agents.builtin.coder.analysis.layout import lay_out
 from remit.agents.builtin.coder.analysis.picture import draw
 from remit.agents.builtin.coder.analysis.running import Analysis, Asked
 from remit.agents.builtin.coder.analysis.rusty import expanded
 from remit.agents.builtin.coder.analysis.wording import code, prose
+from remit.pictures.layout import lay_out
 
 TREES: dict[str, tuple[dict[str, str], set[tuple[str, str]]]] = {
     "python, src layout": (

@@ -3,31 +3,22 @@
 Names come from a repository that may be anybody's: every text is escaped, and what XML cannot hold is replaced.
 """
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Mapping
-from html import escape
 
 from remit.agents.builtin.coder.analysis.graph import Groups, components
-from remit.agents.builtin.coder.analysis.layout import Box, Edge, Layout, lay_out
+from remit.pictures.layout import Box, Edge, Layout, lay_out
+from remit.pictures.svg import curve, document, heads, safe, wide
 
 BOXES_AT_MOST = 48
 ARROWS_AT_MOST = 70
 """More are thinned out: those that others imply are left away."""
 _LABEL = 30
 _MOST = 0.6
-_CHARACTER = 7.0
-_MARGIN = 28.0
-_HEAD = 66.0
 _ROW = 34.0
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _COLOURS = ("#dbe9f8", "#e2f0d9", "#fdeccf", "#eadcf4", "#d6f0ef", "#f8dfe6", "#eceae1", "#e3e6ea")
-_STYLE = (
-    "text{font-family:system-ui,'Segoe UI',Helvetica,Arial,sans-serif;fill:#1f2933}.t{font-size:18px;font-weight:600}"
-    ".s{font-size:12px;fill:#52606d}.n{font-size:12px}.k{font-size:10px;fill:#52606d}"
-    ".e{fill:none;stroke:#8795a1}.c{fill:none;stroke:#d64545}.b{stroke:#7b8794}"
-)
+_STYLE = ".n{font-size:12px}.k{font-size:10px;fill:#52606d}.e{fill:none;stroke:#8795a1}.c{fill:none;stroke:#d64545}.b{stroke:#7b8794}"
+_HEADS = heads({"e": "#8795a1", "c": "#d64545"})
 
 
 def draw(groups: Groups, title: str, left_out: str = "") -> str:
@@ -47,10 +38,10 @@ def draw(groups: Groups, title: str, left_out: str = "") -> str:
     parts = [_arrow(edge, weights[edge], layout, is_cycle=_in_knot(edge, knot_of)) for edge in shown]
     parts += [_box(node, labels[node], groups.sizes[node], layout.boxes[node], tops, is_knot=node in knot_of) for node in sorted(joined)]
     parts += [_box(node, labels[node], groups.sizes[node], box, tops, is_knot=False) for node, box in rows.items()]
-    legend, bottom, wide = _legend(tops, prefix, bool(knots), len(weights) - len(shown), height)
+    legend, bottom, legend_width = _legend(tops, prefix, bool(knots), len(weights) - len(shown), height)
     said = _subtitle(groups, weights, knots) + (f" · left out: {left_out}" if left_out else "")
-    body = f'<g transform="translate({_MARGIN:g} {_HEAD:g})">{"".join(parts)}{legend}</g>'
-    return _document(title, said, body, max(width, wide, _wide(said), 460.0) + 2 * _MARGIN, bottom + _HEAD + _MARGIN)
+    size = (max(width, legend_width, wide(said), 460.0), bottom)
+    return document(title, said, "".join(parts) + legend, size, style=_STYLE, definitions=_HEADS)
 
 
 def _subtitle(groups: Groups, weights: Mapping[Edge, int], knots: list[list[str]]) -> str:
@@ -110,18 +101,12 @@ def _shelved(alone: list[str], sizes: Mapping[str, tuple[float, float]], layout:
 
 
 def _arrow(edge: Edge, weight: int, layout: Layout, *, is_cycle: bool) -> str:
-    points = layout.ways[edge]
-    (x, y), path = points[0], ""
-    for nx, ny in points[1:]:
-        reach = (nx - x) / 2 or 40.0
-        path += f" C{x + reach:.1f} {y:.1f} {nx - reach:.1f} {ny:.1f} {nx:.1f} {ny:.1f}" if ny != y else f" L{nx:.1f} {ny:.1f}"
-        x, y = nx, ny
     kind, stroke = ("c", 1.6) if is_cycle else ("e", 1.0)
     stroke = min(4.0, stroke + 0.35 * max(0, weight.bit_length() - 1))
     title = f"{edge[0]} → {edge[1]}: {weight} import{'s' if weight != 1 else ''}"
     return (
-        f'<path class="{kind}" stroke-width="{stroke:.2g}" marker-end="url(#{kind}h)" d="M{points[0][0]:.1f} {points[0][1]:.1f}{path}">'
-        f"<title>{_safe(title)}</title></path>"
+        f'<path class="{kind}" stroke-width="{stroke:.2g}" marker-end="url(#{kind}h)" d="{curve(layout.ways[edge])}">'
+        f"<title>{safe(title)}</title></path>"
     )
 
 
@@ -129,11 +114,11 @@ def _box(node: str, label: str, files: int, box: Box, tops: Mapping[str, str], *
     colour = next((shade for top, shade in tops.items() if node.startswith(top)), "#ffffff")
     stroke = 'stroke="#d64545" stroke-width="1.6"' if is_knot else 'class="b" stroke-width="0.8"'
     middle = box.x + box.width / 2
-    lines = f'<text class="n" text-anchor="middle" x="{middle:.1f}" y="{box.y + (14 if files > 1 else 21):.1f}">{_safe(label)}</text>'
+    lines = f'<text class="n" text-anchor="middle" x="{middle:.1f}" y="{box.y + (14 if files > 1 else 21):.1f}">{safe(label)}</text>'
     if files > 1:
         lines += f'<text class="k" text-anchor="middle" x="{middle:.1f}" y="{box.y + 27:.1f}">{files:,} files</text>'
     return (
-        f'<g><title>{_safe(node)}</title><rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" '
+        f'<g><title>{safe(node)}</title><rect x="{box.x:.1f}" y="{box.y:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="5" '
         f'fill="{colour}" {stroke}/>{lines}</g>'
     )
 
@@ -156,39 +141,19 @@ def _legend(tops: Mapping[str, str], prefix: str, has_knots: bool, left_away: in
     for name, colour in sorted(tops.items()):
         label = _label(name, prefix)
         parts.append(f'<rect class="b" x="{x:.1f}" y="{y - 10:.1f}" width="12" height="12" rx="2" fill="{colour}"/>')
-        parts.append(f'<text class="s" x="{x + 17:.1f}" y="{y:.1f}">{_safe(label)}</text>')
-        x += 36 + _wide(label)
+        parts.append(f'<text class="s" x="{x + 17:.1f}" y="{y:.1f}">{safe(label)}</text>')
+        x += 36 + wide(label)
     notes = ["red: they import one another in a circle"] if has_knots else []
     notes += ["thicker: more imports"]
     notes += [f"{left_away} arrows that longer ways imply, or that stand for few imports, are left away"] if left_away > 0 else []
     notes += [f"names are below {prefix}, those with / before them are not"] if prefix else []
     line = " · ".join(notes)
-    parts.append(f'<text class="s" x="0" y="{y + 22:.1f}">{_safe(line)}</text>')
-    return "".join(parts), y + 28.0, max(x, _wide(line))
-
-
-def _document(title: str, said: str, body: str, width: float, height: float) -> str:
-    heads = "".join(
-        f'<marker id="{name}h" viewBox="0 0 10 10" refX="9" refY="5" markerUnits="userSpaceOnUse" '
-        f'markerWidth="9" markerHeight="9" orient="auto">'
-        f'<path d="M0 1L10 5L0 9z" fill="{colour}"/></marker>'
-        for name, colour in (("e", "#8795a1"), ("c", "#d64545"))
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {width:.0f} {height:.0f}" role="img">'
-        f"<title>{_safe(title)}</title><style>{_STYLE}</style><defs>{heads}</defs>"
-        f'<rect width="100%" height="100%" fill="#ffffff"/><text class="t" x="{_MARGIN:g}" y="32">{_safe(title[:90])}</text>'
-        f'<text class="s" x="{_MARGIN:g}" y="51">{_safe(said)}</text>{body}</svg>\n'
-    )
+    parts.append(f'<text class="s" x="0" y="{y + 22:.1f}">{safe(line)}</text>')
+    return "".join(parts), y + 28.0, max(x, wide(line))
 
 
 def _size(label: str, files: int) -> tuple[float, float]:
-    return max(_wide(label), _wide(f"{files:,} files") * 0.85 if files > 1 else 0.0) + 18.0, _ROW
-
-
-def _wide(text: str) -> float:
-    return _CHARACTER * sum(2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+    return max(wide(label), wide(f"{files:,} files") * 0.85 if files > 1 else 0.0) + 18.0, _ROW
 
 
 def _common(names: list[str]) -> str:
@@ -206,7 +171,3 @@ def _label(node: str, prefix: str) -> str:
     short = node[len(prefix) :] or "./" if node.startswith(prefix) else "/" + node
     short = "".join(" " if sign.isspace() or ord(sign) < 32 else sign for sign in short)
     return short if len(short) <= _LABEL else short[: _LABEL // 2 - 3] + "…" + short[-(_LABEL // 2 + 2) :]
-
-
-def _safe(text: str) -> str:
-    return escape(_NOT_XML.sub("\ufffd", text), quote=True)

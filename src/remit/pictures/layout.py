@@ -1,4 +1,4 @@
-"""Where boxes and arrows go: layers from left (what imports) to right (what is imported), few crossings, no box upon another. Pure.
+"""Where boxes and arrows go: layers from left to right, few crossings, no box upon another. Pure.
 
 The usual steps of a layered drawing (Sugiyama): arrows that close a cycle are turned for the time being, each box gets a layer, long arrows
 get a way of their own through the layers between, each layer is ordered by where its neighbours are, and boxes move towards them.
@@ -81,7 +81,7 @@ def _acyclic(nodes: Sequence[str], edges: Sequence[Edge]) -> list[tuple[Edge, Ed
 
 
 def _layers(nodes: Sequence[str], edges: Sequence[Edge]) -> dict[str, int]:
-    """The longest way to each; then each source is drawn close to what it imports."""
+    """The longest way to each; then each source is drawn close to what it leads to."""
     before: dict[str, list[str]] = defaultdict(list)
     after: dict[str, list[str]] = defaultdict(list)
     for start, end in edges:
