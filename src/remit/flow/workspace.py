@@ -13,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from remit.core.agents import Workspace
+from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, Status
 from remit.flow import reply
@@ -56,7 +57,7 @@ class Stay:
 
     def take(self, work: "Work") -> "asyncio.Future[Changes]":
         if self.taking is None:
-            message = f"{work.delegation.session_id}: {work.delegation.agent}"
+            message = commit_message(work.delegation)
             scratch = work.scratch()
             self.taking = asyncio.ensure_future(off_loop(lambda: take_changes(self.room, message=message, diff_in=scratch)))
             self.taking.add_done_callback(lambda taken: taken.cancelled() or taken.exception())  # seen, whoever still waits
@@ -66,6 +67,14 @@ class Stay:
     def taken(self) -> Changes | None:
         done = self.taking is not None and self.taking.done() and not self.taking.cancelled() and self.taking.exception() is None
         return self.taking.result() if done and self.taking is not None else None
+
+
+def commit_message(delegation: Delegation) -> str:
+    """Of the commit that holds its changes. A task of the board says what they are for; then the session of the whole tree is named."""
+    said = delegation.task.extra.get("commit_message") if delegation.task is not None else None
+    if isinstance(said, str) and said.strip():
+        return f"{clean(said).strip()}\n\nSession: {delegation.lineage.root_id}"
+    return f"{delegation.session_id}: {delegation.agent}"
 
 
 def begun_in(room: Room) -> float:

@@ -1,0 +1,90 @@
+"""`remit implement N | N-M`: have tasks carried out, phase by phase, each phase committed (S6.7, S6.9). The work is `orchestrator`'s."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remit.cli.completing import some_tasks
+from remit.cli.errands import DryRun, Timeout
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.board.book import Board
+
+USAGE = "remit implement N | N-M"
+
+
+def implement(
+    numbers: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="N...", help="The task's number; several, like 3,5-7, are done in turn.", show_default=False, autocompletion=some_tasks
+        ),
+    ] = None,
+    timeout: Timeout = None,
+    force: Annotated[bool, typer.Option("--force", help="Skip the checks of status and dependencies, with a warning.")] = False,
+    dry_run: DryRun = False,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Have a task carried out: the phases of its plan in turn, each committed; run again, it goes on where it stood."""
+    import asyncio
+
+    from remit.board.book import Board
+    from remit.cli.numbers import numbers_of
+    from remit.cli.project import find_root
+    from remit.cli.values import seconds
+
+    given = numbers_of(" ".join(numbers or ()), USAGE)
+    limit = seconds(timeout, "--timeout")
+    board = Board(find_root(root))
+    if dry_run:
+        return _rehearse(board, given, force=force, as_json=as_json)
+    return asyncio.run(_implement(board, given, force=force, timeout=limit, as_json=as_json))
+
+
+async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout: float | None, as_json: bool) -> Exit:
+    from remit.app import Remit
+    from remit.cli.approving import person_here
+    from remit.cli.errands import wait_for_others
+    from remit.cli.outcomes import Shown, answer, print_outcome
+    from remit.cli.output import say_aside
+    from remit.orchestrator.implement import implement as implemented
+    from remit.orchestrator.implement_many import implement_each, turns_of
+    from remit.orchestrator.phases import silently
+    from remit.orchestrator.working import must_exist
+
+    must_exist(board)  # before a record is opened, and so made
+    if len(numbers) > 1:
+        turns_of(board, numbers, force)
+    else:
+        board.look().state.task(numbers[0])
+    shown = Shown(as_json=as_json)
+    telling = silently if as_json else say_aside
+    async with Remit.open(board.root, recover=False, approver=person_here()) as remit:
+        if len(numbers) == 1:
+            outcome = await implemented(remit, board, numbers[0], force=force, timeout=timeout, waiting=shown, telling=telling)
+        else:
+            each = None if as_json else print_outcome
+            outcome = await implement_each(remit, board, numbers, force=force, timeout=timeout, waiting=shown, telling=telling, each=each)
+        code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+        await wait_for_others(remit, as_json=as_json)
+    return code
+
+
+def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
+    from remit.cli.output import say, say_json
+    from remit.orchestrator.implement_many import rehearsed
+    from remit.settings import load_settings
+
+    outcome = rehearsed(load_settings(Path(board.root)), board, numbers, force=force)
+    if as_json:
+        say_json(outcome.to_dict())
+        return Exit.OK
+    say(outcome.summary)
+    for warning in outcome.warnings:
+        say(f"  warning  {warning}")
+    say(outcome.next_steps)
+    return Exit.OK

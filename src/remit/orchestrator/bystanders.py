@@ -1,0 +1,58 @@
+"""What changed in the checkout while an agent worked, and is not named in its return: told, and never swept into a commit.
+
+It may be the agent's, which forgot to name it, or anybody else's. Git is asked before and after; outside of git nothing is told.
+Blocking.
+"""
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from remit.board.repository import find_repository
+from remit.core.errors import RemitError
+
+LOOKING_SECONDS = 20.0
+NAMES_SHOWN = 10
+_OURS = (".remit/", "specs/state.json", "specs/TODO.md", "specs/archive/")
+"""Of remit itself: a command on another task may write them at any time."""
+
+Sight = Mapping[str, tuple[int, int]]
+"""Each file that git does not have as it stands, with its size and time; a file that is gone with (-1, -1)."""
+
+
+def sight(root: Path) -> Sight | None:
+    """None: there is no git here, or it did not answer in time."""
+    try:
+        repository = find_repository(root, time.monotonic() + LOOKING_SECONDS)
+        if repository is None:
+            return None
+        told = repository.git.run("--no-optional-locks", "status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames")
+    except (RemitError, OSError):
+        return None
+    below = repository.prefix
+    names = [os.fsdecode(entry[3:]) for entry in told.split(b"\0") if len(entry) > 3]
+    inside = [name.removeprefix(below) for name in names if name.startswith(below)]
+    return {name: _stamp(root / name) for name in inside if not name.startswith(_OURS)}
+
+
+def unnamed(root: Path, before: Sight | None, named: Collection[str]) -> tuple[str, ...]:
+    """Files that are otherwise than before and that nobody named."""
+    after = sight(root) if before is not None else None
+    if before is None or after is None:
+        return ()
+    return tuple(sorted(name for name, stamp in after.items() if before.get(name) != stamp and name not in named))
+
+
+def warning_of(names: Collection[str]) -> str:
+    shown = sorted(names)
+    more = f" and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""
+    return f"Changed meanwhile, not named by the agent, and left uncommitted: {', '.join(shown[:NAMES_SHOWN])}{more}."
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        found = path.lstat()
+    except OSError:
+        return (-1, -1)
+    return found.st_size, found.st_mtime_ns

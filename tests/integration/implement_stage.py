@@ -1,0 +1,114 @@
+"""Used by the tests of `implement`: a git repository with a board, a plan, and an implementer whose doings a test writes down."""
+
+import json
+import subprocess
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remit import Context, Remit, agent
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import Task
+from remit.orchestrator.implement import implement
+from remit.orchestrator.outcome import Outcome
+
+PLAN_PATH = "specs/001_csv/plans/implementation-001.md"
+PLAN = """# Plan
+
+### Phase 1: Read rows [NOT STARTED]
+- **Goal**: rows come out
+- **Accept**: `test -s rows.txt`
+
+### Phase 2: Write CSV [NOT STARTED]
+- **Goal**: a file goes in
+
+### Phase 3: Document it [NOT STARTED]
+- **Goal**: people can read of it
+"""
+Doing = Callable[[Context, int], Any]
+"""What the implementer does in a phase: it may write files below `ctx.root`, and gives its return."""
+
+
+def git(root: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+def made_project(root: Path, *, plan: str | None = PLAN, status: Status = Status.PLANNED, **more: Any) -> Board:
+    git(root, "init", "-q", "-b", "main")
+    git(root, "config", "user.name", "Ada")
+    git(root, "config", "user.email", "ada@example.com")
+    (root / "README").write_text("A project.\n")
+    board = Board(root)
+    with board.change(make=True) as draft:
+        task = Task(number=1, title="CSV", slug="csv", description="Rows as CSV", language="python", status=status, created=draft.at)
+        if plan is not None:
+            draft.write(PLAN_PATH, plan)
+            task = replace(task, plan_path=PLAN_PATH)
+        draft.state = draft.state.with_task(replace(task, **more))
+    git(root, "add", "README", "specs")
+    git(root, "commit", "-q", "-m", "begin")
+    return board
+
+
+def returned(*paths: str, status: str = "completed", **more: Any) -> dict[str, Any]:
+    errors = [] if status == "completed" else [_error(f"It is {status}.")]
+    artifacts = [{"type": "implementation", "path": path} for path in paths]
+    return {"status": status, "summary": f"Wrote {', '.join(paths) or 'nothing'}.", "artifacts": artifacts, "errors": errors, **more}
+
+
+def _error(message: str) -> dict[str, Any]:
+    return {"type": "execution", "message": message, "code": "UNKNOWN_ERROR", "recoverable": True, "recommendation": "Look at it."}
+
+
+def writes(ctx: Context, phase: int) -> dict[str, Any]:
+    """What most phases do: one file, named."""
+    name = {0: "whole.txt", 1: "rows.txt"}.get(phase, f"part{phase}.txt")
+    (ctx.root / name).write_text(f"phase {phase}\n")
+    return returned(name)
+
+
+class Worker:
+    """The implementer, and what it was asked."""
+
+    def __init__(self, **doings: Doing) -> None:
+        self.doings = doings
+        self.asked: list[dict[str, Any]] = []
+
+    @property
+    def phases(self) -> list[int]:
+        return [asked.get("phase", 0) for asked in self.asked]
+
+    def agents(self) -> list[Any]:
+        async def work(ctx: Context, task: str, **more: Any) -> Any:
+            """Implements."""
+            self.asked.append({"task": task, **more})
+            phase = more.get("phase", 0)
+            done = self.doings.get(f"p{phase}", writes)(ctx, phase)
+            return await done if hasattr(done, "__await__") else done
+
+        return [agent("task-executor")(work), agent("implementer")(work)]
+
+    async def implement(self, board: Board, number: int = 1, **options: Any) -> Outcome:
+        async with Remit.open(board.root, agents=self.agents(), recover=False) as remit:
+            return await implement(remit, board, number, **options)
+
+
+def entry(board: Board, number: int = 1) -> dict[str, Any]:
+    """The task as state.json has it."""
+    data = json.loads(board.state_path.read_bytes())
+    found: dict[str, Any] = next(one for one in data["active_projects"] if one["project_number"] == number)
+    return found
+
+
+def subjects(root: Path) -> list[str]:
+    """Of all commits, the oldest first."""
+    return git(root, "log", "--reverse", "--format=%s").splitlines()
+
+
+def files_of(root: Path, subject: str) -> set[str]:
+    """What the commit with this subject changed."""
+    commit = git(root, "log", "-1", "--format=%h", f"--grep=^{subject}").strip()
+    return set(git(root, "show", "--name-only", "--format=", commit).split())
