@@ -89,6 +89,7 @@ class SettingsTable(_Table):
     builtin_agents: tuple[Literal["worker", "researcher", "coder"], ...] = ("worker", "researcher", "coder")
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
+    board_commits: Annotated[bool, Field(strict=True)] = _BUILT_IN.board_commits
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
     generate_on: Annotated[Name | None, BeforeValidator(_none)] = None
     web: WebTable = WebTable()

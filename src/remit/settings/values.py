@@ -102,6 +102,8 @@ class Settings:
     """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
     approval_seconds: float = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    board_commits: bool = True
+    """Whether commands of the board commit what they write, in a git checkout (S6.8); `board.committing` reads it by itself."""
     web: Web = field(default_factory=Web)
     search: Search = field(default_factory=Search)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)
