@@ -181,6 +181,16 @@ def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, reposito
     assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
 
 
+@pytest.mark.parametrize(
+    ("name", "text"), [("remit.toml", "board_commits = false\n"), ("pyproject.toml", "[tool.remit]\nboard_commits = false\n")]
+)
+def test_commits_can_be_switched_off(repository: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
+    put(repository, name, text)
+    assert commit(repository, [put(repository, "a.md")], "task 1: x") == Committed(nothing=True)
+    monkeypatch.setenv("REMIT_BOARD_COMMITS", "true")
+    assert commit(repository, ["a.md"], "task 1: x").hash
+
+
 def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repository: Path) -> None:
     fresh = tmp_path / "fresh"
     git(tmp_path, "init", "-q", "fresh")

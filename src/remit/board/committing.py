@@ -4,11 +4,15 @@ A commit is made as the user makes one: their name, their hooks, their signature
 for byte. Whatever goes wrong is a warning (`GIT_COMMIT_FAILED`); the files are written either way. Blocking; used by `orchestrator`.
 """
 
+import contextlib
+import os
 import re
 import time
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from remit.board.index import KeptIndex, settle_index, wait_for_index
 from remit.board.repository import Named, Repository, find_repository, judge, literal
@@ -60,7 +64,7 @@ def commit(
     message = message_of(subject, body=body, session_id=session_id)
     stop_at = time.monotonic() + seconds
     try:
-        repository = find_repository(root, stop_at) if paths or deleted else None
+        repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
             return Committed(nothing=True)
         with file_lock(repository.common_dir / "remit-commit.lock", timeout=min(seconds, LOCK_SECONDS)):
@@ -69,6 +73,25 @@ def commit(
         return Committed(warning=_failed(_reason(error)))
     except (RemitError, OSError) as error:
         return Committed(warning=_failed(getattr(error, "message", str(error))))
+
+
+def is_wanted(root: Path) -> bool:
+    """The setting `board_commits`. Read here and not by `settings`, which takes longer to load than `remit task` may take in all.
+
+    What cannot be read, or is neither true nor false, is reported by whoever reads all settings; here it counts as not said.
+    """
+    said = os.environ.get("REMIT_BOARD_COMMITS", "").strip().lower()
+    if said in ("true", "false"):
+        return said == "true"
+    for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            text = (root / name).read_bytes()
+            found: Any = tomllib.loads(text.decode()) if b"board_commits" in text else {}
+            for key in table:
+                found = found.get(key, {})
+            if isinstance(found.get("board_commits"), bool):
+                return bool(found["board_commits"])
+    return True
 
 
 def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:
@@ -176,7 +199,10 @@ def _failed(why: str) -> str:
 
 
 def _left_out(named: Named) -> str:
-    return f"Not committed: {_listed(named.left_out)}." if named.left_out else ""
+    if not named.left_out:
+        return ""
+    off = "" if named.paths else " (board_commits = false in remit.toml leaves git alone.)"
+    return f"Not committed: {_listed(named.left_out)}.{off}"
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:
