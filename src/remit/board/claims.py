@@ -1,17 +1,29 @@
 """Claims: who works on a task now. One at a time, held by a living process, with an end; a dead holder's claim is nobody's (S6.1).
 
-Blocking. Taken before a command marks its task in progress, released when it has settled it.
+A claim is a locked file, which the kernel frees when its holder dies, and a note beside it that says who holds it: the note decides where a
+child process has inherited the lock, or its holder hangs beyond its time; the lock decides where the holder's pid says nothing here.
+Blocking, but never for long. Taken before a command marks its task in progress, released when it has settled it.
 """
 
 import contextlib
+import fcntl
 import json
-import time
+import os
+import secrets
+import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.board.book import Board
+from remit.core.errors import Refused
 from remit.system.files import atomic_write, file_lock
+from remit.system.own_folder import make_folder
+from remit.system.processes import is_alive, pid_space, process_start
+
+GUARD_SECONDS = 10.0
+"""The claims of a board are taken and released one at a time; each takes a millisecond."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,31 +37,193 @@ class Holder:
     expires_at: float
     """Wall clock. Beyond it the claim counts as given up even if its process lives: it can only have hung."""
     session_id: str = ""
+    pid_started: str = ""
+    pid_space: str = ""
+    host: str = ""
+    token: str = ""
+    """Of this one claim."""
+
+    @property
+    def is_dead(self) -> bool:
+        """Certainly: of a process of another pid space nothing can be said from here."""
+        return self.host == socket.gethostname() and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
+
+
+@dataclass(slots=True)
+class Held:
+    """A claim of ours."""
+
+    holder: Holder
+    _board: Board = field(repr=False)
+
+    def session(self, session_id: str) -> None:
+        """Say which delegation does the work, for those who would wait for it or cancel it."""
+        self._note(replace(self.holder, session_id=session_id))
+
+    def extend(self, seconds: float) -> None:
+        """Hold it for so long from now on."""
+        self._note(replace(self.holder, expires_at=self._board.clock.wall() + seconds))
+
+    @property
+    def is_lost(self) -> bool:
+        """Beyond its time, and another has taken the task since: what is written now would be written over theirs."""
+        found = _read(_folder(self._board), self.holder.number)
+        return found is None or found.token != self.holder.token
+
+    def _note(self, holder: Holder) -> None:
+        self.holder = holder
+        with _guard(self._board):
+            if not self.is_lost:
+                _write(_folder(self._board), holder)
 
 
 @contextlib.contextmanager
-def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterator[None]:
+def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterator[Held]:
     """Hold the task while the body runs. Raises `Refused` naming who has it and until when."""
-    folder = board.folder / "tasks"
+    make_folder(board.root / ".remit")
+    folder = _folder(board)
     folder.mkdir(parents=True, exist_ok=True)
-    with file_lock(folder / f"{number:03d}.lock", timeout=0.0):
-        now = time.time()
-        holder = Holder(number=number, command=command, pid=0, since=now, expires_at=now + seconds)
-        atomic_write(folder / f"{number:03d}.json", json.dumps(asdict(holder)).encode(), fsync=False)
-        try:
-            yield
-        finally:
-            (folder / f"{number:03d}.json").unlink(missing_ok=True)
+    with _guard(board):
+        _sweep(folder, board.clock.wall())
+        lock = _locked(board, number)
+        held = Held(holder=_ours(board, number, command, seconds), _board=board)
+        _write(folder, held.holder)
+    try:
+        yield held
+    finally:
+        _release(board, held, lock)
 
 
 def holder_of(board: Board, number: int) -> Holder | None:
     """Who works on it now; None: nobody, or somebody who is dead or beyond their time."""
-    return None
+    folder = _folder(board)
+    holder = _read(folder, number)
+    return holder if holder is not None and not _is_free(folder, holder, board.clock.wall()) else None
 
 
 def holders(board: Board) -> dict[int, Holder]:
     """Of all tasks that somebody works on now: for drawing the board."""
-    return {}
+    found = (holder_of(board, number) for number in _noted(_folder(board)))
+    return {holder.number: holder for holder in found if holder is not None}
+
+
+def _ours(board: Board, number: int, command: str, seconds: float) -> Holder:
+    now = board.clock.wall()
+    return Holder(
+        number=number,
+        command=command,
+        pid=os.getpid(),
+        since=now,
+        expires_at=now + seconds,
+        pid_started=process_start(os.getpid()) or "",
+        pid_space=pid_space(),
+        host=socket.gethostname(),
+        token=secrets.token_hex(8),
+    )
+
+
+def _locked(board: Board, number: int) -> int:
+    """The descriptor of its lock, which is ours; else `Refused`. Under the guard."""
+    folder = _folder(board)
+    path = lock_file(folder, number)
+    lock = _try_lock(path)
+    if lock is not None:  # whatever the note says, nobody holds it
+        return lock
+    holder = _read(folder, number)
+    if holder is not None and not (holder.is_dead or board.clock.wall() >= holder.expires_at):
+        raise _refused(holder)
+    # A child of a dead holder has inherited the lock, or a hung one still has it: it keeps a file that has no name any more.
+    path.unlink(missing_ok=True)
+    lock = _try_lock(path)
+    if lock is None:
+        raise Refused(f"Task {number} is being worked on by another process.", code="INVALID_OPERATION", advice="Try again.")
+    return lock
+
+
+def _refused(holder: Holder) -> Refused:
+    since = datetime.fromtimestamp(holder.since, UTC).astimezone()
+    when = since.strftime("%H:%M") if since.date() == datetime.now().astimezone().date() else since.strftime("%Y-%m-%d %H:%M")
+    where = "" if holder.host == socket.gethostname() else f" on {holder.host}"
+    stop = f"stop it with `remit cancel {holder.session_id}`" if holder.session_id else f"stop process {holder.pid}"
+    return Refused(
+        f"Task {holder.number} is being worked on by `remit {holder.command}` (process {holder.pid}{where}) since {when}.",
+        code="INVALID_OPERATION",
+        advice=f"Wait until it has ended, or {stop}.",
+    )
+
+
+def _release(board: Board, held: Held, lock: int) -> None:
+    folder = _folder(board)
+    try:
+        with _guard(board):
+            if not held.is_lost:
+                _note_file(folder, held.holder.number).unlink(missing_ok=True)
+                lock_file(folder, held.holder.number).unlink(missing_ok=True)
+    finally:
+        # Unlocked by name and not only closed: a child forked meanwhile holds the same open file and would keep the lock.
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _is_free(folder: Path, holder: Holder, now: float) -> bool:
+    if holder.is_dead or now >= holder.expires_at:
+        return True
+    try:
+        lock = _try_lock(lock_file(folder, holder.number), os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    if lock is None:
+        return False
+    os.close(lock)
+    return True
+
+
+def _sweep(folder: Path, now: float) -> None:
+    """What the dead left behind; under the guard."""
+    for number in _noted(folder):
+        holder = _read(folder, number)
+        if holder is None or _is_free(folder, holder, now):
+            _note_file(folder, number).unlink(missing_ok=True)
+            lock_file(folder, number).unlink(missing_ok=True)
+
+
+def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _guard(board: Board) -> contextlib.AbstractContextManager[None]:
+    return file_lock(board.folder / "claims.lock", timeout=GUARD_SECONDS)
+
+
+def _folder(board: Board) -> Path:
+    return board.folder / "tasks"
+
+
+def _noted(folder: Path) -> list[int]:
+    with contextlib.suppress(FileNotFoundError):
+        return sorted(int(path.stem) for path in folder.iterdir() if path.suffix == ".json" and path.stem.isdigit())
+    return []
+
+
+def _read(folder: Path, number: int) -> Holder | None:
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        data = json.loads(_note_file(folder, number).read_bytes())
+        return Holder(**{one.name: data[one.name] for one in fields(Holder) if one.name in data})
+    return None
+
+
+def _write(folder: Path, holder: Holder) -> None:
+    atomic_write(_note_file(folder, holder.number), json.dumps(asdict(holder)).encode(), fsync=False)
+
+
+def _note_file(folder: Path, number: int) -> Path:
+    return folder / f"{number:03d}.json"
 
 
 def lock_file(folder: Path, number: int) -> Path:

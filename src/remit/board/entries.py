@@ -1,11 +1,12 @@
 """state.json as data and back: names as the file has them, unknown keys kept, damage told (S6.3). Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from remit.board.statuses import status_of
+from remit.board.statuses import Status, status_of
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact, slug_of
+from remit.core.errors import Misused
 
 _PLAIN = (
     ("type", "type"), ("effort", "effort"), ("created", "created"), ("started", "started"), ("completed", "completed"),
@@ -13,18 +14,30 @@ _PLAIN = (
     ("completion_summary", "completion_summary"), ("complexity", "complexity"), ("source", "source"), ("description", "description"),
 )  # fmt: skip
 """Texts, left out when empty: the key, and the name of the field."""
+_LATER = tuple((key, name) for key, name in _PLAIN if key not in ("type", "description", "effort", "created"))
 _KEYS = frozenset(
     {
         *(key for key, _ in _PLAIN), "project_number", "project_name", "title", "status", "priority", "language", "dependencies",
         "artifacts", "plan_versions", "accept", "parent", "todo_lines",
     }
 )  # fmt: skip
+DRAWN = "_todo_sha256"
+"""Hash of TODO.md as it was drawn last; `board.book` keeps it beside the state."""
 _STATE_KEYS = frozenset(
     {
         "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
-        "_todo_texts",
+        "_todo_texts", DRAWN,
     }
 )  # fmt: skip
+_STATUSES = {str(status): status for status in Status}
+_PRIORITIES = {str(priority): priority for priority in Priority}
+
+
+class BadEntry(Misused):
+    """An entry that is no task of ours. `index` counts in `active_projects`; `number` is its number where that much can be read."""
+
+    index: int = -1
+    number: int | None = None
 
 
 def task_to_entry(task: Task) -> dict[str, Any]:
@@ -33,8 +46,8 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         "project_name": task.slug,
         "title": task.title,
         "type": task.type,
-        "status": str(task.status),
-        "priority": str(task.priority),
+        "status": task.status.value,
+        "priority": task.priority.value,
         "language": task.language,
         "description": task.description,
         "effort": task.effort,
@@ -42,7 +55,9 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         "created": task.created,
         "artifacts": [_artifact_to_entry(artifact) for artifact in task.artifacts],
     }
-    entry |= {key: value for key, name in _PLAIN if key not in entry and (value := getattr(task, name))}
+    for key, name in _LATER:
+        if value := getattr(task, name):
+            entry[key] = value
     if task.plan_versions:
         entry["plan_versions"] = [_plan_version_to_entry(one) for one in task.plan_versions]
     if task.accept:
@@ -51,27 +66,40 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         entry["parent"] = task.parent
     if task.lines:
         entry["todo_lines"] = list(task.lines)
-    return {**entry, **task.extra}
+    if task.extra:
+        entry |= task.extra
+    return entry
 
 
 def entry_to_task(entry: Mapping[str, Any]) -> Task:
-    """Raises `Misused`, `KeyError`, `TypeError` or `ValueError` for what is no task of ours; `board import` is more patient."""
-    title = str(entry.get("title") or entry["project_name"])
+    """Raises `Misused` that says what is wrong with it; `board import` is more patient."""
+    if not isinstance(entry, Mapping):
+        raise BadEntry(f"a task is an object, not {_kind(entry)}")
+    get = entry.get
+    name, title = _text(entry, "project_name"), _text(entry, "title")
+    if not (name or title):
+        raise BadEntry("it has neither title nor project_name")
+    texts = {field: value for key, field in _PLAIN if (value := get(key))}
+    for key, value in texts.items():
+        if not isinstance(value, str):
+            raise BadEntry(f"{key} is {_kind(value)}, not a text")
+    status, priority = get("status"), get("priority") or "medium"
+    extra = {key: entry[key] for key in entry.keys() - _KEYS} if not entry.keys() <= _KEYS else {}
     return Task(
-        number=int(entry["project_number"]),
-        title=title,
-        slug=str(entry.get("project_name") or slug_of(title)),
-        status=status_of(str(entry["status"])),
-        priority=Priority(str(entry.get("priority") or "medium").lower()),
-        language=str(entry["language"]) if entry.get("language") else None,
-        dependencies=tuple(int(number) for number in entry.get("dependencies") or ()),
-        artifacts=tuple(_artifact_of(one) for one in entry.get("artifacts") or ()),
-        plan_versions=tuple(_plan_version_of(one) for one in entry.get("plan_versions") or ()),
-        accept=tuple(map(str, entry.get("accept") or ())),
-        parent=int(entry["parent"]) if entry.get("parent") is not None else None,
-        lines=tuple(map(str, entry.get("todo_lines") or ())),
-        extra={key: value for key, value in entry.items() if key not in _KEYS},
-        **{name: str(entry[key]) for key, name in _PLAIN if entry.get(key)},
+        number=_number(get("project_number"), "project_number"),
+        title=title or name,
+        slug=name or slug_of(title),
+        status=_STATUSES.get(status) or _status(status) if isinstance(status, str) else _status(status),
+        priority=_PRIORITIES.get(priority) or _priority(priority) if isinstance(priority, str) else _priority(priority),
+        language=_text(entry, "language") or None,
+        dependencies=tuple([_number(one, "dependencies") for one in _list(entry, "dependencies")]),
+        artifacts=tuple([_artifact_of(one) for one in _list(entry, "artifacts")]),
+        plan_versions=tuple([_plan_version_of(one) for one in _list(entry, "plan_versions")]),
+        accept=tuple([_line(one, "accept") for one in _list(entry, "accept")]),
+        parent=_number(get("parent"), "parent") if get("parent") is not None else None,
+        lines=tuple([_line(one, "todo_lines") for one in _list(entry, "todo_lines")]),
+        extra=dict(sorted(extra.items(), key=lambda pair: list(entry).index(pair[0]))) if len(extra) > 1 else extra,
+        **texts,
     )
 
 
@@ -89,45 +117,121 @@ def state_to_data(state: State) -> dict[str, Any]:
 
 
 def data_to_state(data: Mapping[str, Any]) -> State:
-    tasks = tuple(map(entry_to_task, data.get("active_projects") or ()))
+    """Raises `BadEntry` (a `Misused`) for what is no board of ours."""
+    if not isinstance(data, Mapping):
+        raise BadEntry(f"the whole is {_kind(data)}, not an object")
+    texts = data.get("_todo_texts") or {}
+    if not isinstance(texts, Mapping):
+        raise BadEntry(f"_todo_texts is {_kind(texts)}, not an object")
+    tasks = _tasks_of(_list(data, "active_projects"))
     state = State(
         tasks=tasks,
-        next_number=int(data.get("next_project_number") or 1),
-        completed=_mappings(data.get("completed_projects")),
-        activities=_mappings(data.get("recent_activities")),
-        texts=dict(data.get("_todo_texts") or {}),
-        last_updated=str(data.get("_last_updated") or ""),
+        next_number=_number(data.get("next_project_number") or 1, "next_project_number"),
+        completed=tuple(_list(data, "completed_projects")),
+        activities=tuple(_list(data, "recent_activities")),
+        texts=dict(texts),
+        last_updated=_text(data, "_last_updated"),
         extra={key: value for key, value in data.items() if key not in _STATE_KEYS},
     )
     return replace(state, next_number=max(state.next_number, 1 + max((task.number for task in tasks), default=0)))
 
 
+def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
+    tasks: list[Task] = []
+    seen: dict[int, int] = {}
+    for index, entry in enumerate(entries):
+        try:
+            task = entry_to_task(entry)
+            if seen.setdefault(task.number, index) != index:
+                raise BadEntry(f"there are two tasks {task.number}: {tasks[seen[task.number]].title!r} and {task.title!r}")
+        except Misused as error:
+            bad = error if isinstance(error, BadEntry) else BadEntry(error.message.rstrip("."), advice=error.advice)
+            number = entry.get("project_number") if isinstance(entry, Mapping) else None
+            bad.index, bad.number = index, number if isinstance(number, int) else None
+            raise bad from None
+        tasks.append(task)
+    return tuple(tasks)
+
+
 def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
-    summary = {"summary": artifact.summary} if artifact.summary else {}
-    return {"type": artifact.type, "path": artifact.path, **summary, **artifact.extra}
+    entry: dict[str, Any] = {"type": artifact.type, "path": artifact.path}
+    if artifact.summary:
+        entry["summary"] = artifact.summary
+    return {**entry, **artifact.extra} if artifact.extra else entry
 
 
 def _artifact_of(value: Any) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+        raise BadEntry("an artifact is an object with a path, or a path alone")
     more = {key: one for key, one in value.items() if key not in ("type", "path", "summary")}
-    return TaskArtifact(type=str(value.get("type") or "data"), path=str(value["path"]), summary=str(value.get("summary") or ""), extra=more)
+    return TaskArtifact(type=_text(value, "type") or "data", path=value["path"], summary=_text(value, "summary"), extra=more)
 
 
 def _plan_version_to_entry(one: PlanVersion) -> dict[str, Any]:
     return {"version": one.version, "path": one.path, "created": one.created, "reason": one.reason, **one.extra}
 
 
-def _plan_version_of(value: Mapping[str, Any]) -> PlanVersion:
+def _plan_version_of(value: Any) -> PlanVersion:
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+        raise BadEntry("a plan version is an object with a version and a path")
     more = {key: one for key, one in value.items() if key not in ("version", "path", "created", "reason")}
     return PlanVersion(
-        version=int(value["version"]),
-        path=str(value["path"]),
-        created=str(value.get("created") or ""),
-        reason=str(value.get("reason") or ""),
+        version=_number(value.get("version"), "version"),
+        path=value["path"],
+        created=_text(value, "created"),
+        reason=_text(value, "reason"),
         extra=more,
     )
 
 
-def _mappings(value: Sequence[Mapping[str, Any]] | None) -> tuple[Mapping[str, Any], ...]:
-    return tuple(value or ())
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise BadEntry(f"{key} is {_kind(value)}, not a text")
+    return value
+
+
+def _line(value: Any, key: str) -> str:
+    if not isinstance(value, str):
+        raise BadEntry(f"{key} holds {_kind(value)}, where texts belong")
+    return value
+
+
+def _list(entry: Mapping[str, Any], key: str) -> list[Any]:
+    value = entry.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise BadEntry(f"{key} is {_kind(value)}, not a list")
+    return value
+
+
+def _number(value: Any, key: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value
+    if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) >= 1:
+        return int(value)
+    raise BadEntry(f"{key} is {'missing' if value is None else repr(value)[:40]}, not a number from 1 on")
+
+
+def _status(value: Any) -> Status:
+    if not isinstance(value, str):
+        raise BadEntry("it has no status" if value is None else f"status is {_kind(value)}, not a text")
+    return status_of(value)
+
+
+def _priority(value: Any) -> Priority:
+    found = _PRIORITIES.get(value.strip().lower()) if isinstance(value, str) else None
+    if found is None:
+        raise BadEntry(f"priority is {value!r}", advice="Use high, medium or low.")
+    return found
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "missing"
+    return {dict: "an object", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")

@@ -119,9 +119,12 @@ class State:
     last_updated: str = ""
     schema_version: str = SCHEMA_VERSION
     extra: Mapping[str, Any] = field(default_factory=dict)
+    _places: dict[int, int] = field(default_factory=dict, init=False, compare=False, repr=False)
+    """Where each number stands: filled when first asked for."""
 
     def find(self, number: int) -> Task | None:
-        return next((task for task in self.tasks if task.number == number), None)
+        place = self._place(number)
+        return None if place is None else self.tasks[place]
 
     def task(self, number: int) -> Task:
         """Raises `Misused`: "Task N not found" (S6.10)."""
@@ -132,9 +135,24 @@ class State:
 
     def with_task(self, task: Task) -> "State":
         """In its place, or at the end when it is new."""
-        if self.find(task.number) is None:
-            return replace(self, tasks=(*self.tasks, task), next_number=max(self.next_number, task.number + 1))
-        return replace(self, tasks=tuple(task if one.number == task.number else one for one in self.tasks))
+        return self.with_tasks((task,))
+
+    def with_tasks(self, tasks: Iterable[Task]) -> "State":
+        """Each in its place, or at the end when it is new: for commands that change many."""
+        changed = list(self.tasks)
+        new: dict[int, Task] = {}
+        for task in tasks:
+            place = self._place(task.number)
+            if place is None:
+                new[task.number] = task
+            else:
+                changed[place] = task
+        return replace(self, tasks=(*changed, *new.values()), next_number=max(self.next_number, *(number + 1 for number in new), 1))
+
+    def _place(self, number: int) -> int | None:
+        if not self._places:
+            self._places.update((task.number, place) for place, task in enumerate(self.tasks))
+        return self._places.get(number)
 
     def without(self, numbers: Iterable[int]) -> "State":
         gone = set(numbers)

@@ -93,7 +93,7 @@ def _init(folder: Path, *, as_json: bool) -> Exit:
     from remit.cli.project import project_folder
     from remit.core.errors import Misused
     from remit.policy.source import FILE, default_text
-    from remit.store.folder import make_folder
+    from remit.system.own_folder import make_folder
 
     home = project_folder(folder)
     make_folder(home)

@@ -1,0 +1,107 @@
+"""The archive: `specs/archive/state.json`, where tasks go that are done with, and their folders beside it (S6.3).
+
+A task goes there, or comes back, in the same write set as the change of the board; its folder is renamed with it, and the paths of its
+reports and plans follow. Numbers of archived tasks are never given again. Used by `board.book` for numbers, by the commands for the rest.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from remit.board.entries import task_to_entry
+from remit.board.reading import read_state, state_to_bytes
+from remit.board.task import State, Task
+from remit.board.writeset import read_or_none
+from remit.core.errors import Misused
+
+if TYPE_CHECKING:
+    from remit.board.book import Board, Draft
+
+FOLDER = "specs/archive"
+ARCHIVE = f"{FOLDER}/state.json"
+_NUMBER = re.compile(rb'"project_number"\s*:\s*"?(\d+)')
+
+
+def archived(board: "Board") -> State:
+    """The archive as it is on disk; empty when there is none. Raises `Unavailable` for a damaged one."""
+    data = read_or_none(board.archive_path)
+    return State() if data is None else read_state(data, ARCHIVE).state
+
+
+def archived_tasks(board: "Board") -> tuple[Task, ...]:
+    return archived(board).tasks
+
+
+def numbers(board: "Board") -> frozenset[int]:
+    """All that are taken there; read without reading the rest, of a damaged archive too."""
+    data = read_or_none(board.archive_path)
+    return frozenset() if data is None else frozenset(map(int, _NUMBER.findall(data)))
+
+
+def numbered(board: "Board", state: State) -> State:
+    """With a next number that neither board nor archive has had (S6.3)."""
+    highest = max(numbers(board), default=0)
+    return state if highest < state.next_number else replace(state, next_number=highest + 1)
+
+
+def put_away(board: "Board", draft: "Draft", gone: Iterable[int]) -> tuple[Task, ...]:
+    """Move tasks of the draft into the archive, with their folders. As they are there now. Raises `Misused`: "Task N not found"."""
+    tasks = [draft.state.task(number) for number in dict.fromkeys(gone)]
+    shelf = _shelf(board, draft)
+    doubles = [found for task in tasks if (found := shelf.find(task.number)) is not None]
+    # Two of one number can only come of a merge in git; the older is kept as data.
+    shelf = replace(shelf.without(task.number for task in doubles), completed=(*shelf.completed, *map(task_to_entry, doubles)))
+    moved = tuple(_moved(board, draft, task, task.folder, _away(task)) for task in tasks)
+    draft.state = draft.state.without(task.number for task in tasks)
+    _put(draft, shelf.with_tasks(moved))
+    return moved
+
+
+def bring_back(board: "Board", draft: "Draft", wanted: Iterable[int]) -> tuple[Task, ...]:
+    """Move archived tasks back to the end of the board, with their folders. Raises `Misused`: "Task N not found"."""
+    shelf = _shelf(board, draft)
+    tasks = []
+    for number in dict.fromkeys(wanted):
+        found = shelf.find(number)
+        if found is None or draft.state.find(number) is not None:
+            where = "in the archive" if found is None else "in the archive only: it is on the board"
+            raise Misused(f"Task {number} not found {where}.", advice="`remit board` lists the tasks.")
+        tasks.append(found)
+    moved = tuple(_moved(board, draft, task, _away(task), task.folder) for task in tasks)
+    draft.state = draft.state.with_tasks(moved)
+    _put(draft, shelf.without(task.number for task in tasks))
+    return moved
+
+
+def _away(task: Task) -> str:
+    return f"{FOLDER}/{task.number:03d}_{task.slug}"
+
+
+def _shelf(board: "Board", draft: "Draft") -> State:
+    """The archive with what this draft has done to it so far."""
+    if ARCHIVE in draft.files:
+        return read_state(draft.files[ARCHIVE], ARCHIVE).state
+    draft.read(ARCHIVE)  # so that what somebody else writes there meanwhile is not lost
+    return archived(board)
+
+
+def _put(draft: "Draft", shelf: State) -> None:
+    draft.files[ARCHIVE] = state_to_bytes(replace(shelf, last_updated=draft.at))
+
+
+def _moved(board: "Board", draft: "Draft", task: Task, source: str, target: str) -> Task:
+    """Its folder goes along, unless there is none, or another in its place: then it stays, and its paths stay true."""
+    if not (board.root / source).is_dir() or (board.root / target).exists():
+        return task
+    draft.move(source, target)
+    return _renamed(task, lambda path: f"{target}/{path[len(source) + 1 :]}" if path.startswith(f"{source}/") else path)
+
+
+def _renamed(task: Task, place: Callable[[str], str]) -> Task:
+    return replace(
+        task,
+        artifacts=tuple(replace(one, path=place(one.path)) for one in task.artifacts),
+        plan_path=place(task.plan_path),
+        plan_versions=tuple(replace(one, path=place(one.path)) for one in task.plan_versions),
+    )
