@@ -32,13 +32,28 @@ class Graph:
     """Of each task that was divided: its subtasks that are still on the board."""
 
     def is_met(self, number: int) -> bool:
-        """Completed, on the board or in the archive; a divided task when all that is left of its parts is completed."""
+        """Completed, on the board or in the archive; a divided task when nothing of its parts is left to do."""
         task = self.tasks.get(number)
         if task is None:
             return self.archived.get(number) is Status.COMPLETED
         if task.status is Status.EXPANDED:
-            return all(self.tasks[part].status is Status.COMPLETED for part in self.parts.get(number, ()))
+            return not self.open_parts(number)
         return task.status is Status.COMPLETED
+
+    def open_parts(self, number: int) -> list[int]:
+        """What of a divided task is still to be done: parts that are neither completed nor given up, parts of parts too."""
+        found, queue = [], list(self.parts.get(number, ()))
+        seen = {number}
+        for part in queue:  # grows while it is gone through
+            if part in seen:
+                continue
+            seen.add(part)
+            status = self.tasks[part].status
+            if status is Status.EXPANDED:
+                queue += self.parts.get(part, ())
+            elif status not in CLOSED:
+                found.append(part)
+        return found
 
     def unmet(self, task: Task) -> tuple[int, ...]:
         return tuple(number for number in task.dependencies if not self.is_met(number))

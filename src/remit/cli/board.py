@@ -1,21 +1,131 @@
-"""`remit board`: the tasks as they stand, in the terminal or as a picture. Reads only, except for `import`."""
+"""`remit board`: the tasks as they stand, in the terminal or as a picture; one task in full; boards of others imported."""
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import typer
+
+from remit.cli.commands import Commands, Listed
+from remit.cli.completing import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
+from remit.cli.output import answering
+
+if TYPE_CHECKING:
+    from remit.board.view import View
 
 
-def board(root: Root = None, as_json: Json = False) -> Exit:
-    """Show the tasks."""
+class BoardCommands(Commands):
+    """`remit board` alone draws it; a number behind it shows that task."""
+
+    table: ClassVar = {
+        "show": Listed("board:show", ""),
+        "import": Listed("board_import:board_import", ""),
+    }
+
+    def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
+        return ("show", self.get_command(None, "show"), args) if name.lstrip("#").isdigit() else None
+
+
+app = typer.Typer(
+    cls=BoardCommands, invoke_without_command=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+
+
+@app.callback()
+def board(
+    context: typer.Context,
+    status: Annotated[
+        str,
+        typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses),
+    ] = "",
+    priority: Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)] = "",
+    language: Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)] = "",
+    every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)
+    ] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Show the tasks: what runs, what is ready, what waits for what. `remit board N` shows one in full, `--svg` and `--html` draw them."""
+    if context.invoked_subcommand is None:
+        asked = {"status": status, "priority": priority, "language": language}
+        answering(_board)(asked=asked, every=every, svg=svg, html=html, root=root, as_json=as_json)
+
+
+def show(
+    number: Annotated[str | None, typer.Argument(metavar="N", help="Its number.", show_default=False, autocompletion=some_tasks)] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Show one task in full: what it waits for, its reports, the phases of its plan, what was delegated for it."""
     from remit.board.book import Board
-    from remit.cli.output import say, say_json
     from remit.cli.project import find_root
+    from remit.cli.task_page import show_task
 
-    seen = Board(find_root(root)).look()
+    return show_task(Board(find_root(root)), number, as_json=as_json)
+
+
+def _board(*, asked: dict[str, str], every: bool, svg: Path | None, html: Path | None, root: Path | None, as_json: bool) -> Exit:
+    from remit.board.book import Board
+    from remit.board.view import chosen, view_of
+    from remit.cli.output import say_json
+    from remit.cli.project import find_root
+    from remit.orchestrator.changing import archived_tasks
+
+    place = Board(find_root(root))
+    view = chosen(view_of(place, archived_tasks(place), with_archive=every), **asked)
+    written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
     if as_json:
-        from remit.board.entries import state_to_data
+        say_json({**view.to_dict(), **({"written": written} if written else {})})
+    elif written:
+        _tell(view, written)
+    else:
+        from remit.cli.board_drawing import print_board
 
-        say_json(state_to_data(seen.state))
-        return Exit.OK
-    for task in seen.state.tasks:
-        say(f"{task.number:>4}  [{task.status.marker}]  {task.title}")
+        print_board(view, every=every)
     return Exit.OK
+
+
+def _drawn(view: "View", path: Path, kind: str) -> Path:
+    """The picture, written whole or not at all; `-` writes it to stdout."""
+    import sys
+
+    from remit.system.files import atomic_write
+
+    title = f"Tasks of {view.project}"
+    if kind == "svg":
+        from remit.board.picture import draw
+
+        text = draw(view, title)
+    else:
+        from remit.board.page import page
+
+        text = page(view, title)
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return path
+    _check_place(path)
+    atomic_write(path, text.encode("utf-8", "replace"))
+    return path
+
+
+def _check_place(path: Path) -> None:
+    from remit.core.errors import Misused
+
+    if path.is_dir():
+        raise Misused(f"{path} is a folder.", advice="Name the file to write.")
+    if not path.parent.is_dir():
+        raise Misused(f"There is no folder {path.parent}.", advice="Make it first.")
+
+
+def _tell(view: "View", written: list[str]) -> None:
+    from remit.cli.output import say, say_aside
+
+    for path in written:
+        if path != "-":
+            say(f"{path}: {len(view.tasks):,} task{'s' if len(view.tasks) != 1 else ''}")
+    for circle in view.circles[:5]:
+        say_aside(f"These wait for one another: {' → '.join(map(str, (*circle, circle[0])))}")

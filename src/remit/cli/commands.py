@@ -39,15 +39,18 @@ class Commands(TyperGroup):
         return found
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """A name that is in no table may be that of a command file of the project (S6.9)."""
         name = args[0]
-        if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            from_file = _command_file(name)
-            if from_file is None:
-                close = get_close_matches(name, self.table, n=1)
-                ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
-            return name, from_file, args[1:]
-        return super().resolve_command(ctx, args)
+        if self.get_command(ctx, name) is not None or ctx.resilient_parsing:
+            return super().resolve_command(ctx, args)
+        other = self.otherwise(name, args)
+        if other is None:
+            close = get_close_matches(name, self.table, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
+        return other
+
+    def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
+        """For a name that is in no table: what it is called, the command and its arguments; None: there is none."""
+        return None
 
 
 def loaded(name: str, listed: Listed) -> Any:
@@ -67,8 +70,3 @@ def single(name: str, function: Any, panel: str = "", **more: Any) -> Any:
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.command(name, rich_help_panel=panel or None, **more)(answering(function))
     return typer.main.get_command(app)
-
-
-def _command_file(name: str) -> Any:
-    """The command that a file of the project makes; None: there is no such file."""
-    return None

@@ -50,7 +50,8 @@ def report(error: RemitError, *, as_json: bool) -> Exit:
     if as_json:
         say_json({"error": {"code": error.code, "message": error.message, "advice": error.advice}})
     else:
-        say_aside(f"Error: {error.message}" + (f" {error.advice}" if error.advice else ""))
+        stop = "" if error.message.endswith((".", "!", "?", ":")) or not error.advice else "."
+        say_aside(f"Error: {error.message}{stop}" + (f" {error.advice}" if error.advice else ""))
     return exit_of_error(error)
 
 

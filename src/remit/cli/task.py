@@ -1,43 +1,186 @@
-"""`remit task`: record a task, and what else is done to tasks without an agent (S6.9). The work is `orchestrator.tasks`'s."""
+"""`remit task`: record a task, and what else is done to tasks without an agent (S6.9). Only asks for it: the work is `orchestrator`'s."""
 
-from typing import Annotated
+import re
+import sys
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.completing import some_languages, some_priorities, some_tasks
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
+if TYPE_CHECKING:
+    from remit.board.book import Board
+    from remit.board.task import Priority
+    from remit.orchestrator.outcome import Outcome
+
+USAGE = 'remit task "TEXT"'
+_ONE = "Other things to do to tasks"
+_NUMBERS = re.compile(r"[\d\s,;#.–-]+")
+
 
 def task(
-    text: Annotated[str | None, typer.Argument(metavar="TEXT", help="What is to be done, in your words.", show_default=False)] = None,
-    priority: Annotated[str, typer.Option(help="high, medium or low.")] = "medium",
-    effort: Annotated[str, typer.Option(help="How much work it is, in your words.", show_default=False)] = "",
-    language: Annotated[str, typer.Option(help="lean, python, …: which agents work on it.", show_default=False)] = "",
-    depends: Annotated[str, typer.Option(metavar="R", help="Tasks it waits for, like 3,5-7.", show_default=False)] = "",
+    text: Annotated[
+        list[str] | None, typer.Argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)] = "",
+    priority: Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)] = "medium",
+    effort: Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)] = "",
+    language: Annotated[
+        str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
+    ] = "",
+    depends: Annotated[
+        str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
+    ] = "",
+    accept: Annotated[
+        list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")
+    ] = None,
+    recover: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R",
+            help="Bring abandoned tasks back, like 337,343-345.",
+            rich_help_panel=_ONE,
+            show_default=False,
+            autocompletion=some_tasks,
+        ),
+    ] = None,
+    abandon: Annotated[
+        str | None,
+        typer.Option(
+            metavar="R", help="Give tasks up; needs --reason.", rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)] = "",
+    divide: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N",
+            help="Make 2 to 5 tasks of one: TEXT lists the parts, else its description or plan does.",
+            rich_help_panel=_ONE,
+            show_default=False,
+            autocompletion=some_tasks,
+        ),
+    ] = None,
+    sync: Annotated[
+        bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", rich_help_panel=_ONE)
+    ] = False,
+    review: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N", help="Review what was done for a task.", rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and tell, change nothing.")] = False,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
-    """Record a task; nothing is carried out."""
+    """Record a task: nothing is carried out, whatever its text says. Or abandon, recover, divide, sync, review tasks."""
     from remit.board.book import Board
-    from remit.board.task import Priority
-    from remit.cli.numbers import numbers_of
-    from remit.cli.output import say, say_aside, say_json
     from remit.cli.project import find_root
+
+    words = _words(text or [])
+    asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
+    what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
+    _fit(what, reason, {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept})
+    folder = find_root(root)
+    board = Board(folder)
+    if what == "" and words.isascii() and words.lstrip("#").isdigit():
+        from remit.cli.task_page import show_task
+
+        return show_task(board, words, as_json=as_json)
+    if what == "--review":
+        from remit.cli.review import review_one
+
+        return review_one(folder, which, as_json=as_json)
+    done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
+    outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
+    from remit.cli.outcomes import answer
+
+    return answer(outcome, as_json=as_json)
+
+
+def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
+    """What the flags ask for; None: none does, a task is to be recorded."""
+    from remit.cli.numbers import number_of, numbers_of
+    from remit.orchestrator import abandoning, dividing, tidying
+
+    if what == "--sync":
+        return tidying.sync(board, is_rehearsal=dry_run)
+    if what == "--divide":
+        return dividing.divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, is_rehearsal=dry_run)
+    if what == "--abandon":
+        numbers = numbers_of(which, "remit task --abandon R --reason 'why'")
+        return abandoning.abandon(board, numbers, reason, force=force, is_rehearsal=dry_run)
+    if what == "--recover":
+        return abandoning.recover(board, numbers_of(which, "remit task --recover R"), is_rehearsal=dry_run)
+    return None
+
+
+def _recorded(
+    board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
+) -> "Outcome":
+    from remit.cli.numbers import numbers_of
+    from remit.core.errors import Misused
     from remit.orchestrator.tasks import Wanted, record
 
+    effort, language, depends = more
+    if not words and not title.strip():
+        raise Misused(f"A task needs a text. Usage: {USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
     wanted = Wanted(
-        text=text or "",
-        priority=Priority(priority),
+        text=words or title,
+        title=title,
+        priority=priority,
         effort=effort,
         language=language or None,
-        dependencies=tuple(numbers_of(depends)) if depends else (),
+        dependencies=tuple(numbers_of(depends)) if depends.strip() else (),
+        accept=tuple(accept),
     )
-    outcome = record(Board(find_root(root)), wanted)
-    if as_json:
-        say_json(outcome.to_dict())
-        return Exit.OK
-    say(outcome.summary)
-    for warning in outcome.warnings:
-        say_aside(warning)
-    say(f"  next  {outcome.next_steps}")
-    return Exit.OK
+    return record(board, wanted, is_rehearsal=dry_run)
+
+
+def _words(text: list[str]) -> str:
+    """Joined by blanks, so that quotes can be left out; `-` reads them from stdin."""
+    if text == ["-"]:
+        return sys.stdin.read().strip()
+    return " ".join(text).strip()
+
+
+def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
+    """The one flag, its value, and the text. Flags exclude one another, and a text to record excludes them; only `--divide` takes one.
+
+    `--abandon 337, 343-345` comes from the shell in two words: the rest of the list is told from a text by having nothing but numbers.
+    """
+    from remit.core.errors import Misused
+
+    if len(asked) > 1:
+        raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
+    what, which = next(iter(asked.items()), ("", ""))
+    if words and what in ("--abandon", "--recover") and _NUMBERS.fullmatch(words):
+        return what, f"{which} {words}", ""
+    if words and what not in ("", "--divide"):
+        raise Misused(f"{what} takes no text: {words[:60]!r}.", advice="`remit task --help` shows what goes together.")
+    return what, which, words
+
+
+def _fit(what: str, reason: str, given: dict[str, object]) -> None:
+    """Options of recording have no meaning beside the flags, and `--reason` only beside `--abandon`."""
+    from remit.core.errors import Misused
+
+    if reason and what != "--abandon":
+        raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
+    idle = [name for name, value in given.items() if value]
+    if what and idle:
+        raise Misused(f"{idle[0]} is for recording a task and has no meaning beside {what}.", advice="Leave it out.")
+
+
+def _priority(text: str) -> "Priority":
+    from remit.board.task import Priority
+    from remit.core.errors import Misused
+
+    try:
+        return Priority(text.strip().lower())
+    except ValueError:
+        raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.") from None

@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from remit.board.book import Board, Draft
+from remit.board.statuses import Status
+from remit.board.task import State, Task
 from remit.core.errors import Misused
 from remit.orchestrator.outcome import Outcome
 
@@ -30,11 +32,56 @@ def no_board() -> Misused:
 
 def kept(board: Board, outcome: Outcome, draft: Draft, subject: str, *, deleted: Sequence[str] = ()) -> Outcome:
     """Commit what was changed, and say so: the board's own files and those of the draft, no other."""
-    try:
-        from remit.board.committing import commit  # only here: reading commands need no git
-    except ImportError:
-        return outcome
+    from remit.board.committing import commit  # only here: reading commands need no git
 
     paths = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)]
     made = commit(board.root, [*paths, *(path for path in draft.files if path not in paths)], subject, deleted=deleted)
-    return replace(outcome, commit=made.hash, warnings=(*outcome.warnings, *([made.warning] if made.warning else ())))
+    return replace(outcome, commit=made.short, warnings=(*outcome.warnings, *([made.warning] if made.warning else ())))
+
+
+def replaced(state: State, tasks: Sequence[Task]) -> State:
+    """With these in the places of those that have their numbers: one walk, however many there are."""
+    new = {task.number: task for task in tasks}
+    return replace(state, tasks=tuple(new.get(task.number, task) for task in state.tasks))
+
+
+def found(board: Board, state: State, numbers: Sequence[int]) -> list[Task]:
+    """All of them, or `Misused`: "Task N not found", and whether it is in the archive."""
+    there = {task.number: task for task in state.tasks}
+    missing = next((number for number in numbers if number not in there), None)
+    if missing is not None:
+        status = archived_statuses(board).get(missing)
+        archived = f"It is in the archive, [{status.marker}]." if status is not None else "`remit board` lists the tasks."
+        raise Misused(f"Task {missing} not found", advice=archived)
+    return [there[number] for number in numbers]
+
+
+def spelled(numbers: Sequence[int]) -> str:
+    """As they are typed: `337, 343-345`."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
+
+
+def named(numbers: Sequence[int]) -> str:
+    """`Task 3`, `Tasks 3, 5-7`"""
+    return f"Task{'s' if len(numbers) > 1 else ''} {spelled(numbers)}"
+
+
+def archived_statuses(board: Board) -> dict[int, Status]:
+    """How the archived tasks ended, by number."""
+    return {task.number: task.status for task in archived_tasks(board)}
+
+
+def archived_tasks(board: Board) -> tuple[Task, ...]:
+    import json
+
+    from remit.board.entries import data_to_state
+
+    if not board.archive_path.exists():
+        return ()
+    return data_to_state(json.loads(board.archive_path.read_bytes())).tasks

@@ -1,6 +1,7 @@
-"""Tasks recorded, abandoned and recovered: `remit task` (S6.9). Nothing here runs an agent, and nothing carries out what a task says.
+"""Tasks recorded: `remit task "TEXT"` (S6.9). Nothing here runs an agent, and nothing carries out what a task says.
 
-Operations on the board alone, each one change of it; light to import. `dividing` splits a task, `tidying` keeps the board in order.
+On the board alone, and light to import. `abandoning` gives tasks up and brings them back, `dividing` splits one, `tidying` archives and
+mends.
 """
 
 import logging
@@ -10,10 +11,9 @@ from dataclasses import dataclass
 
 from remit.board.book import Board, Draft
 from remit.board.graph import CLOSED, closing
-from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task, slug_of
 from remit.core.errors import Misused, Refused
-from remit.orchestrator.changing import changing, kept
+from remit.orchestrator.changing import archived_statuses, changing, kept
 from remit.orchestrator.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -53,15 +53,15 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
     (task, doubts), draft = changing(board, step, is_rehearsal=is_rehearsal, make=True)
     line = routing_line()
     log.info(line)
-    made = ("The project had no board: specs/TODO.md and specs/state.json are its files.",) if is_first else ()
+    made = "\nThe project had no board: specs/TODO.md and specs/state.json are it from now on." if is_first and not is_rehearsal else ""
     outcome = Outcome(
         command="task",
         status="completed",
-        summary=f"Task {task.number} {'would be' if is_rehearsal else 'is'} recorded: {task.title}",
+        summary=f"Task {task.number} {'would be' if is_rehearsal else 'is'} recorded: {task.title}{made}",
         task_number=task.number,
         task_status=task.status.marker,
         next_steps=f"remit research {task.number}",
-        warnings=(*draft.notices, *made, *doubts),
+        warnings=(*draft.notices, *doubts),
         data={"title": task.title, "route": line, "dry_run": is_rehearsal},
     )
     return outcome if is_rehearsal else kept(board, outcome, draft, f"task {task.number}: create")
@@ -133,17 +133,6 @@ def routing_line() -> str:
     from remit.flow.route import DEFAULT_TABLE, GENERAL, route
 
     return route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line
-
-
-def archived_statuses(board: Board) -> dict[int, Status]:
-    """How the archived tasks ended, by number."""
-    import json
-
-    from remit.board.entries import data_to_state
-
-    if not board.archive_path.exists():
-        return {}
-    return {task.number: task.status for task in data_to_state(json.loads(board.archive_path.read_bytes())).tasks}
 
 
 def _doubts(state: State, task: Task) -> Iterator[str]:
