@@ -93,7 +93,7 @@ def check(remit: Remit, board: Board, errand: Errand) -> None:
     must_exist(board)
     state = board.look().state
     task = state.task(errand.number)
-    errand.brief_of(board, state, task, errand)
+    _must_stay_inside(board, errand.brief_of(board, state, task, errand))
     if errand.timeout is not None:
         allowed_timeout(errand.timeout, remit.settings.limits_for(errand.command))
 
@@ -120,11 +120,15 @@ def open_dependencies(state: State, task: Task) -> Sequence[str]:
 def _prepared(board: Board, mark: Entered, errand: Errand) -> Brief:
     """The brief, with the folder for its work made (S6.5: when first needed)."""
     brief = replace(errand.brief_of(board, mark.state, mark.before, errand), begun_at=board.clock.wall())
-    place = (board.root / brief.write_to).parent
-    if not place.resolve().is_relative_to(board.root.resolve()):
-        raise Misused(f"{brief.write_to} leads out of the project by a symlink.", advice="Take the link away.")
-    place.mkdir(parents=True, exist_ok=True)
+    _must_stay_inside(board, brief)
+    (board.root / brief.write_to).parent.mkdir(parents=True, exist_ok=True)
     return brief
+
+
+def _must_stay_inside(board: Board, brief: Brief) -> None:
+    """Slugs and links are other people's: neither may lead a report out of the board's folder."""
+    if not (board.root / brief.write_to).resolve().is_relative_to(board.specs.resolve()):
+        raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice="Mend the task's project_name, or take the link away.")
 
 
 # ---- what a process that ended has left

@@ -1,6 +1,9 @@
 """Research, plan and revise: what a return comes to on the board (S6.6), whatever the agent does."""
 
+import asyncio
+import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from remit.app import Remit
 from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task, slug_of
+from remit.core.errors import Misused, Refused
 from remit.flow.context import Context
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.plan import plan, revise
@@ -70,15 +74,15 @@ async def study(root: Path, worker: Any, number: int = 12, **asked: Any) -> Outc
         return await research(remit, Board(root), number, **asked)
 
 
-def state_of(root: Path) -> Task:
-    return Board(root).look().state.task(12)
+def the_task(root: Path, number: int = 12) -> Task:
+    return Board(root).look().state.task(number)
 
 
 async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> None:
-    """S6.5, S6.6"""
+    """S6.5, S6.6, S6.11"""
     board_with(tmp_path, task(description="It fails on tabs.", accept=("true",)))
     outcome = await study(tmp_path, diligent, focus="only tabs")
-    found = state_of(tmp_path)
+    found = the_task(tmp_path)
     assert (outcome.status, outcome.task_status, found.status) == ("completed", "RESEARCHED", Status.RESEARCHED)
     assert [(one.type, one.path) for one in found.artifacts] == [("research", "specs/012_fix_the_parser/reports/research-001.md")]
     assert found.session_id == outcome.session_id
@@ -87,4 +91,289 @@ async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> N
     assert all(words in report for words in ("task 12: Fix the parser", "It fails on tabs.", "only tabs")), report
     again = await study(tmp_path, diligent)
     assert again.artifacts[0].path.endswith("research-002.md")
-    assert "only tabs" in (tmp_path / again.artifacts[0].path).read_text(), "the earlier report is quoted (S6.11)"
+    assert "only tabs" in (tmp_path / again.artifacts[0].path).read_text(), "the earlier report is quoted"
+    assert (tmp_path / found.artifacts[0].path).read_text() == report, "reports are not edited afterwards"
+
+
+@pytest.mark.parametrize("content", [None, "", "  \n"], ids=["missing", "empty", "blank"])
+async def test_without_a_report_the_status_does_not_advance(tmp_path: Path, content: str | None) -> None:
+    """S6.6"""
+
+    @agent("researcher")
+    async def idle(ctx: Context, write_to: str) -> dict[str, Any]:
+        if content is not None:
+            (ctx.root / write_to).write_text(content)
+        return {"status": "completed", "summary": "All done. Nothing open.", "artifacts": []}
+
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, idle)
+    assert (outcome.status, outcome.errors[0].code, outcome.task_status) == ("failed", "FILE_NOT_FOUND", "RESEARCHING")
+    assert "remit research 12" in outcome.next_steps
+    assert the_task(tmp_path).artifacts == ()
+
+
+@pytest.mark.parametrize("status", ["partial", "failed"])
+async def test_unfinished_work_keeps_the_marker_and_what_there_is(tmp_path: Path, status: str) -> None:
+    """S6.6"""
+
+    @agent("researcher")
+    async def half(ctx: Context, write_to: str) -> dict[str, Any]:
+        (ctx.root / write_to).write_text("half a report")
+        return {"summary": "Half of it is done. The rest is not.", **failing(status), "artifacts": [{"type": "report", "path": write_to}]}
+
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, half)
+    found = the_task(tmp_path)
+    assert (outcome.status, found.status) == (status, Status.RESEARCHING)
+    assert dict(found.artifacts[0].extra) == {"partial": True}
+    assert (await study(tmp_path, diligent)).artifacts[0].path.endswith("research-002.md"), "what is there is never written over"
+
+
+async def test_a_blocked_return_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, returning("researcher", **failing("blocked")))
+    found = the_task(tmp_path)
+    assert (outcome.status, found.status, found.blocking_reason) == ("blocked", Status.BLOCKED, "the library is missing")
+    assert outcome.next_steps == "Get it."
+
+
+async def test_a_report_in_another_folder_is_taken_over(tmp_path: Path) -> None:
+    @agent("researcher")
+    async def elsewhere(ctx: Context) -> dict[str, Any]:
+        (ctx.scratch / "notes.md").write_text("# Notes")
+        path = str((ctx.scratch / "notes.md").relative_to(ctx.root))
+        return {"status": "completed", "summary": "Looked. Wrote notes.", "artifacts": [{"type": "research", "path": path}]}
+
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, elsewhere)
+    assert outcome.status == "completed"
+    assert (tmp_path / "specs/012_fix_the_parser/reports/research-001.md").read_text() == "# Notes"
+    assert any("taken over from" in words for words in outcome.warnings)
+
+
+async def test_an_agent_without_files_may_hand_in_the_text(tmp_path: Path) -> None:
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, returning("researcher", status="completed", data={"report": "# In words"}))
+    assert (tmp_path / outcome.artifacts[0].path).read_text() == "# In words"
+
+
+async def test_a_file_that_was_there_before_is_no_report(tmp_path: Path) -> None:
+    """An agent that names an old file has done nothing."""
+    board_with(tmp_path, task())
+    (tmp_path / "README.md").write_text("old")
+    os.utime(tmp_path / "README.md", (1, 1))
+    outcome = await study(tmp_path, returning("researcher", status="completed", artifacts=[{"type": "report", "path": "README.md"}]))
+    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
+
+
+async def test_a_plan_is_linked_and_revised_to_the_next_version(tmp_path: Path) -> None:
+    """S6.9: plan version + 1; the old plan stays."""
+    board = board_with(tmp_path, task(status=Status.RESEARCHED))
+    async with Remit.open(tmp_path, agents=[planning]) as remit:
+        first = await plan(remit, board, 12)
+        assert (first.task_status, first.data["plan_version"], first.data["phase_count"]) == ("PLANNED", 1, 2)
+        before = (tmp_path / first.artifacts[0].path).read_text()
+        second = await revise(remit, board, 12, reason="the house needs a roof")
+    found = the_task(tmp_path)
+    assert (second.task_status, found.plan_path) == ("REVISED", "specs/012_fix_the_parser/plans/implementation-002.md")
+    assert [(one.version, one.path[-7:], one.reason) for one in found.plan_versions] == [
+        (1, "-001.md", ""),
+        (2, "-002.md", "the house needs a roof"),
+    ]
+    text = (tmp_path / found.plan_path).read_text()
+    assert "the house needs a roof" in text
+    assert "Lay the ground" in text
+    assert (tmp_path / first.artifacts[0].path).read_text() == before
+
+
+@pytest.mark.parametrize("text", ["Just do it.", "### Phase 1: A\n\n### Phase 1: B\n"], ids=["no phase", "doubled"])
+async def test_a_plan_that_cannot_be_carried_out_does_not_count(tmp_path: Path, text: str) -> None:
+    board = board_with(tmp_path, task())
+    worker = returning("planner", status="completed", data={"plan": text})
+    async with Remit.open(tmp_path, agents=[worker]) as remit:
+        outcome = await plan(remit, board, 12)
+    found = the_task(tmp_path)
+    assert (outcome.status, outcome.errors[0].code, found.status) == ("failed", "VALIDATION_FAILED", Status.PLANNING)
+    assert not found.has_plan
+
+
+async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
+    """S6.10"""
+    board = board_with(tmp_path, task())
+    async with Remit.open(tmp_path, agents=[planning]) as remit:
+        with pytest.raises(Misused) as missing:
+            await research(remit, board, 99)
+        with pytest.raises(Misused) as planless:
+            await revise(remit, board, 12)
+    assert missing.value.message == "Task 99 not found"
+    assert planless.value.message == "Task 12 has no plan. Use plan instead."
+
+
+async def test_an_illegal_move_is_refused_and_force_warns(tmp_path: Path) -> None:
+    """S6.4, S6.9"""
+    board_with(tmp_path, task(status=Status.COMPLETED))
+    with pytest.raises(Refused) as refused:
+        await study(tmp_path, diligent)
+    assert refused.value.code == "INVALID_STATUS_TRANSITION"
+    assert the_task(tmp_path).status is Status.COMPLETED
+    outcome = await study(tmp_path, diligent, force=True)
+    assert outcome.task_status == "RESEARCHED"
+    assert any("--force" in words for words in outcome.warnings)
+
+
+async def test_what_was_refused_leaves_the_task_where_it_was(tmp_path: Path) -> None:
+    """Nothing ran, so nothing is marked."""
+    before = task(status=Status.BLOCKED, blocking_reason="waiting", started="2026-01-01T00:00:00Z")
+    board = board_with(tmp_path, before)
+    async with Remit.open(tmp_path, settings={"builtin_agents": ["worker"]}) as remit:
+        outcome = await plan(remit, board, 12)
+        with pytest.raises(Misused):
+            await plan(remit, board, 12, timeout=10**6)
+    found = the_task(tmp_path)
+    assert (outcome.stop_reason, outcome.errors[0].code) == ("refused", "INVALID_TARGET")
+    assert (found.status, found.blocking_reason, found.started) == (Status.BLOCKED, "waiting", "2026-01-01T00:00:00Z")
+
+
+async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_path: Path) -> None:
+    """S6.1: a person's edits are never lost."""
+    board = board_with(tmp_path, task(), task(13, "Paint it"))
+
+    @agent("researcher")
+    async def slow(ctx: Context, number: int, write_to: str) -> dict[str, Any]:
+        (ctx.root / write_to).write_text("# Report")
+        with board.change() as draft:
+            if number == 12:
+                draft.state = draft.state.with_task(draft.state.task(12).moved(Status.ABANDONED, at=draft.at, reason="no time"))
+            else:
+                draft.state = draft.state.without([number])
+        return {"status": "completed", "summary": "Looked. Done."}
+
+    outcome = await study(tmp_path, slow)
+    found = the_task(tmp_path)
+    assert (found.status, found.blocking_reason, len(found.artifacts)) == (Status.ABANDONED, "no time", 1)
+    assert any("was set to [ABANDONED]" in words for words in outcome.warnings)
+    gone = await study(tmp_path, slow, 13)
+    assert any("taken off the board" in words for words in gone.warnings)
+    assert (tmp_path / "specs/013_paint_it/reports/research-001.md").exists()
+
+
+async def test_two_tasks_are_worked_on_at_once_and_one_task_by_one(tmp_path: Path) -> None:
+    board = board_with(tmp_path, task(), task(13, "Paint it"))
+    begun, go_on = asyncio.Event(), asyncio.Event()
+
+    @agent("researcher")
+    async def waits(ctx: Context, number: int, write_to: str) -> dict[str, Any]:
+        (ctx.root / write_to).write_text("# Report")
+        begun.set()
+        if number == 12:
+            await go_on.wait()
+        return {"status": "completed", "summary": "Looked. Done."}
+
+    async with Remit.open(tmp_path, agents=[waits]) as remit:
+        first = asyncio.create_task(research(remit, board, 12))
+        await begun.wait()
+        with pytest.raises(Refused) as refused:
+            await plan(remit, board, 12)
+        other = await research(remit, board, 13)
+        go_on.set()
+        assert (await first).status == other.status == "completed"
+    assert "Task 12 is being worked on by" in refused.value.message
+    assert "research" in refused.value.message
+
+
+async def test_open_dependencies_are_told_and_do_not_keep_from_studying(tmp_path: Path) -> None:
+    board_with(tmp_path, task(dependencies=(13, 14)), task(13, "Paint it"), task(14, "Dig", status=Status.COMPLETED))
+    outcome = await study(tmp_path, diligent)
+    assert outcome.status == "completed"
+    assert "Task 12 depends on what is not completed yet: 13 [NOT STARTED]." in outcome.warnings
+
+
+async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> None:
+    """S6.8"""
+
+    def git(*words: str) -> str:
+        return subprocess.run(("git", *words), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    git("config", "user.email", "ada@example.org")
+    git("config", "user.name", "Ada")
+    (tmp_path / "mine.txt").write_text("mine")
+    git("add", "mine.txt")
+    board = board_with(tmp_path, task())
+    async with Remit.open(tmp_path, agents=[diligent, planning]) as remit:
+        outcome = await research(remit, board, 12)
+        await plan(remit, board, 12)
+        await revise(remit, board, 12)
+    assert git("log", "--format=%s").split("\n")[:3] == [
+        "task 12: revise plan to version 2",
+        "task 12: create implementation plan",
+        "task 12: complete research",
+    ]
+    files = git("show", "--format=%B", "--name-only", outcome.commit).split("\n")
+    assert f"Session: {outcome.session_id}" in files
+    assert {"specs/012_fix_the_parser/reports/research-001.md", "specs/state.json", "specs/TODO.md"} < set(files)
+    assert "mine.txt" not in files
+    assert git("diff", "--cached", "--name-only").split() == ["mine.txt"]
+    assert git("status", "--porcelain", "specs").strip() == ""
+
+
+async def test_the_agent_of_a_language_gets_its_tasks(tmp_path: Path) -> None:
+    """S4.3"""
+    board_with(tmp_path, task(language="lean"))
+    outcome = await study(tmp_path, returning("lean-research-agent", status="completed", data={"report": "# Lean"}))
+    assert outcome.data["agent"] == "lean-research-agent"
+
+
+async def test_an_agent_that_raises_leaves_the_task_to_be_run_again(tmp_path: Path) -> None:
+    @agent("researcher")
+    async def broken() -> None:
+        raise RuntimeError("no such luck")
+
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, broken)
+    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
+    assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
+
+
+async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: Path) -> None:
+    @agent("researcher")
+    async def forever() -> None:
+        await asyncio.sleep(60)
+
+    async def impatient(remit: Remit, handle: Any) -> Any:
+        await remit.cancel(handle.session_id, "interrupted at the terminal")
+        return await handle.result()
+
+    board_with(tmp_path, task())
+    outcome = await study(tmp_path, forever, waiting=impatient)
+    assert (outcome.stop_reason, outcome.task_status) == ("cancelled", "RESEARCHING")
+    assert outcome.next_steps == "The task stays [RESEARCHING]: `remit research 12` takes it up again."
+    assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
+
+
+async def test_route_context_and_steps_are_on_record(tmp_path: Path) -> None:
+    """S4, S4.1, S4.3: what was decided and loaded can be read afterwards."""
+    common = tmp_path / ".remit" / "context" / "common"
+    common.mkdir(parents=True)
+    (common / "style.md").write_text("Be brief.")
+    board = board_with(tmp_path, task(dependencies=(13,)), task(13, "Paint it"))
+    async with Remit.open(tmp_path, agents=[diligent]) as remit:
+        outcome = await research(remit, board, 12)
+        record = await remit.describe(outcome.session_id)
+    assert record.task is not None
+    assert record.task.extra["route"] == "Routing /research (task 12, Language: python) to researcher"
+    context = record.task.extra["context"]
+    assert (context["level"], context["reason"], context["files"]) == (2, "moderate: 1 dependency", ["common/style.md"])
+    assert context["bytes"] > 0
+    assert all(at is not None for at in record.step_times)
+    assert record.path == ("orchestrator", "research", "researcher")
+
+
+async def test_a_slug_that_leads_out_of_the_project_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    board_with(root, replace(task(), slug="x/../../../../outside"))
+    with pytest.raises((Misused, Refused)):
+        await study(root, diligent)
+    assert not (tmp_path / "outside").exists()
+    assert the_task(root).status is Status.NOT_STARTED

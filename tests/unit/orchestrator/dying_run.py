@@ -1,0 +1,54 @@
+"""A process that researches task 12 of the project at argv[1] and kills itself at the point named by argv[2]. Run by `test_killed_runs`."""
+
+import asyncio
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remit import agent
+from remit.app import Remit
+from remit.board.book import Board
+from remit.flow.context import Context
+from remit.orchestrator.course import work_on
+from remit.orchestrator.research import research_errand
+
+ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@agent("researcher")
+async def researcher(ctx: Context, write_to: str) -> dict[str, Any]:
+    (ctx.root / write_to).write_text("# From the one that died")
+    if POINT == "while the agent runs":
+        die()
+    return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to}]}
+
+
+async def waiting(remit: Remit, handle: Any) -> Any:
+    result = await handle.result()
+    if POINT == "after the return":
+        die()
+    return result
+
+
+async def main() -> None:
+    errand = research_errand(12)
+    made = iter(range(10))
+
+    def brief_of(*given: Any) -> Any:
+        if next(made) == 1 and POINT == "after the marker":  # the first is made before anything is touched
+            die()
+        return errand.brief_of(*given)
+
+    async with Remit.open(ROOT, agents=[researcher]) as remit:
+        await work_on(remit, Board(ROOT), replace(errand, brief_of=brief_of), waiting=waiting)
+
+
+os.environ["REMIT_TEST_VICTIM"] = str(os.getpid())
+asyncio.run(main())
