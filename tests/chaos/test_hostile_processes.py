@@ -79,8 +79,8 @@ async def test_cancelling_is_as_sure_as_the_deadline(remit: Remit, witness: Witn
         assert processes_left(remit) == []
 
 
-@pytest.mark.timeout(300)
-async def test_after_a_thousand_of_them_nothing_is_left_and_it_still_answers(
+@pytest.mark.timeout(200)
+async def test_after_hundreds_of_them_nothing_is_left_and_it_still_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, witness: Witness
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -90,7 +90,7 @@ async def test_after_a_thousand_of_them_nothing_is_left_and_it_still_answers(
     project = tmp_path / "project"
     project.mkdir()
     late: list[tuple[str, float]] = []
-    names = (NAMES * 40)[:1000]
+    names = NAMES * 13  # some 400: enough for a leak of one in a hundred to show; `bench` counts what a thousand leave
     random.Random(7).shuffle(names)
     async with Remit.open(project, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as remit:
         for _ in range(3):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,12 @@ def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.Compl
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What each example prints, run in a folder of its own."""
-    printed = {}
-    for script in SCRIPTS:
-        ran = run_script(script, tmp_path_factory.mktemp(script.stem))
-        assert ran.returncode == 0, f"{script.name}: {ran.stderr}"
-        printed[script.relative_to(ROOT).as_posix()] = ran.stdout
-    return printed
+    """What each example prints, run in a folder of its own; several at once, as most of them wait for something."""
+    folders = [tmp_path_factory.mktemp(script.stem) for script in SCRIPTS]
+    with ThreadPoolExecutor(3) as pool:
+        runs = list(pool.map(run_script, SCRIPTS, folders))
+    assert {script.name: ran.stderr for script, ran in zip(SCRIPTS, runs, strict=True) if ran.returncode} == {}
+    return {script.relative_to(ROOT).as_posix(): ran.stdout for script, ran in zip(SCRIPTS, runs, strict=True)}
 
 
 # ---- examples

@@ -116,8 +116,8 @@ def _exec_command(command: str) -> Call:
 
 CLAUDE = Coder(name="claude", kind="claude", command=("claude",), shell=_bash, seconds=6, settle=_claude)
 CODEX = Coder(name="codex", kind="codex", command=("codex",), shell=_exec_command, seconds=6, settle=_codex)
-OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=18, settle=_opencode)
-OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=18, settle=_opencode)
+OPENCODE = Coder(name="opencode", kind="opencode", command=("opencode",), shell=_bash, seconds=11, settle=_opencode)
+OPENCODE_ACP = Coder(name="opencode over ACP", kind="acp", command=("opencode", "acp"), shell=_bash, seconds=11, settle=_opencode)
 CODERS = (CLAUDE, CODEX, OPENCODE, OPENCODE_ACP)
 
 
