@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from remit.agents.builtin import loader
+from remit.agents.builtin import offer_built_in
 from remit.agents.carriers import Carriers
 from remit.agents.directory import Directory
 from remit.agents.function import FunctionAgent
@@ -36,12 +36,12 @@ from remit.flow.house import House
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
 from remit.settings import Settings, environment_of, load_settings
-from remit.store.folder import make_folder
 from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
 from remit.switchboard.board import Switchboard
 from remit.switchboard.declared import spec_to_wire
 from remit.switchboard.here import not_yours, token_here
+from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
@@ -345,8 +345,7 @@ class Remit:
             self.directory.load_folder(root / ".remit" / "agents")
             self.directory.load_definitions(root, self.settings)
             self.directory.load_entry_points()
-        for target in self.settings.builtin_agents:
-            self.directory.offer(target, loader(target, self.settings))
+        offer_built_in(self.directory, self.settings)
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""

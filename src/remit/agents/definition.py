@@ -77,6 +77,8 @@ class Definition:
     """More arguments for a coding agent's command line."""
     runs_on: str | None = None
     """For a profile: the agent that carries it out; None: the one the settings name, or the first that can."""
+    built_in: str | None = None
+    """For a profile: the role that comes with remit and carries it out where nobody else is bound (see `agents.builtin.roles`)."""
 
     @property
     def name(self) -> str:
@@ -107,6 +109,7 @@ class DefinitionTable(BaseModel):
     hand_in: Text = "SIGTERM"
     options: Words = ()
     runs_on: Text | None = None
+    built_in: Text | None = None
     timeout: Seconds | None = None
     idle: Seconds | None = None
     isolation: Isolation = Isolation.PROCESS
@@ -237,6 +240,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         hand_in=said.hand_in,
         options=said.options,
         runs_on=said.runs_on,
+        built_in=said.built_in,
     )
 
 

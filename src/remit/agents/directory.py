@@ -1,7 +1,7 @@
 """The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
 A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
-with remit are loaded when first asked for, and give way to any other of their name.
+with remit, roles among them, are loaded when first asked for, and give way to any other of their name.
 """
 
 import importlib.metadata
@@ -14,22 +14,30 @@ from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 
-from remit.agents.definition import Definition
-from remit.agents.files import definitions_of
+from remit.agents.bindings import binding_problems
+from remit.agents.builtin.roles import built_in_agent, declared_role, is_there
+from remit.agents.definition import Definition, Kind
+from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
-from remit.agents.profiles import Uncarried
-from remit.core.agents import AgentSpec
+from remit.agents.profiles import Uncarried, definition_for
+from remit.core.agents import ROLES, AgentSpec
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
 BUILT_IN = "remit.agents.builtin."
+_ROLE = f"{BUILT_IN}roles"
 
 
 def is_built_in(spec: AgentSpec) -> bool:
     """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
     return spec.source.startswith(BUILT_IN)
+
+
+def is_role(spec: AgentSpec) -> bool:
+    """Whether it is a role as it comes with remit, whoever carries it out; one that a project replaced is the project's own."""
+    return spec.source.startswith(_ROLE)
 
 
 class Directory:
@@ -39,6 +47,10 @@ class Directory:
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
         self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
+        self._roles: set[str] = set()
+        """Roles that are offered and not loaded yet. Apart from the targets: `researcher` is both."""
+        self.declarations = Declarations(settings=Settings())
+        """What the project declares without Python."""
         self._told: list[Callable[[AgentSpec], None]] = []
         self.problems: list[str] = []
 
@@ -54,12 +66,19 @@ class Directory:
             tell(agent.spec)
 
     def define(self, definition: Definition) -> None:
-        """An agent that is no Python function. Raises `Misused`."""
-        self.register(self._defined(definition))
+        """An agent that is no Python function, or a role that one of ours carries out. Raises `Misused`."""
+        if definition.kind is Kind.PROFILE and definition.built_in is not None:
+            self.register(built_in_agent(definition, self.declarations.settings))
+        else:
+            self.register(self._defined(definition))
 
     def offer(self, target: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
         """A target with operations that is loaded when it is first asked for. Whatever else is registered under a name goes before it."""
         self._offered[target] = load
+
+    def offer_roles(self, roles: Iterable[str] = ROLES) -> None:
+        """Each is read, and joined with who carries it out, when it is first asked for."""
+        self._roles |= {role for role in roles if is_there(role)}
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Told of each agent that is registered, and of each that will be: nothing that is merely offered is loaded for it."""
@@ -69,10 +88,28 @@ class Directory:
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)
-        if found is None and self._offered:
-            self._take(name.partition(".")[0])
+        if found is None and (self._offered or self._roles):
+            self._take_roles(name)
+            if name not in self._agents:
+                self._take(name.partition(".")[0])
             found = self._agents.get(name)
         return found
+
+    def _take_roles(self, *names: str) -> None:
+        for name in names:
+            if name in self._roles:
+                self._roles.discard(name)
+                if name not in self._agents:
+                    self._guarded(f"role {name}", lambda name=name: self.define(self.role(name)))  # type: ignore[misc]
+
+    def role(self, name: str) -> Definition:
+        """A role as it comes with remit, joined with who carries it out in this project."""
+        declared = declared_role(name)
+        return self.declarations.joined(declared, definition_for(declared))
+
+    def registered(self) -> Sequence[str]:
+        """The names of those that are loaded; nothing that is merely offered."""
+        return tuple(self._agents)
 
     def _take(self, *targets: str) -> None:
         for target in targets:
@@ -81,11 +118,15 @@ class Directory:
                 self._load(f"target {target}", lambda load=load: [one for one in load() if one.spec.name not in self._agents])  # type: ignore[misc]
 
     def names(self) -> Sequence[str]:
-        self._take(*self._offered)
+        self._take_all()
         return tuple(self._agents)
 
-    def specs(self) -> list[AgentSpec]:
+    def _take_all(self) -> None:
         self._take(*self._offered)
+        self._take_roles(*(name for name in ROLES if name in self._roles))
+
+    def specs(self) -> list[AgentSpec]:
+        self._take_all()
         return [self._agents[name].spec for name in sorted(self._agents)]
 
     def load_folder(self, folder: Path) -> None:
@@ -96,8 +137,9 @@ class Directory:
 
     def load_definitions(self, root: Path, settings: Settings) -> None:
         """The agents that agent files and settings of a project declare."""
-        definitions, problems = definitions_of(root, settings)
-        self.problems += problems
+        self.declarations = declarations_of(root, settings)
+        definitions, problems = all_joined(self.declarations)
+        self.problems += [*problems, *binding_problems(self.declarations, self._agents)]
         for definition in definitions:
             try:
                 self.define(definition)
@@ -110,9 +152,15 @@ class Directory:
             self._load(f"entry point {entry.name}", lambda entry=entry: _agents_of(entry.load()))  # type: ignore[misc]
 
     def _load(self, where: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
-        try:
+        def register() -> None:
             for agent in load():
                 self.register(agent)
+
+        self._guarded(where, register)
+
+    def _guarded(self, where: str, load: Callable[[], None]) -> None:
+        try:
+            load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")

@@ -5,13 +5,14 @@ the definitions out is joined in `app`.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import agent_name
-from remit.agents.profiles import Declared, carried, carrier_for, definition_for, uncarried
+from remit.agents.profiles import Binding, Declared, binding_of, carried, definition_for, uncarried
 from remit.core.errors import Misused
 from remit.settings import Settings
 
@@ -23,8 +24,28 @@ FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agen
 MOST_FILES = 1000
 
 
-def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
-    """Every agent that is declared, profiles joined with who carries them out; and what is wrong with the others, a line each."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declarations:
+    """Everything a project declares without Python, read once."""
+
+    settings: Settings
+    known: Mapping[str, tuple[Declared, Definition]] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    def binding(self, profile: Definition) -> Binding:
+        return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
+
+    def joined(self, declared: Declared, definition: Definition) -> Definition:
+        """With who carries it out, where it is a profile; one that the built-in does stays one that names it. Raises `Misused`."""
+        if definition.kind is not Kind.PROFILE:
+            return definition
+        binding = self.binding(definition)
+        if binding.carrier is not None:
+            return carried(declared, self.known[binding.carrier.name][0], binding.carrier)
+        return definition if binding.built_in is not None else uncarried(declared, binding.wanted)
+
+
+def declarations_of(root: Path, settings: Settings) -> Declarations:
     problems: list[str] = []
     known: dict[str, tuple[Declared, Definition]] = {}
     for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
@@ -36,23 +57,22 @@ def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], li
             known[declared.name] = declared, definition_for(declared)
         except Misused as error:
             problems.append(_with_line(declared, error))
-    return list(_joined(known, settings, problems)), problems
+    return Declarations(settings=settings, known=known, problems=tuple(problems))
 
 
-def _joined(known: dict[str, tuple[Declared, Definition]], settings: Settings, problems: list[str]) -> Iterator[Definition]:
-    definitions = [definition for _, definition in known.values()]
-    for declared, definition in known.values():
-        if definition.kind is not Kind.PROFILE:
-            yield definition
-            continue
-        carrier = carrier_for(definition, settings.profiles_on, definitions)
+def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
+    """Every agent that is declared, profiles joined with who carries them out; and what is wrong with the others, a line each."""
+    return all_joined(declarations_of(root, settings))
+
+
+def all_joined(declarations: Declarations) -> tuple[list[Definition], list[str]]:
+    definitions, problems = [], list(declarations.problems)
+    for declared, definition in declarations.known.values():
         try:
-            if carrier is None:
-                yield uncarried(declared, settings.profiles_on)
-            else:
-                yield carried(declared, known[carrier.name][0], carrier)
+            definitions.append(declarations.joined(declared, definition))
         except Misused as error:
             problems.append(_with_line(declared, error))
+    return definitions, problems
 
 
 def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared]:

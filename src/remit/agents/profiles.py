@@ -6,17 +6,22 @@ in `CARRIERS`: a language model is one more row there.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from remit.agents.allowing import Words, narrowed
 from remit.agents.definition import Definition, Kind, checked_task, definition_of
-from remit.core.errors import Misused, Unavailable
+from remit.core.agents import ROLES
+from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.flow.context import Context
+from remit.settings import Settings
 
 CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 """Who carries out profiles when nobody says who, the first that is there. A command does only when it is named: it may be anything."""
 INHERIT = "inherit"
+BUILT_IN = "built-in"
+"""In `[roles]` and `runs_on`: what comes with remit."""
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
 _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
@@ -50,12 +55,26 @@ class Uncarried:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        raise why_uncarried(self.definition)
+        error = why_uncarried(self.definition)
+        if self.spec.name not in ROLES:
+            raise error
+        # Somebody must do something before a role can be carried out: blocked, never a failure of whoever asked.
+        info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
+        summary = f"Nothing was done. {error.message}"[:400]
+        return {
+            "status": "blocked", "summary": summary, "artifacts": [], "errors": [info.to_dict()], "next_steps": error.advice,
+            "metadata": {
+                "session_id": ctx.session_id, "agent_type": self.spec.name, "delegation_depth": ctx.depth,
+                "delegation_path": list(ctx.path),
+            },
+        }  # fmt: skip
 
 
 def why_uncarried(definition: Definition) -> Unavailable:
     """What is missing, and the lines that put it right."""
     wanted = definition.runs_on
+    if definition.name in ROLES:
+        return _role_uncarried(definition.name, wanted)
     lines = f'[agents.{wanted or "claude"}] with kind = "claude" (or codex, opencode, acp)'
     fault = (
         f"{definition.name} runs on {wanted!r}, and no agent of that name is declared that could carry it out."
@@ -63,6 +82,26 @@ def why_uncarried(definition: Definition) -> Unavailable:
         else f"{definition.name} is an agent file, and no coding agent is declared that could carry it out."
     )
     return Unavailable(fault, advice=f"Put {lines} into remit.toml; `remit agents --detect` prints the lines for what is installed here.")
+
+
+def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
+    if wanted == BUILT_IN:
+        fault = f"The role {name} is bound to {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent."
+    elif wanted:
+        fault = f"The role {name} is bound to {wanted!r}, and no agent of that name is declared that could carry it out."
+    else:
+        fault = f"Nobody is configured here who could carry out the role {name}: it takes a coding agent."
+    return Unavailable(fault, code="TOOL_UNAVAILABLE", advice=lines_for(name, wanted))
+
+
+def lines_for(role: str, wanted: str | None = None) -> str:
+    """The lines of remit.toml that give a role somebody to carry it out."""
+    agent = wanted if wanted and wanted != BUILT_IN else "claude"
+    lines = [
+        f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
+    ]  # fmt: skip
+    said = "\n".join(f"    {line}" if line else "" for line in lines)
+    return f"Add to remit.toml:\n\n{said}\n\n`remit agents --detect` prints the first lines for the agents that are installed here."
 
 
 def definition_for(declared: Declared) -> Definition:
@@ -77,15 +116,49 @@ def definition_for(declared: Declared) -> Definition:
     )
 
 
-def carrier_for(profile: Definition, profiles_on: str | None, definitions: Iterable[Definition]) -> Definition | None:
-    """Who carries it out: whom it names itself, whom the settings name, or the first that can."""
+class By(StrEnum):
+    """Why somebody carries out a profile, or nobody does."""
+
+    SETTING = "setting"
+    """`[roles]` names them."""
+    FILE = "file"
+    """The file itself does: `runs_on`."""
+    PROFILES_ON = "profiles_on"
+    BUILT_IN = "built-in"
+    """It comes with remit, and nobody else was named."""
+    FIRST = "first"
+    """The first coding agent of the project that can."""
+    NOBODY = "nobody"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    by: By
+    carrier: Definition | None = None
+    built_in: str | None = None
+    wanted: str | None = None
+    """Who was named, whether there is such a one or not."""
+
+    @property
+    def is_carried(self) -> bool:
+        return self.carrier is not None or self.built_in is not None
+
+
+def binding_of(profile: Definition, settings: Settings, definitions: Iterable[Definition]) -> Binding:
+    """Who carries it out. Whoever is named first does, or nobody: a name that leads nowhere is never passed over in silence."""
     able = [definition for definition in definitions if definition.kind is not Kind.PROFILE]
-    wanted = profile.runs_on or profiles_on
-    if wanted is not None:
-        return next((one for one in able if one.name == wanted), None)
+    named = ((By.SETTING, settings.roles.get(profile.name)), (By.FILE, profile.runs_on), (By.PROFILES_ON, settings.profiles_on))
+    for by, wanted in named:
+        if wanted == BUILT_IN and by is not By.PROFILES_ON:
+            return Binding(by=by, built_in=profile.built_in, wanted=wanted)
+        if wanted is not None:
+            return Binding(by=by, carrier=next((one for one in able if one.name == wanted), None), wanted=wanted)
+    if profile.built_in is not None:
+        return Binding(by=By.BUILT_IN, built_in=profile.built_in)
     able = [one for one in able if one.kind in CARRIERS]
     # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
-    return min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
+    first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
+    return Binding(by=By.FIRST, carrier=first) if first is not None else Binding(by=By.NOBODY)
 
 
 def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
@@ -107,11 +180,10 @@ def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
     return definition_of(profile.name, table, source=profile.source)
 
 
-def uncarried(profile: Declared, profiles_on: str | None) -> Definition:
+def uncarried(profile: Declared, wanted: str | None) -> Definition:
     """The profile as it is listed while nobody can carry it out."""
-    wanted = profile.table.get("runs_on") or profiles_on
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
-    return definition_of(profile.name, table, source=profile.source)
+    return replace(definition_of(profile.name, table, source=profile.source), built_in=None)
 
 
 def model_for(model: str | None, carrier: Definition) -> str | None:

@@ -15,7 +15,9 @@ from remit.core.errors import Misused
 
 OURS = "remit"
 _SHARED = frozenset({"name", "description", "model"})
-_NOT_A_GUESTS = frozenset({"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation"})
+_NOT_A_GUESTS = frozenset(
+    {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in"}
+)
 """Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
 without anybody's having looked at them; our own folder holds Python code anyway."""
 _COMMA = re.compile(r",(?![^()]*\))")

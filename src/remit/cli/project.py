@@ -97,7 +97,7 @@ def open_record(root: Path) -> Iterator["Store | None"]:
 
 def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
-    from remit.agents.builtin import loader
+    from remit.agents.builtin import offer_built_in
     from remit.agents.directory import Directory
     from remit.settings import load_settings
 
@@ -106,8 +106,7 @@ def open_directory(root: Path) -> "Directory":
     directory.load_folder(project_folder(root) / "agents")
     directory.load_definitions(root, settings)
     directory.load_entry_points()
-    for target in settings.builtin_agents:
-        directory.offer(target, loader(target, settings))
+    offer_built_in(directory, settings)
     return directory
 
 

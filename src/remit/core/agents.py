@@ -13,6 +13,13 @@ from remit.core.policy import Effect, Fact
 
 COME_WITH_REMIT = ("worker", "researcher", "coder")
 """The targets that are there unless the setting `builtin_agents` leaves them out."""
+ROLES = (
+    "researcher", "planner", "implementer", "task-executor", "reviewer", "error-diagnostics-agent", "lean-research-agent",
+    "lean-implementation-agent", "web-research-specialist", "git-workflow-manager", "status-sync-manager", "atomic-task-numberer",
+    "meta-builder",
+)  # fmt: skip
+"""The roles of the board (S4.3): agents too, there unless `builtin_agents` leaves out `ROLES_GROUP`."""
+ROLES_GROUP = "roles"
 
 
 class Isolation(StrEnum):

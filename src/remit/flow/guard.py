@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from remit.core.agents import COME_WITH_REMIT
+from remit.core.agents import COME_WITH_REMIT, ROLES, ROLES_GROUP
 from remit.core.budget import Budget
 from remit.core.errors import ErrorInfo, Refused, RemitError
 
@@ -126,10 +126,13 @@ def unknown_agent(case: Case) -> ErrorInfo | None:
 def switched_off(target: str, names: Iterable[str]) -> str:
     """What to do where it would come with remit, had the project not left it out; empty where that is not so."""
     first = target.partition(".")[0]
-    if first not in COME_WITH_REMIT or any(name == first or name.startswith(f"{first}.") for name in names):
+    is_role = target in ROLES
+    known = {name if is_role else name.partition(".")[0] for name in names}
+    if first in known or not (is_role or first in COME_WITH_REMIT):
         return ""
+    missing = ROLES_GROUP if is_role else first
     return (
-        f"{first} comes with remit, but the setting builtin_agents leaves it out: add {first!r} there. `remit config` shows the settings."
+        f"{first} comes with remit, but the setting builtin_agents leaves it out: add {missing!r} there. `remit config` shows the settings."
     )
 
 

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from remit.core.agents import ROLES
 from remit.core.budget import Limits
 from remit.core.errors import Misused, Unavailable
 from remit.flow.route import DEFAULT_TABLE
@@ -121,7 +122,7 @@ def _value(text: str) -> Any:
     return document["value"] if len(document) == 1 else text
 
 
-_NAMES: dict[str, Iterable[str]] = {"timeouts": DEFAULT_TIMEOUTS, "routing": DEFAULT_TABLE.commands}
+_NAMES: dict[str, Iterable[str]] = {"timeouts": DEFAULT_TIMEOUTS, "routing": DEFAULT_TABLE.commands, "roles": ROLES}
 
 
 def _spelled(parts: list[str]) -> Key:

@@ -56,8 +56,8 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                         (f"timeouts.{target}.default", limits.default_seconds),
                         (f"timeouts.{target}.maximum", limits.maximum_seconds),
                     ]
-            case "slots_per_agent":
-                told += [(f"slots_per_agent.{agent}", slots) for agent, slots in settings.slots_per_agent.items()]
+            case "slots_per_agent" | "roles":
+                told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
             case "web" | "search":

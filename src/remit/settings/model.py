@@ -86,7 +86,8 @@ class SettingsTable(_Table):
     routing: dict[Name, tuple[RuleTable, ...]] = {}
     languages: tuple[Name, ...] = _BUILT_IN.languages
     agents: dict[Name, dict[str, Any]] = {}
-    builtin_agents: tuple[Literal["worker", "researcher", "coder"], ...] = ("worker", "researcher", "coder")
+    roles: dict[Name, Name] = {}
+    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles"], ...] = ("worker", "researcher", "coder", "roles")
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
     board_commits: Annotated[bool, Field(strict=True)] = _BUILT_IN.board_commits

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from remit.core.agents import COME_WITH_REMIT
+from remit.core.agents import COME_WITH_REMIT, ROLES_GROUP
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.flow.route import DEFAULT_TABLE, RoutingTable
@@ -96,7 +96,9 @@ class Settings:
     """The agent that carries out agent files which name none themselves; None: the first coding agent there is."""
     generate_on: str | None = None
     """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
-    builtin_agents: tuple[str, ...] = COME_WITH_REMIT
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
+    builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP)
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
     """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""

@@ -99,7 +99,7 @@ class Attachment:
         both = Directory(lambda agent: agent)
         theirs = {spec.name: spec for spec in map(spec_from_wire, self.facts["agents"])}
         brought = set(given)
-        for name in own.names():
+        for name in own.registered():  # what comes with remit is not loaded to be passed over
             agent = own.find(name)
             assert agent is not None
             if is_built_in(agent.spec):

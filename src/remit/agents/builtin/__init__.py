@@ -1,14 +1,19 @@
-"""The agents that come with remit: worker, researcher, coder (S5.2). Each target is a package whose `AGENTS` lists its operations,
-or whose `agents(settings)` does where one of them depends on what was set when the project was opened.
+"""The agents that come with remit: worker, researcher, coder (S5.2), and the roles of the board (S4.3).
 
-Loaded when first asked for; adding a target is one line here, or one `Directory.offer`.
+Each target is a package whose `AGENTS` lists its operations, or whose `agents(settings)` does where one of them depends on what was set
+when the project was opened. Loaded when first asked for; adding a target is one line here, or one `Directory.offer`.
 """
 
 import importlib
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from remit.agents.function import FunctionAgent
+from remit.core.agents import ROLES_GROUP
 from remit.settings import Settings
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
 
 TARGETS = ("worker", "researcher", "coder")
 
@@ -20,3 +25,12 @@ def loader(target: str, settings: Settings) -> Callable[[], Iterable[FunctionAge
         return agents
 
     return load
+
+
+def offer_built_in(directory: "Directory", settings: Settings) -> None:
+    """Those that the setting `builtin_agents` names; none is loaded by it."""
+    for target in settings.builtin_agents:
+        if target == ROLES_GROUP:
+            directory.offer_roles()
+        else:
+            directory.offer(target, loader(target, settings))

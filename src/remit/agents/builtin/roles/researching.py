@@ -1,0 +1,140 @@
+"""The built-in researchers: a study of a task by `researcher.deep_research`, which quotes what it finds and concludes nothing.
+
+    researcher               the project's files and documents; the web where the task asks for it
+    lean-research-agent      the same, with the Lean sources and the files that say how they are built
+    web-research-specialist  the web
+
+They put the question together, and the report where it is wanted. What is found, ranked and quoted is the researcher's own.
+"""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from remit.agents.builtin.roles.answering import answered, description_of, handed_on, plain_list, put, read, shortly, title_of
+from remit.agents.function import FunctionAgent, agent
+from remit.core.result import Return, Status
+from remit.flow.context import Context
+
+QUESTION_LENGTH = 1_500
+"""Of what is asked: beyond it the words of a description drown those that matter."""
+_MARK = re.compile(r"^\s*(?:[-*+]|\(?\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
+"""What makes a line an item of a list, and is no word of the question."""
+_DECLARED: dict[str, Any] = {
+    "effects": ("read", "write"),
+    "acts_on": {"write_to": "path"},
+    "requires_artifacts": True,
+    "workspace": "shared",
+}
+Sources = Annotated[list[str] | str | None, Field(description="files, docs, web, a path, docs:FOLDER or an address.")]
+
+
+@agent("researcher", **_DECLARED)
+async def researcher(
+    ctx: Context,
+    task: str,
+    focus: str = "",
+    reports: list[str] | str | None = None,
+    write_to: str | None = None,
+    sources: Sources = None,
+    max_depth: int = 2,
+    **more: Any,
+) -> dict[str, Any]:
+    """Study a task in the project's files, and on the web where it asks for that; every sentence of the report is quoted."""
+    return await _study(ctx, task, focus, reports, write_to, plain_list(sources), max_depth)
+
+
+@agent("lean-research-agent", **_DECLARED)
+async def lean_researcher(
+    ctx: Context,
+    task: str,
+    focus: str = "",
+    reports: list[str] | str | None = None,
+    write_to: str | None = None,
+    sources: Sources = None,
+    max_depth: int = 2,
+    **more: Any,
+) -> dict[str, Any]:
+    """Study a task of a Lean project in its sources and documents."""
+    return await _study(ctx, task, focus, reports, write_to, plain_list(sources) or ["files"], max_depth)
+
+
+@agent("web-research-specialist", **{**_DECLARED, "effects": ("read", "write", "network")})
+async def web_researcher(
+    ctx: Context,
+    task: str,
+    focus: str = "",
+    reports: list[str] | str | None = None,
+    write_to: str | None = None,
+    sources: Sources = None,
+    max_depth: int = 2,
+    **more: Any,
+) -> dict[str, Any]:
+    """Study a task on the web."""
+    return await _study(ctx, task, focus, reports, write_to, plain_list(sources) or ["web"], max_depth)
+
+
+RESEARCHER: FunctionAgent = researcher
+LEAN_RESEARCHER: FunctionAgent = lean_researcher
+WEB_RESEARCHER: FunctionAgent = web_researcher
+
+
+async def _study(
+    ctx: Context, task: str, focus: str, reports: Any, write_to: str | None, sources: list[str], max_depth: int
+) -> dict[str, Any]:
+    question = question_of(title_of(ctx, task), description_of(ctx, task), focus)
+    ctx.progress(f"Looking for what speaks of: {shortly(question, 120)}")
+    asked: dict[str, Any] = {"query": question, "max_depth": min(5, max(1, max_depth))}
+    if sources:
+        asked["sources"] = sources
+    found = await ctx.delegate("researcher.deep_research", parameters=asked)
+    report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
+    text = await read(ctx, report.path) if report is not None else ""
+    if not text:
+        return handed_on(found)
+    head = _head(ctx, title_of(ctx, task), focus, question, plain_list(reports))
+    path = await put(ctx, f"{head}\n\n{_below_head(text)}", write_to, "report.md", "report", "What was found, quoted with its sources.")
+    return _told(found, path, focus)
+
+
+def question_of(title: str, description: str, focus: str) -> str:
+    """What the user asks for in particular goes first: where words are many, the first ones weigh most."""
+    lines = [_MARK.sub("", line).strip() for line in description.splitlines()]
+    parts = [focus.strip(), title.strip(), *(line for line in lines if line and line != title.strip())]
+    sentences = [part if part.endswith((".", "?", "!", ",", ";", ":")) else f"{part}." for part in parts if part]
+    return shortly(" ".join(sentences), QUESTION_LENGTH)
+
+
+def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str]) -> str:
+    number = ctx.task.task_number if ctx.task is not None else None
+    lines = [
+        f"# Research: {title}",
+        "",
+        *([f"- **Task number**: {number}"] if number is not None else []),
+        *([f"- **Asked for in particular**: {shortly(focus, 400)}"] if focus.strip() else []),
+        f"- **Question**: {question}",
+        *(f"- **Earlier report**: {path}" for path in earlier),
+        "- **Made by**: the researcher that comes with remit. It quotes what it finds and draws no conclusions.",
+    ]
+    return "\n".join(lines)
+
+
+def _below_head(text: str) -> str:
+    """The report without its own title, which is the question once more."""
+    first, _, rest = text.partition("\n")
+    return rest.lstrip("\n") if first.startswith("# ") else text
+
+
+def _told(found: Return, path: str, focus: str) -> dict[str, Any]:
+    """What was looked for and not found is a finding, and the study is done; what there was no time for is not."""
+    data = {**(found.data if isinstance(found.data, dict) else {}), "report": path, "session_id": found.session_id}
+    is_empty = found.status is Status.PARTIAL and [error.code for error in found.errors] == ["NOT_FOUND"]
+    if is_empty:
+        words = "The study is done, and nothing that was searched answers it. The report says what was searched and what came nearest."
+        advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
+        return answered("completed", words, data={**data, "found": False}, next_steps=advice)
+    if found.status is not Status.COMPLETED:
+        return {**handed_on(found), "artifacts": [], "data": data}
+    about = f" Asked for in particular: {shortly(focus, 80)}." if focus.strip() else ""
+    return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
