@@ -1,0 +1,387 @@
+"""`implement`: phases carried out in turn, judged, marked and committed by program code (S6.6, S6.7, S6.8)."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from implement_stage import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
+
+from remit import Context, Remit, agent
+from remit.board.book import Board
+from remit.board.plans import read_plan
+from remit.board.statuses import PhaseStatus, Status
+from remit.board.task import Task
+from remit.core.errors import Misused, Refused
+from remit.orchestrator.implement import implement
+from remit.orchestrator.implement_many import implement_each, rehearsed
+from remit.settings import load_settings
+
+BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
+
+
+def markers(board: Board) -> list[str]:
+    return [str(phase.status) for phase in read_plan((board.root / PLAN_PATH).read_text()).phases]
+
+
+async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -> None:
+    """S6.7, S6.8."""
+    board, worker, told = made_project(tmp_path), Worker(), list[str]()
+    outcome = await worker.implement(board, telling=told.append)
+    assert outcome.status == "completed"
+    assert worker.phases == [1, 2, 3]
+    assert told == ["phase 1 of 3: Read rows", "phase 2 of 3: Write CSV", "phase 3 of 3: Document it"]
+    commits = ["task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1 phase 3: Document it"]
+    assert subjects(tmp_path) == ["begin", *commits, "task 1: complete implementation"]
+    assert files_of(tmp_path, commits[1]) - BOARD_FILES == {"part2.txt", PLAN_PATH}
+    assert markers(board) == ["COMPLETED"] * 3
+    kept = entry(board)
+    assert kept["status"] == "completed"
+    assert kept["completion_summary"].startswith("All 3 phases carried out.")
+    assert [one["type"] for one in kept["artifacts"]] == ["summary"]
+    assert "phases" not in kept
+    assert "run" not in kept
+    summary = (tmp_path / outcome.data["summary_path"]).read_text()
+    for words in ("## Phase 2: Write CSV [COMPLETED]", "`part2.txt`", "`test -s rows.txt` (exit 0)", outcome.data["commits"]["1"]):
+        assert words in summary
+    assert git(tmp_path, "status", "--short", "--", ".", ":!.remit") == ""
+    trailers = git(tmp_path, "log", "-1", "--format=%(trailers:key=Session,valueonly)", "--grep=phase 2").strip()
+    assert trailers.startswith("sess_")
+
+
+async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: Path) -> None:
+    """S6.11."""
+    worker = Worker()
+    await worker.implement(made_project(tmp_path, accept=("true",)))
+    asked = worker.asked[1]
+    assert asked["number"] == 1
+    assert (asked["phase"], asked["phase_name"], asked["plan"]) == (2, "Write CSV", PLAN_PATH)
+    assert asked["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
+    for words in ("task 1: CSV", "Rows as CSV", "### Phase 2: Write CSV", "Phase 1, Read rows: Wrote rows.txt.", "Phase 3: Document it"):
+        assert words in asked["task"]
+    assert "exits 0" not in asked["task"]
+    assert "- `true`" in worker.asked[2]["task"]
+
+
+async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) -> None:
+    """S6.6, S6.7: failed keeps IMPLEMENTING, later phases are untouched."""
+    board = made_project(tmp_path)
+    first = Worker(p2=lambda _ctx, _phase: returned(status="failed"))
+    outcome = await first.implement(board)
+    assert (outcome.status, outcome.data["resume_from_phase"]) == ("failed", 2)
+    assert "remit implement 1" in outcome.next_steps
+    assert first.phases == [1, 2]
+    assert entry(board)["status"] == "implementing"
+    assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
+    second, told = Worker(), list[str]()
+    assert (await second.implement(board, telling=told.append)).status == "completed"
+    assert second.phases == [2, 3]
+    assert told[0] == "Task 1 resumes from phase 2 (1 of 3 done)."
+    assert "An earlier run began this phase" in second.asked[0]["task"]
+    assert second.asked[0]["done"] == ["Phase 1, Read rows: Wrote rows.txt."]
+
+
+async def test_blocked_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
+    """S6.6."""
+    board = made_project(tmp_path)
+    outcome = await Worker(p2=lambda _ctx, _phase: returned(status="blocked")).implement(board)
+    assert outcome.status == "blocked"
+    assert (entry(board)["status"], entry(board)["blocking_reason"]) == ("blocked", "It is blocked.")
+    assert markers(board) == ["COMPLETED", "BLOCKED", "NOT STARTED"]
+    assert subjects(tmp_path)[-1] == "task 1: block at phase 2"
+    assert (await Worker().implement(board)).status == "completed"
+
+
+async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_path: Path) -> None:
+    """S2.6, S6.7."""
+
+    async def sleeps(ctx: Context, _phase: int) -> Any:
+        (ctx.root / "half.txt").write_text("half")
+        await asyncio.sleep(30)
+
+    board = made_project(tmp_path)
+    outcome = await Worker(p2=sleeps).implement(board, timeout=2.0)
+    assert (outcome.status, outcome.stop_reason) == ("partial", "deadline")
+    assert outcome.data["resume_from_phase"] == 2
+    assert any(error.code == "TIMEOUT" and error.recommendation == "remit implement 1" for error in outcome.errors)
+    assert entry(board)["status"] == "partial"
+    assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
+    assert any("half.txt" in warning for warning in outcome.warnings)
+    assert "half.txt" not in git(tmp_path, "ls-files")
+    assert (await Worker().implement(board)).status == "completed"
+
+
+async def test_no_phase_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
+    board, worker = made_project(tmp_path), Worker()
+    outcome = await worker.implement(board, timeout=0.5)
+    assert (outcome.status, outcome.stop_reason, outcome.data["resume_from_phase"]) == ("partial", "deadline", 1)
+    assert worker.phases == []
+    assert entry(board)["status"] == "partial"
+    with pytest.raises(Misused, match="above the maximum"):
+        await worker.implement(board, timeout=20_000)
+
+
+async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> None:
+    """S3.12: the phase's commands and the plan's for each phase, the task's for the last."""
+    plan = PLAN.replace("# Plan\n", "# Plan\n\n- **Accept**: `test ! -e broken`\n")
+
+    def breaks(ctx: Context, phase: int) -> Any:
+        (ctx.root / "broken").write_text("x")
+        return writes(ctx, phase)
+
+    board = made_project(tmp_path, plan=plan, accept=("test -e part3.txt",))
+    outcome = await Worker(p2=breaks).implement(board)
+    assert outcome.status == "partial"
+    assert "`test ! -e broken` exited 1" in outcome.summary
+    assert entry(board)["status"] == "partial"
+    assert markers(board) == ["COMPLETED", "PARTIAL", "NOT STARTED"]
+    (tmp_path / "broken").unlink()
+    outcome = await Worker(p3=lambda ctx, phase: returned("README")).implement(board)
+    assert (outcome.status, markers(board)) == ("partial", ["COMPLETED", "COMPLETED", "PARTIAL"])
+    assert "test -e part3.txt" in outcome.summary
+    assert (await Worker().implement(board)).status == "completed"
+
+
+async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:
+    """S6.6."""
+    board = made_project(tmp_path)
+    outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
+    assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
+    assert "names no file" in outcome.summary
+    assert (entry(board)["status"], markers(board)[1]) == ("implementing", "PARTIAL")
+
+
+async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path: Path) -> None:
+    """S6.8, S3.4: named paths only; what a person has staged stays staged."""
+    board = made_project(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "staged.txt").write_text("staged")
+    git(tmp_path, "add", "staged.txt")
+
+    def two(ctx: Context, phase: int) -> Any:
+        (ctx.root / "forgotten.txt").write_text("x")
+        (ctx.root / "README").unlink()
+        (ctx.root / "rows.txt").write_text("rows")
+        return returned("rows.txt", data={"deleted": ["README", "../x", "/etc/passwd", "never.txt"]})
+
+    outcome = await Worker(p1=two).implement(board)
+    assert outcome.status == "completed"
+    told = [warning for warning in outcome.warnings if "left uncommitted" in warning]
+    assert told == ["Changed meanwhile, not named by the agent, and left uncommitted: forgotten.txt."]
+    assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
+    left = git(tmp_path, "status", "--short", "--", ".", ":!.remit").splitlines()
+    assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
+
+
+async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None:
+    """S6.7: nothing runs; but the task's own acceptance is asked."""
+    board = made_project(tmp_path, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
+    worker = Worker()
+    outcome = await worker.implement(board)
+    assert (outcome.status, entry(board)["status"]) == ("partial", "partial")
+    assert "not accepted" in outcome.summary
+    (tmp_path / "there").touch()
+    outcome = await worker.implement(board)
+    assert (outcome.status, entry(board)["status"], worker.phases) == ("completed", "completed", [])
+    assert "marked by hand" in (tmp_path / outcome.data["summary_path"]).read_text()
+    with pytest.raises(Refused, match="it is final"):
+        await worker.implement(board)
+
+
+@pytest.mark.parametrize("plan", [None, "# Plan\n\nJust do it.\n"])
+async def test_without_phases_the_task_is_one_piece(tmp_path: Path, plan: str | None) -> None:
+    """S4.3: direct."""
+    board, worker = made_project(tmp_path, plan=plan), Worker()
+    outcome = await worker.implement(board)
+    assert (outcome.status, worker.phases) == ("completed", [0])
+    assert subjects(tmp_path) == ["begin", "task 1: complete implementation"]
+    assert {"whole.txt", outcome.data["summary_path"]} < files_of(tmp_path, "task 1: complete")
+    assert "Wrote whole.txt." in (tmp_path / outcome.data["summary_path"]).read_text()
+    assert any("no phases" in warning for warning in outcome.warnings) == (plan is not None)
+    assert ("Just do it." in worker.asked[0]["task"]) == (plan is not None)
+
+
+async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
+    """S6.6: that is program code's to say."""
+
+    def eager(ctx: Context, phase: int) -> Any:
+        path = ctx.root / PLAN_PATH
+        path.write_text(path.read_text().replace("NOT STARTED", "COMPLETED") + "\nA note of the agent.\n")
+        return writes(ctx, phase)
+
+    board, worker = made_project(tmp_path), Worker(p1=eager)
+    outcome = await worker.implement(board)
+    assert (outcome.status, worker.phases) == ("completed", [1, 2, 3])
+    assert any("Phase 3 was marked [COMPLETED] while phase 1" in warning for warning in outcome.warnings)
+    assert "A note of the agent." in (tmp_path / PLAN_PATH).read_text()
+
+
+async def test_a_plan_that_an_agent_ruins_stops_the_run(tmp_path: Path) -> None:
+    def ruins(ctx: Context, phase: int) -> Any:
+        (ctx.root / PLAN_PATH).write_text("### Phase 2: A [NOT STARTED]\n### Phase 2: B\n")
+        return writes(ctx, phase)
+
+    board = made_project(tmp_path)
+    outcome = await Worker(p1=ruins).implement(board)
+    assert outcome.status == "failed"
+    assert "Phase 2 stands more than once" in outcome.summary
+    assert entry(board)["status"] == "implementing"
+    assert git(tmp_path, "log", "-1", "--format=%s").strip() == "task 1 phase 1: Read rows"
+
+
+async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path) -> None:
+    board = made_project(tmp_path)
+
+    def meanwhile(ctx: Context, phase: int) -> Any:
+        with board.change() as draft:
+            task = draft.state.task(1)
+            draft.state = draft.state.with_task(task.moved(Status.ABANDONED, at=draft.at, reason="no longer wanted"))
+        return writes(ctx, phase)
+
+    worker = Worker(p2=meanwhile)
+    outcome = await worker.implement(board)
+    assert (outcome.status, outcome.task_status, worker.phases) == ("partial", "ABANDONED", [1, 2])
+    assert "was set to [ABANDONED]" in outcome.summary
+    assert markers(board) == ["COMPLETED", "COMPLETED", "NOT STARTED"]
+
+
+async def test_a_refused_delegation_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    board = made_project(tmp_path)
+    async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
+        outcome = await implement(remit, board, 1)
+    assert outcome.stop_reason == "refused"
+    assert (entry(board)["status"], markers(board)[0]) == ("planned", "NOT STARTED")
+
+
+def with_tasks(board: Board, *tasks: Task) -> None:
+    with board.change() as draft:
+        draft.state = draft.state.with_tasks(tasks)
+
+
+def task(number: int, *dependencies: int, status: Status = Status.PLANNED) -> Task:
+    return Task(number=number, title=f"T{number}", slug=f"t{number}", language="python", status=status, dependencies=dependencies)
+
+
+async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> None:
+    board, worker = made_project(tmp_path), Worker()
+    with_tasks(board, task(2, 1, 9))
+    with pytest.raises(Refused, match=r"task 1 \[PLANNED\], task 9 \(not on the board\)"):
+        await worker.implement(board, 2)
+    assert entry(board, 2)["status"] == "planned"
+    outcome = await worker.implement(board, 2, force=True)
+    assert outcome.status == "completed"
+    assert any("--force" in warning and "task 1 [PLANNED]" in warning for warning in outcome.warnings)
+
+
+async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that_is_not(tmp_path: Path) -> None:
+    """S6.9."""
+    board = made_project(tmp_path, plan=None)
+    with_tasks(board, task(2, 4), task(3, status=Status.COMPLETED), task(4), task(5, 2), task(6))
+    worker = Worker()
+
+    def fails(ctx: Context, phase: int) -> Any:
+        return returned(status="failed") if worker.asked[-1]["number"] == 2 else writes(ctx, phase)
+
+    worker.doings = {"p0": fails}
+    async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
+        outcome = await implement_each(remit, board, [1, 2, 3, 4, 5, 6])
+        with pytest.raises(Misused, match="Task 9 not found"):
+            await implement_each(remit, board, [6, 9])
+        with pytest.raises(Refused, match="depends on what is not completed: task 2"):
+            await implement_each(remit, board, [5, 6])
+    assert [asked["number"] for asked in worker.asked] == [1, 4, 2]
+    assert outcome.status == "failed"
+    assert outcome.data["completed"] == [1, 4]
+    assert outcome.data["already_completed"] == [3]
+    assert outcome.data["not_begun"] == [5, 6]
+    assert "Task 2 is not completed" in outcome.summary
+    assert "Not begun: task 5, 6." in outcome.summary
+
+
+def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> None:
+    plan = PLAN.replace("Read rows [NOT STARTED]", "Read rows [COMPLETED]")
+    board = made_project(tmp_path, plan=plan, accept=("make check",))
+    before = board.state_path.read_bytes()
+    outcome = rehearsed(load_settings(tmp_path), board, [1])
+    (told,) = outcome.data["tasks"]
+    assert (told["agent"], told["mode"], told["left_out"]) == ("task-executor", "phased", [1])
+    assert [(one["phase"], one["accept"]) for one in told["would_run"]] == [(2, []), (3, ["make check"])]
+    assert "phase 3: Document it [NOT STARTED]: would run\n    accepted by `make check`" in outcome.summary
+    assert board.state_path.read_bytes() == before
+
+
+def test_a_plan_that_is_gone_or_numbered_twice_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
+    board = made_project(tmp_path, plan="### Phase 1: A\n### Phase 1: B\n")
+    with pytest.raises(Refused, match="Phase 1 stands more than once"):
+        asyncio.run(Worker().implement(board))
+    (tmp_path / PLAN_PATH).unlink()
+    with pytest.raises(Refused, match="cannot be read"):
+        asyncio.run(Worker().implement(board))
+    assert entry(board)["status"] == "planned"
+
+
+KILLED = """
+import asyncio, os, sys
+from pathlib import Path
+from implement_stage import Worker, writes
+from remit.board.book import Board
+
+def dies(ctx, phase):
+    (ctx.root / "half.txt").write_text("half")
+    os.kill(os.getpid(), 9)
+
+async def returned_then_dies(remit, handle):
+    await handle.result()
+    if {dies_in} == "filing" and (await remit.describe(handle.session_id)).parameters["phase"] == 2:
+        os.kill(os.getpid(), 9)
+    return await handle.result()
+
+doings = {{"p2": dies}} if {dies_in} == "working" else {{}}
+asyncio.run(Worker(**doings).implement(Board(Path(sys.argv[1])), waiting=returned_then_dies))
+"""
+
+
+@pytest.mark.parametrize("dies_in", ["working", "filing"])
+def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str) -> None:
+    """S6.1, S6.7: what was finished when the process was killed is filed, what was not is run again."""
+    board = made_project(tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    script = KILLED.format(dies_in=repr(dies_in))
+    died = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=60)
+    assert died.returncode == -9, died.stderr
+    assert markers(board) == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
+    assert entry(board)["status"] == "implementing"
+    worker, told = Worker(), list[str]()
+    outcome = asyncio.run(worker.implement(board, telling=told.append))
+    assert outcome.status == "completed", outcome
+    assert told[0 if dies_in == "working" else 1] == "Task 1 resumes from phase 2 (1 of 3 done)."
+    assert worker.phases == ([2, 3] if dies_in == "working" else [3])
+    assert (tmp_path / "half.txt").exists() == (dies_in == "working")
+    wanted = ["task 1 phase 1: Read rows", "task 1 phase 2: Write CSV", "task 1 phase 3: Document it", "task 1: complete implementation"]
+    assert subjects(tmp_path) == ["begin", *wanted]
+    assert files_of(tmp_path, "task 1 phase 2") - BOARD_FILES == {"part2.txt", PLAN_PATH}
+
+
+def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path) -> None:
+    """S6.8."""
+    board = made_project(tmp_path, plan="### Phase 1: Build it [NOT STARTED]\n")
+
+    @agent("task-executor", workspace="worktree", merge=True)
+    async def apart(ctx: Context, task: str, **more: Any) -> Any:
+        (ctx.workspace / "built.txt").write_text("built")
+        return returned("built.txt")
+
+    async def run() -> Any:
+        async with Remit.open(tmp_path, agents=[apart], recover=False) as remit:
+            return await implement(remit, board, 1)
+
+    outcome = asyncio.run(run())
+    assert outcome.status == "completed", outcome
+    with_code = git(tmp_path, "log", "--format=%s%x09%(trailers:key=Session,valueonly)", "--", "built.txt").strip()
+    assert with_code.split("\t")[0] == "task 1 phase 1: Build it"
+    assert with_code.split("\t")[1].startswith("sess_")
+    assert read_plan((tmp_path / PLAN_PATH).read_text()).phases[0].status is PhaseStatus.COMPLETED
+    assert board.look().state.task(1).status is Status.COMPLETED
