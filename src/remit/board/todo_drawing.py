@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task
-from remit.board.todo_lines import MAY_MEAN_MORE, guarded, one_line, plain, stripped
+from remit.board.todo_lines import MAY_MEAN_MORE, guarded, heading_of, one_line, plain, stripped
 
 HEAD = "# TODO"
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
@@ -27,7 +27,7 @@ def draw(state: State) -> str:
     for task in state.tasks:
         by_priority[task.priority].append(task)
     for priority, tasks in by_priority.items():
-        pieces.append(texts.get(f"heading:{priority}") or f"## {priority.capitalize()} Priority")
+        pieces.append(texts.get(f"heading:{priority}") or heading_of(priority))
         pieces.append(texts.get(f"begin:{priority}", ""))
         if texts:
             for task in tasks:

@@ -37,7 +37,7 @@ class Edit:
     def take(self, what: str, name: str = "", /, **fields: object) -> None:
         """Set fields; an older comment about the same line has had its answer."""
         lines = tuple(line for line in self.task.lines if not name or not line.startswith(f"{KEPT}{name}: "))
-        self.task = replace(self.task, lines=lines, last_updated=self.at, **fields)  # type: ignore[arg-type]
+        self.task = replace(self.task, **{"lines": lines, "last_updated": self.at, **fields})  # type: ignore[arg-type]
         if not self.is_new:
             self.taken.append(f"Task {self.task.number}: {what}")
 
@@ -71,7 +71,7 @@ def apply_lines(edit: Edit, written: Written) -> None:
 
 
 def apply_description(edit: Edit, written: Written) -> None:
-    if _bare(written.description) != _bare(edit.before.description) and written.description != edit.task.description:
+    if bare(written.description) != bare(edit.before.description) and written.description != edit.task.description:
         edit.take("description", description=written.description)
 
 
@@ -249,7 +249,8 @@ def _is_day(text: str) -> bool:
     return len(text) >= len("2026-01-31")
 
 
-def _bare(text: str) -> list[str]:
+def bare(text: str) -> list[str]:
+    """Without what an editor may take from the ends of lines: that is no edit."""
     return [line.rstrip() for line in text.split("\n")]
 
 

@@ -31,6 +31,11 @@ MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
 """A text without any of it needs no marking."""
 
 
+def heading_of(priority: str) -> str:
+    """Of a section, as it is drawn."""
+    return f"## {priority.capitalize()} Priority"
+
+
 def is_rule(line: str) -> bool:
     return line.startswith("---") and line.rstrip() == "---"
 

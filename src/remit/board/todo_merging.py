@@ -20,6 +20,7 @@ from remit.board.todo_edits import (
     apply_priority,
     apply_status,
     apply_title,
+    bare,
 )
 from remit.board.todo_lines import one_line, plain
 from remit.board.todo_reading import Block, Sheet, Written, read_block, read_sheet
@@ -213,7 +214,10 @@ class _Merging:
     def _texts(self, missing: Sequence[int]) -> dict[str, str]:
         """A person's own text, by where it stands now."""
         before = self.base.texts([block.number for block in self.base.blocks])
-        after = self.mine.texts(self.numbers)
+        after = {
+            key: before[key] if key in before and bare(before[key]) == bare(text) else text
+            for key, text in self.mine.texts(self.numbers).items()
+        }
         self._keep_cut(before, after, missing)
         texts = dict(self.target.texts)
         if after != before:

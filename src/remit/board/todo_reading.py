@@ -15,6 +15,7 @@ from remit.board.todo_lines import (
     NUMBERED,
     SECTION,
     UNNUMBERED,
+    heading_of,
     is_followed_by_field,
     is_rule,
     plain,
@@ -60,7 +61,7 @@ class Sheet:
             if text or key == "top":
                 found.setdefault(key, []).append(text)
         for priority, heading in self.headings.items():
-            if heading != f"## {priority.capitalize()} Priority":
+            if heading != heading_of(priority):
                 found[f"heading:{priority}"] = [heading]
         return {key: "\n\n".join(texts) for key, texts in found.items()}
 
@@ -139,12 +140,23 @@ class _Reader:
             if found:
                 self.section = Priority(found[1].lower())
                 self.is_own = False
-                self.sheet.headings.setdefault(self.section, line.rstrip())
                 self._gap(f"begin:{self.section}")
+                self._name_section(self.section, line.rstrip())
             else:
                 self._own_section(line)
             return True
         return line.startswith("###") and self._is_task(index, line)
+
+    def _name_section(self, section: Priority, line: str) -> None:
+        """The section may have words of the person's behind its name; where it begins twice, the second name is kept as a comment."""
+        usual = heading_of(section)
+        known = self.sheet.headings.setdefault(section, line)
+        if line in (usual, known):
+            return
+        if known == usual:
+            self.sheet.headings[section] = line
+        else:
+            self.into += ["", f"<!-- {line.replace('-->', '-- >')} -->", ""]
 
     def _own_section(self, line: str) -> None:
         self.is_own = True

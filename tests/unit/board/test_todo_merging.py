@@ -1,0 +1,297 @@
+"""What a person changes in TODO.md and what becomes of it (S6.1, S6.2, S6.4)."""
+
+from dataclasses import replace
+
+import pytest
+
+from remit.board.statuses import Status
+from remit.board.task import Priority, State, Task
+from remit.board.todo import Merged, draw, merge
+from remit.core.errors import Refused
+
+AT = "2026-01-02T03:04:05Z"
+
+
+def board(*tasks: Task, **more: object) -> State:
+    found = tasks or (
+        Task(number=1, title="One", slug="one", priority=Priority.HIGH, description="First words."),
+        Task(number=2, title="Two", slug="two", status=Status.PLANNED, description="Second words.", effort="1 hour"),
+        Task(number=3, title="Three", slug="three", status=Status.COMPLETED, description="Third words."),
+        Task(number=4, title="Four", slug="four", priority=Priority.LOW, description="Fourth words."),
+    )
+    return State(tasks=found, next_number=10, **more)  # type: ignore[arg-type]
+
+
+def edit(state: State, *changes: tuple[str, str]) -> Merged:
+    """Merge after replacing texts in the drawing, each of which must be there; the result is settled: a second merge is silent."""
+    text = draw(state)
+    for old, new in changes:
+        assert text.count(old) == 1, (old, text)
+        text = text.replace(old, new)
+    return settled(state, text)
+
+
+def settled(state: State, text: str) -> Merged:
+    merged = merge(state, text, at=AT)
+    again = merge(merged.state, draw(merged.state), at=AT)
+    assert (again.state, again.taken, again.kept) == (merged.state, (), ())
+    return merged
+
+
+def block_of(number: int, state: State) -> str:
+    text = draw(state)
+    begin = text.index(f"### {number}. ")
+    return text[begin : text.index("\n---\n", begin) + 5]
+
+
+def test_a_legal_status_is_taken() -> None:
+    merged = edit(board(), ("[PLANNED]", "[IMPLEMENTING]"))
+    assert merged.state.task(2).status is Status.IMPLEMENTING
+    assert merged.state.task(2).started == AT
+    assert merged.taken == ("Task 2: [PLANNED] → [IMPLEMENTING]",)
+
+
+def test_a_status_behind_the_marker_in_between_is_taken() -> None:
+    """A person who has done a task says so; nobody writes IMPLEMENTING first."""
+    merged = edit(board(), ("[PLANNED]", "completed"))
+    assert merged.state.task(2).status is Status.COMPLETED
+    assert merged.state.task(2).completed == AT
+
+
+@pytest.mark.parametrize(("old", "new"), [("[COMPLETED]", "[PLANNED]"), ("[PLANNED]", "[NOT STARTED]"), ("[PLANNED]", "[DONE-ish]")])
+def test_an_illegal_or_unknown_status_is_told_and_kept_in_the_block_once(old: str, new: str) -> None:
+    state = board()
+    merged = edit(state, (old, new))
+    number = 3 if old == "[COMPLETED]" else 2
+    assert merged.state.task(number).status is state.task(number).status
+    assert len(merged.kept) == 1
+    assert f"<!-- remit kept: Status: {new}: " in block_of(number, merged.state)
+
+
+def test_blocked_needs_the_line_that_says_why() -> None:
+    without = edit(board(), ("[PLANNED]", "[BLOCKED]"))
+    assert without.state.task(2).status is Status.PLANNED
+    assert "Blocking Reason" in without.kept[0]
+    comment = without.state.task(2).lines[0]
+    text = draw(without.state).replace("[PLANNED]", "[BLOCKED]\n- **Blocking Reason**: no key")
+    merged = settled(without.state, text)
+    assert merged.state.task(2).status is Status.BLOCKED
+    assert merged.state.task(2).blocking_reason == "no key"
+    assert comment not in draw(merged.state)
+
+
+def test_an_abandoned_task_comes_back_by_recover_alone() -> None:
+    state = board(Task(number=5, title="Five", slug="five", status=Status.ABANDONED, blocking_reason="old"))
+    merged = edit(state, ("[ABANDONED]", "[NOT STARTED]"))
+    assert merged.state.task(5).status is Status.ABANDONED
+    assert "remit task --recover 5" in merged.kept[0]
+
+
+def test_a_task_moved_to_another_section_has_its_priority_and_stands_where_it_was_put() -> None:
+    state = board()
+    text = draw(state)
+    four = block_of(4, state)
+    text = text.replace(four, "").replace("### 1. One", four + "\n### 1. One")
+    merged = settled(state, text)
+    assert merged.state.task(4).priority is Priority.HIGH
+    assert [task.number for task in merged.state.tasks] == [4, 1, 2, 3]
+
+
+def test_the_section_counts_where_it_and_the_line_differ() -> None:
+    state = board()
+    four = block_of(4, state)
+    text = draw(state).replace(four, "").replace("### 1. One", four.replace("Low", "Medium") + "\n### 1. One")
+    merged = settled(state, text)
+    assert merged.state.task(4).priority is Priority.HIGH
+    assert "section counts" in merged.kept[0]
+
+
+def test_a_priority_line_moves_the_task() -> None:
+    merged = edit(board(), ("- **Priority**: Low", "- **Priority**: high"))
+    assert merged.state.task(4).priority is Priority.HIGH
+    assert "Urgent" in draw(edit(board(), ("- **Priority**: Low", "- **Priority**: Urgent")).state)
+
+
+def test_a_heading_that_was_taken_out_moves_nothing() -> None:
+    merged = edit(board(), ("## Low Priority\n", ""))
+    assert merged.state.task(4).priority is Priority.LOW
+
+
+def test_title_effort_language_and_description_are_taken() -> None:
+    merged = edit(
+        board(),
+        ("### 2. Two", "###  2.  Two, better "),
+        ("1 hour", "3 days"),
+        ("- **Effort**: 3 days", "- **Effort**: 3 days\n* **Language:** lean"),
+        ("Second words.", "New words\n\n```md\n---\n### 9. x\n```\n\n<!--\n## Low Priority\n---\n-->\nlast"),
+    )
+    task = merged.state.task(2)
+    assert (task.title, task.effort, task.language, task.slug) == ("Two, better", "3 days", "lean", "two")
+    assert task.description == "New words\n\n```md\n---\n### 9. x\n```\n\n<!--\n## Low Priority\n---\n-->\nlast"
+    assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
+
+
+def test_a_description_that_looks_like_structure_comes_through() -> None:
+    text = "Steps\n---\n### 3. Three\n- **Status**: [BLOCKED]\n## High Priority\n\\---\n```\nnever closed"
+    state = board(Task(number=1, title="One", slug="one", description=text), Task(number=2, title="Two", slug="two"))
+    merged = edit(state, ("### 2. Two", "### 2. Second"))
+    assert merged.state.task(1).description == text
+    assert [task.title for task in merged.state.tasks] == ["One", "Second"]
+
+
+def test_a_fence_that_is_never_closed_swallows_no_task() -> None:
+    merged = edit(board(), ("First words.", "First\n```python\nprint()"))
+    assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
+    assert merged.state.task(1).description == "First\n```python\nprint()"
+    assert merged.kept == ()
+
+
+def test_dependencies_are_taken_and_what_is_no_number_is_kept() -> None:
+    merged = edit(board(), ("- **Effort**: 1 hour", "- **Effort**: 1 hour\n- **Dependencies**: #1, 3-4, after lunch, 77"))
+    assert merged.state.task(2).dependencies == (3, 4, 1, 77)
+    assert "after lunch" in draw(merged.state)
+    assert any("77" in told and "does not have" in told for told in merged.kept)
+
+
+def test_dependencies_in_a_circle_are_not_taken() -> None:
+    state = board(Task(number=1, title="One", slug="one", dependencies=(2,)), Task(number=2, title="Two", slug="two", effort="x"))
+    merged = edit(state, ("- **Effort**: x", "- **Effort**: x\n- **Dependencies**: 1"))
+    assert merged.state.task(2).dependencies == ()
+    assert "depend on itself" in merged.kept[0]
+
+
+def test_new_tasks_get_their_number_or_the_next_one_and_never_one_that_was_used() -> None:
+    new = (
+        "### New: Wish\nDo it well.\n\n### 15. Fifteen\n- **Status**: [PLANNED]\n- **Owner**: Ann\n\n**Description**: Mine.\n\n---\n\n"
+        "### 7. Used once\nseven\n\n---\n\n### Bare title\n\n---\n\n### 15. Again\nfifteen\n\n---\n\n## Medium Priority\n"
+    )
+    state = board()
+    merged = settled(state, draw(state).replace("## Medium Priority\n", new))
+    found = {task.title: task for task in merged.state.tasks if task.number > 4}
+    assert {title: task.number for title, task in found.items()} == {
+        "Wish": 16, "Fifteen": 15, "Used once": 17, "Bare title": 18, "Again": 19,
+    }  # fmt: skip
+    assert all(task.priority is Priority.HIGH and task.created == AT for task in found.values())
+    assert (found["Fifteen"].status, found["Fifteen"].lines) == (Status.PLANNED, ("- **Owner**: Ann",))
+    assert (found["Wish"].description, found["Used once"].description) == ("Do it well.", "seven")
+    assert merged.state.next_number == 20
+
+
+def test_numbers_of_the_archive_are_not_given_again() -> None:
+    state = State()
+    text = draw(state).replace("## Low Priority", "## Low Priority\n\n### 3. Mine\n\n---\n\n### Other\n")
+    merged = merge(state, text, at=AT, taken_numbers={3, 8})
+    assert sorted(task.number for task in merged.state.tasks) == [9, 10]
+
+
+def test_a_task_that_was_taken_out_is_drawn_again_where_it_stood() -> None:
+    state = board()
+    merged = settled(state, draw(state).replace(block_of(2, state), ""))
+    assert merged.state.tasks == state.tasks
+    assert "remit task --abandon 2" in merged.kept[0]
+
+
+def test_a_task_whose_number_was_changed_keeps_it() -> None:
+    merged = edit(board(), ("### 2. Two", "### 20. Two"))
+    assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
+    assert "keeps its number" in merged.kept[0]
+
+
+def test_a_block_that_stands_twice_is_one_task_and_a_different_one_is_a_new_task() -> None:
+    state = board()
+    two = block_of(2, state)
+    assert settled(state, draw(state).replace(two, two + "\n" + two)).state.tasks == state.tasks
+    merged = settled(state, draw(state).replace(two, two + "\n" + two.replace("Second", "Other")))
+    assert merged.state.task(2).description == "Second words."
+    assert merged.state.task(10).description == "Other words."
+
+
+def test_the_order_is_taken_and_text_goes_with_its_task() -> None:
+    state = board(texts={"after:2": "Behind two."})
+    two, three = block_of(2, state), block_of(3, state)
+    text = draw(state).replace(three, "").replace(two, three + "\n" + two)
+    merged = settled(state, text)
+    assert [task.number for task in merged.state.tasks] == [1, 3, 2, 4]
+    assert merged.taken == ("The order of the tasks",)
+    assert draw(merged.state).index("### 2.") < draw(merged.state).index("Behind two.") < draw(merged.state).index("### 4.")
+
+
+def test_text_of_ones_own_is_kept_where_it_stands_and_may_be_taken_away() -> None:
+    state = board()
+    merged = edit(
+        state,
+        ("# TODO", "# Our work\n\n## How to read this\n\nFrom above."),
+        ("## High Priority\n", "## 🔥 High Priority (now!)\n\nUrgent things.\n"),
+        ("## Medium Priority", "Loose words.\n\n## Ideas\n\n### 1. not a task\n\n---\nmore\n\n## Medium Priority"),
+    )
+    text = draw(merged.state)
+    places = [
+        text.index(word) for word in ("Our work", "From above", "🔥", "Urgent", "### 1. One", "Loose", "## Ideas", "not a task", "more")
+    ]
+    assert places == sorted(places)
+    assert merged.state.tasks == state.tasks
+    assert "Loose" not in draw(settled(merged.state, text.replace("Loose words.", "")).state)
+
+
+def test_unknown_lines_are_kept() -> None:
+    merged = edit(board(), ("- **Effort**: 1 hour", "- **Effort**: 1 hour\n- **Owner**: Ann\n  with Bob\nfree words"))
+    assert merged.state.task(2).lines == ("- **Owner**: Ann", "  with Bob", "free words")
+    assert merged.state.task(2).description == "Second words."
+
+
+def test_what_a_person_cannot_change_is_kept_as_words() -> None:
+    state = replace(board(), tasks=(replace(board().task(2), plan_path="specs/002_two/plans/implementation-001.md"),))
+    merged = edit(state, ("[implementation-001.md](002_two/plans/implementation-001.md)", "see the wiki"))
+    assert "see the wiki" in draw(merged.state)
+    assert "implementation-001.md" in draw(merged.state)
+
+
+@pytest.mark.parametrize("text", ["", "   \n\n", "\ufeff"])
+def test_an_empty_file_takes_nothing_away(text: str) -> None:
+    assert settled(board(), text).state == board()
+
+
+def test_a_file_cut_short_takes_nothing_away() -> None:
+    state = board(texts={"end:low": "## Notes\n\nMine."})
+    whole = draw(state)
+    for length in range(len(whole)):
+        merged = merge(state, whole[:length], at=AT)
+        assert merged.state.tasks == state.tasks, length
+        assert merged.state.texts == state.texts or length > whole.index("Fourth words."), length
+
+
+def test_line_ends_marks_and_spaces_of_other_editors_are_no_edits() -> None:
+    state = board()
+    for text in (
+        draw(state).replace("\n", "\r\n"),
+        "\ufeff" + draw(state),
+        draw(state).rstrip(),
+        draw(state).replace("\n", "  \n"),
+        draw(state).replace("- **", "-\t**").replace("### ", "###\t"),
+    ):
+        merged = merge(state, text, at=AT)
+        assert (merged.state, merged.taken, merged.kept) == (state, (), ())
+
+
+def test_a_file_with_the_marks_of_a_merge_is_left_alone() -> None:
+    state = board()
+    text = draw(state).replace("First words.", "<<<<<<< HEAD\nFirst words.\n=======\nOther words.\n>>>>>>> theirs")
+    with pytest.raises(Refused, match="unfinished merge") as raised:
+        merge(state, text, at=AT)
+    assert raised.value.advice
+
+
+def test_edits_made_while_a_command_worked_are_put_on_top_of_what_it_did() -> None:
+    before = board()
+    after = before.with_task(before.task(2).moved(Status.IMPLEMENTING, at=AT)).with_task(Task(number=10, title="Ten", slug="ten"))
+    text = draw(before).replace("Second words.", "Better words.").replace("### 4. Four", "### New: Mine\n\n---\n\n### 4. Four")
+    merged = merge(before, text, at=AT, onto=after)
+    assert (merged.state.task(2).status, merged.state.task(2).description) == (Status.IMPLEMENTING, "Better words.")
+    assert {task.number: task.title for task in merged.state.tasks if task.number > 4} == {10: "Ten", 11: "Mine"}
+
+
+def test_words_for_a_task_that_was_archived_meanwhile_are_kept_at_the_end() -> None:
+    before = board()
+    merged = merge(before, draw(before).replace("Third words.", "Wait, one more thing."), at=AT, onto=before.without([3]))
+    assert merged.state.find(3) is None
+    assert "Wait, one more thing." in draw(merged.state)
