@@ -19,7 +19,7 @@ from remit.workspaces.held import settings_of
 
 _REVISION = re.compile(r"^(?!-)[A-Za-z0-9_./@{}^~+=-]{1,200}$")
 _WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
-_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", "--full-index", "--relative")
+DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", "--full-index", "--relative")
 NEW_FILES_LIMIT = 300
 
 
@@ -44,7 +44,7 @@ def find_source(diff: str, workspace: Path, stop_at: float, permit: Callable[[st
         return Source(diff, "a diff given as text", in_workspace)
     if word.startswith("@") and not word.startswith("@@") and not re.match(r"@(\{|$|~|\^)|@\.\.", word):
         return Source(_patch_file(in_workspace, word[1:]), f"the patch file {word[1:]}", in_workspace)
-    git = _git(workspace, stop_at)
+    git = open_git(workspace, stop_at)
     if word in _WORDS:
         return _index(git, workspace, permit) if _WORDS[word] == "staged" else _working(git, in_workspace)
     left, dots, right = word.partition("..." if "..." in word else "..")
@@ -72,7 +72,7 @@ def _guarded(read: Read, permit: Callable[[str], str]) -> Read:
     return guarded
 
 
-def _git(workspace: Path, stop_at: float) -> Git:
+def open_git(workspace: Path, stop_at: float) -> Git:
     git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
     try:
         git.run("rev-parse", "--git-dir")
@@ -88,7 +88,7 @@ def _git(workspace: Path, stop_at: float) -> Git:
 
 def _text(git: Git, *arguments: str) -> str:
     try:
-        held = git.run(*_DIFF, *arguments)
+        held = git.run(*DIFF, *arguments)
     except GitFailed as failed:
         raise _unknown(arguments, failed) from None
     if len(held) > LIMIT_CHARACTERS:
@@ -162,11 +162,11 @@ def _working(git: Git, read: Read) -> Source:
     text = _text(git, *base, "--")
     names = git.run("ls-files", "--others", "--exclude-standard", "-z").decode("utf-8", "surrogateescape").split("\0")
     new = [name for name in names if name and not name.startswith(".remit/")]
-    text += "".join(_as_new(name, read(name)) for name in new[:NEW_FILES_LIMIT])
+    text += "".join(as_new(name, read(name)) for name in new[:NEW_FILES_LIMIT])
     return Source(text, "what is not committed, new files among it", read, True)
 
 
-def _as_new(name: str, held: Held) -> str:
+def as_new(name: str, held: Held) -> str:
     quoted = '"b/' + "".join(_octal(character) for character in name) + '"'
     head = f'diff --git "a/{quoted[3:]} {quoted}\nnew file mode 100644\n'
     if held.text is None:
