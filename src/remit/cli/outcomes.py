@@ -71,11 +71,14 @@ def _state_of(outcome: "Outcome") -> State:
 def _print_error(error: "ErrorInfo", outcome: "Outcome") -> None:
     """Its message only when the summary has not said it, its advice only when it is not the next step."""
     words = one_line(error.message, LONG)
-    advice = one_line(at_the_prompt(error.recommendation), LONG) if error.recommendation != outcome.next_steps else ""
+    is_next = error.recommendation.rstrip(".") in outcome.next_steps
+    advice = "" if is_next else one_line(at_the_prompt(error.recommendation), LONG)
     label = _coloured(f"  {error.code}", "red")
     if words not in one_line(outcome.summary, LONG):
         say(f"{label}  {words}")
         label = "   "
+    elif not advice:
+        say(label)
     if advice:
         say(f"{label} {_coloured('→', 'yellow')} {advice}")
 

@@ -32,7 +32,6 @@ from remit.orchestrator.working import (
     entered,
     hand_over,
     must_exist,
-    note_session,
     return_left,
     run_left_by,
     settled,
@@ -64,12 +63,12 @@ class Errand:
 async def work_on(remit: Remit, board: Board, errand: Errand, *, waiting: Waiting = plainly) -> Outcome:
     """Carry a task through one command. Whatever the agent does or returns, the board says what is true afterwards."""
     await off_loop(check, remit, board, errand)
-    with claims.claim(board, errand.number, errand.command, seconds=claim_seconds(remit, errand.command, errand.timeout)):
+    with claims.claim(board, errand.number, errand.command, seconds=claim_seconds(remit, errand.command, errand.timeout)) as held:
         said = tuple(await off_loop(lambda: list(commit_left(board, errand.number))))
         unfiled, warnings = await _left_by_the_dead(remit, board, errand, waiting)
         said += warnings
         if unfiled is not None:
-            return await _file(board, unfiled[0], unfiled[1], None, said)
+            return await _file(held, board, unfiled[0], unfiled[1], None, said)
         mark = await off_loop(lambda: entered(board, errand.number, errand.command, force=errand.force, check=open_dependencies))
         brief = await off_loop(lambda: _prepared(board, mark, errand))
         result = await hand_over(
@@ -82,10 +81,10 @@ async def work_on(remit: Remit, board: Board, errand: Errand, *, waiting: Waitin
             extra={name: value for name in REMEMBERED if (value := getattr(brief, name))},
             timeout=errand.timeout,
             key=mark.run,
-            begun=lambda session_id: off_loop(note_session, board, errand.number, session_id),
+            begun=lambda session_id: off_loop(held.session, session_id),
             waiting=waiting,
         )
-        return await _file(board, brief, result, mark.before.status, (*said, *mark.warnings))
+        return await _file(held, board, brief, result, mark.before.status, (*said, *mark.warnings))
 
 
 def check(remit: Remit, board: Board, errand: Errand) -> None:
@@ -176,9 +175,9 @@ def _keep_unfinished(board: Board, brief: Brief, result: Return) -> str:
 # ---- filing
 
 
-async def _file(board: Board, brief: Brief, result: Return, before: Status | None, said: tuple[str, ...]) -> Outcome:
+async def _file(held: claims.Held, board: Board, brief: Brief, result: Return, before: Status | None, said: tuple[str, ...]) -> Outcome:
     """Judge the return, write the board once, commit. Not interrupted half-way: a cancelled caller waits for it."""
-    filing = asyncio.ensure_future(off_loop(_filed, board, brief, result, before, said))
+    filing = asyncio.ensure_future(off_loop(_filed, held, board, brief, result, before, said))
     try:
         return await asyncio.shield(filing)
     except asyncio.CancelledError:
@@ -186,8 +185,11 @@ async def _file(board: Board, brief: Brief, result: Return, before: Status | Non
         raise
 
 
-def _filed(board: Board, brief: Brief, result: Return, before: Status | None, said: tuple[str, ...]) -> Outcome:
+def _filed(held: claims.Held, board: Board, brief: Brief, result: Return, before: Status | None, said: tuple[str, ...]) -> Outcome:
     verdict = judged_return(board.root, brief, result)
+    if held.is_lost:
+        lost = f"The time for task {brief.task.number} had run out and another took it over: the board is left to them."
+        return _outcome(board, brief, result, verdict, Filed(task=None), (*said, lost), "")
     files: dict[str, bytes] = {}
     if verdict.found is not None and verdict.found.came_from:
         files[brief.write_to] = verdict.found.data
@@ -268,4 +270,5 @@ def _next_steps(brief: Brief, result: Return, verdict: Verdict) -> str:
         return verdict.errors[0].recommendation if verdict.errors else ""
     if verdict.status is not result.status:
         return verdict.errors[0].recommendation
-    return f"The task stays [{BEGINS[brief.command].marker}]: {again} takes it up again."
+    longer = " --timeout gives it longer." if result.stop_reason is StopReason.DEADLINE else ""
+    return f"The task stays [{BEGINS[brief.command].marker}]: {again} takes it up again.{longer}"

@@ -24,9 +24,11 @@ KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 LINKED_AS = {"report": "research"}
 """As the board names it."""
 LARGEST_BYTES = 16 << 20
+BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
 REASON_CHARACTERS = 300
 CLOCK_LAG_SECONDS = 2.0
 """Files are dated by another clock than ours, on some disks by one that counts whole seconds."""
+_STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
 _PROSE = "answer"
 _PROSE_OF = re.compile(r"(^|/)\.remit/scratch/")
 
@@ -66,7 +68,8 @@ def judged_return(root: Path, brief: Brief, result: Return) -> Verdict:
         reason = _one_line(result.errors[0].message if result.errors else result.summary)
         return Verdict(status=result.status, moves_to=Status.BLOCKED, reason=reason, found=found, more=more, errors=result.errors)
     if result.status is not returns.Status.COMPLETED:
-        return Verdict(status=result.status, found=found, more=more, errors=result.errors)
+        errors = tuple(_as_of_the_board(error, brief, result) for error in result.errors)
+        return Verdict(status=result.status, found=found, more=more, errors=errors)
     fault = _fault(brief, result, found)
     if fault is not None:
         # What cannot be used is kept where it is, and linked as what it is: unfinished.
@@ -74,6 +77,14 @@ def judged_return(root: Path, brief: Brief, result: Return) -> Verdict:
     assert found is not None, "what is missing is a fault"
     moved = (f"The {KINDS[brief.command]} was taken over from {found.came_from}.",) if found.came_from else ()
     return Verdict(status=result.status, moves_to=DONE[BEGINS[brief.command]], found=found, more=more, warnings=moved)
+
+
+def _as_of_the_board(error: ErrorInfo, brief: Brief, result: Return) -> ErrorInfo:
+    """How to go on after a stop, in the words of the board: the flow can only say to delegate again."""
+    if result.stop_reason is StopReason.FINISHED or error.code not in _STOPPED:
+        return error
+    longer = "; --timeout gives it longer" if error.code == "TIMEOUT" else ""
+    return replace(error, recommendation=f"`remit {brief.command} {brief.task.number}` takes it up again{longer}.")
 
 
 def filed_task(task: Task, at: str, brief: Brief, verdict: Verdict, before: Status | None) -> tuple[Task, tuple[str, ...]]:
@@ -135,12 +146,20 @@ def _found(root: Path, brief: Brief, result: Return) -> Found | None:
 
 
 def _of_kind(brief: Brief, result: Return) -> Iterator[Artifact]:
-    """Those that may be the work: of its type, of this run, and not the prose round a return, which is kept as a file too."""
+    """Those that may be the work: of its type, of this run, and not the prose round a return, which is kept as a file too.
+
+    Of a run that was stopped, only what has the place that was asked for, in a folder of its own: what was found changed in the project
+    at that moment may be anybody's.
+    """
     known = {one.path for one in brief.task.artifacts} | {brief.plan, *brief.reports}
+    was_stopped = result.stop_reason is not StopReason.FINISHED
     for artifact in result.artifacts:
-        is_prose = bool(_PROSE_OF.search(artifact.path)) and artifact.path.rpartition("/")[2].startswith(_PROSE)
+        path = artifact.path
+        is_prose = bool(_PROSE_OF.search(path)) and path.rpartition("/")[2].startswith(_PROSE)
         is_old = artifact.mtime is not None and artifact.mtime < brief.begun_at - CLOCK_LAG_SECONDS
-        if artifact.type == KINDS[brief.command] and artifact.path not in known and not is_prose and not is_old:
+        if path in known or path in BOARD_FILES or is_prose or is_old:
+            continue
+        if path.endswith(f"/{brief.write_to}") or (artifact.type == KINDS[brief.command] and not was_stopped):
             yield artifact
 
 

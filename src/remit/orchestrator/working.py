@@ -97,7 +97,7 @@ def entered(
 
 
 def note_session(board: Board, number: int, session_id: str) -> None:
-    """Name on the board the delegation that now works on the task, so that it can be followed. Blocking."""
+    """Name on the board the delegation that now works on the task: where one run is many delegations. Blocking."""
     with board.change() as draft:
         task = draft.state.find(number)
         if task is not None:

@@ -348,6 +348,7 @@ async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: 
     outcome = await study(tmp_path, forever, waiting=impatient)
     assert (outcome.stop_reason, outcome.task_status) == ("cancelled", "RESEARCHING")
     assert outcome.next_steps == "The task stays [RESEARCHING]: `remit research 12` takes it up again."
+    assert (outcome.artifacts, the_task(tmp_path).artifacts) == ((), ()), "files of others that changed meanwhile are not its report"
     assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
 
 
