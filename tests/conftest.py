@@ -10,6 +10,7 @@ import pytest
 ALONE = ("chaos/", "integration/test_bench.py", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
 """Where seconds count: these run one at a time, after the others, which run two at a time (`make test`)."""
 NOT_ALONE = (
+    "chaos/test_board_kill9.py",
     "chaos/test_escapes.py",
     "chaos/test_kill9.py",
     "chaos/test_one_tree_kill9.py",

@@ -214,9 +214,8 @@ class Board:
 
     def _finish(self) -> tuple[str, ...]:
         """What a process that died has left to do."""
-        if writeset.pending(self._set) is None:
-            return ()
-        return ("An interrupted change of the board was finished.", *writeset.finish(self._set, self.root))
+        told = ("An interrupted change of the board was finished.",) if writeset.pending(self._set) else ()
+        return (*told, *writeset.finish(self._set, self.root))
 
     def _write(self, draft: Draft, found: _Found, before: State, activity: str, *, anew: bool) -> None:
         if anew or draft.state != before or draft.files or draft.moves:

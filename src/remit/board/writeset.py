@@ -108,6 +108,7 @@ def finish(folder: Path, root: Path) -> tuple[str, ...]:
     """Put in place whatever a journal names and is not there yet. Any number of times, after a crash anywhere in it."""
     raw = read_or_none(folder / JOURNAL)
     if raw is None:
+        _sweep(folder)
         return ()
     entry = _entry_of(raw, folder)
     notices: list[str] = []
