@@ -1,0 +1,108 @@
+"""The board with the real claude as researcher, planner and implementer, its model scripted (item 8 of the board).
+
+task → research → plan → implement, the remit process killed with -9 in phase 2 and run again → review → todo, in a real repository;
+afterwards state.json, TODO.md, artifacts and git log agree, as a reader sees them that shares no code with remit.
+"""
+
+import asyncio
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from stage import CLAUDE, Stage, need, staged
+
+from board_reader import disagreements, git, log_of, phases_of, state_of
+from remit.testing.models import ModelRequest, Say, Silence, Turn, valid_return
+
+pytestmark = pytest.mark.timeout(150)
+PLAN = """# Plan
+
+### Phase 1: Read rows [NOT STARTED]
+- **Goal**: rows come out
+- **Accept**: `test -s rows.py`
+
+### Phase 2: Write CSV [NOT STARTED]
+- **Goal**: a file goes in
+
+### Phase 3: Document it [NOT STARTED]
+- **Goal**: people can read of it
+"""
+FILES = {1: "rows.py", 2: "csv_out.py", 3: "docs.md"}
+PLAN_PATH = "specs/001_write_rows_as_csv/plans/implementation-001.md"
+
+
+class Model:
+    """What stands behind claude: it reads its prompt, writes what is asked for by a command, and hands in."""
+
+    def __init__(self) -> None:
+        self.is_stuck = True
+        """In phase 2 it does not answer any more, after it has written something."""
+        self.did: list[str] = []
+
+    def __call__(self, request: ModelRequest) -> Turn:
+        asked = request.text
+        if found := re.search(r"Carry out phase (\d+) of its plan", asked):
+            return self._implements(request, int(found[1]))
+        wanted = re.search(r"Write the (report|plan) to `([^`]+)`", asked)
+        if wanted is None:
+            return Say("Rows as CSV")  # claude asks for a title, too
+        text = PLAN if wanted[1] == "plan" else "# Report\n\nRows are lines.\n"
+        if not request.answers:
+            self.did.append(wanted[1])
+            return CLAUDE.shell(f"mkdir -p {Path(wanted[2]).parent} && cat > {wanted[2]} <<'END'\n{text}END")
+        return Say(valid_return(request, f"Wrote the {wanted[1]}. It is short.", artifacts=[{"type": wanted[1], "path": wanted[2]}]))
+
+    def _implements(self, request: ModelRequest, phase: int) -> Turn:
+        if not request.answers:
+            self.did.append(f"phase {phase}")
+            return CLAUDE.shell(f"echo '# phase {phase}' > {FILES[phase]}")
+        if phase == 2 and self.is_stuck:
+            return Silence()
+        made = [{"type": "implementation", "path": FILES[phase]}]
+        return Say(valid_return(request, f"Wrote {FILES[phase]}. It says what it is.", artifacts=made))
+
+
+async def remit(stage: Stage, *arguments: str) -> str:
+    done = await asyncio.to_thread(stage.remit, *arguments)
+    assert done.returncode == 0, f"remit {' '.join(arguments)}: {done.stdout}{done.stderr}\n{stage.models.faults}"
+    return done.stdout + done.stderr
+
+
+async def test_a_real_coding_agent_takes_a_task_from_a_line_to_the_archive(tmp_path: Path) -> None:
+    need(CLAUDE)
+    model = Model()
+    async with staged(tmp_path, model) as stage:
+        stage.cast("claude", CLAUDE)
+        roles = "".join(f'{role} = "claude"\n' for role in ("researcher", "planner", "implementer"))
+        settings = stage.project / "remit.toml"
+        settings.write_text(f"{settings.read_text()}\n[roles]\n{roles}")
+        stage.begin_git()
+        git(stage.project, "config", "user.name", "Ada")
+        git(stage.project, "config", "user.email", "ada@example.com")
+
+        await remit(stage, "task", "Write rows as CSV", "--language", "python")
+        await remit(stage, "research", "1", "which", "separator")
+        await remit(stage, "plan", "1")
+        assert disagreements(stage.project) == []
+        assert any("which separator" in request.text for request in stage.models.requests)
+
+        running = stage.remit_started("implement", "1")
+        await stage.wait_for_file(FILES[2])
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        assert [marker for _, _, marker in phases_of(stage.project, PLAN_PATH)] == ["COMPLETED", "IN PROGRESS", "NOT STARTED"]
+
+        model.is_stuck = False
+        said = await remit(stage, "implement", "1")
+        assert "Task 1 resumes from phase 2 (1 of 3 done)." in said
+        assert model.did == ["report", "plan", "phase 1", "phase 2", "phase 2", "phase 3"]
+        assert disagreements(stage.project) == []
+        phases = [f"task 1 phase {number}: {name}" for number, name, _ in phases_of(stage.project, PLAN_PATH)]
+        assert [subject for subject, _ in log_of(stage.project)][-4:] == [*phases, "task 1: complete implementation"]
+        assert git(stage.project, "status", "--porcelain").strip() == ""
+
+        await remit(stage, "todo")
+        assert disagreements(stage.project) == []
+        assert state_of(stage.project)["active_projects"] == []
+        await stage.wait_for_nobody()
