@@ -1,7 +1,8 @@
 """Agent files as text: a page of Markdown whose head is YAML between two lines of dashes, whose body is instructions.
 
 Reads one file and judges its form alone: that it can be read, is text of a bearable size, lies inside the project, has a head that
-is YAML. What the keys mean is `agents.vendors`' and `agents.files`' concern. Used by `agents.files` alone.
+is YAML. What the keys mean is `agents.vendors`' and `agents.files`' concern, and that of `orchestrator.commandfiles`, whose files have
+the same form.
 """
 
 import re
@@ -21,6 +22,8 @@ LARGEST_HEAD = 64 * 1024
 DEEPEST = 50
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
 _PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*?)[ \t]*$")
+_HINT_LINE = re.compile(r"^(argument-hint):[ \t]+([^\"'].*?)[ \t]*$")
+"""`[number] [words]`, as it stands in many a command file, is no YAML either."""
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What the YAML library raises, beside its own errors, for values that look like dates, numbers or truths and are none."""
 
@@ -50,7 +53,17 @@ class _Loader(yaml.SafeLoader):
 
 def read_page(path: Path, root: Path) -> Page | None:
     """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line."""
+    return page_of(_text_of(path, root), path)
+
+
+def read_with_or_without_head(path: Path, root: Path) -> Page:
+    """The page at `path`; all of it is body when it has no head. Raises `Misused`, as `read_page` does."""
     text = _text_of(path, root)
+    return page_of(text, path) or Page(path=path, head={}, body=text.strip(), lines={})
+
+
+def page_of(text: str, path: Path) -> Page | None:
+    """A text as the page that it would be at `path`, as `read_page` takes it. Raises `Misused`."""
     head, body = _split(text)
     if head is None:
         return None
@@ -116,7 +129,9 @@ def _quoted(head: str) -> str:
     lines = []
     for line in head.split("\n"):
         plain = _PLAIN_LINE.match(line)
-        if plain and (": " in plain[2] or " #" in plain[2] or plain[2].endswith(":")):
+        if plain and not (": " in plain[2] or " #" in plain[2] or plain[2].endswith(":")):
+            plain = None
+        if plain := plain or _HINT_LINE.match(line):
             value = plain[2].replace("'", "''")
             line = f"{plain[1]}: '{value}'"
         lines.append(line)

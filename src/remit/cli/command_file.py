@@ -1,0 +1,173 @@
+"""`remit NAME …` for command files of the project, and `remit commands`, which lists them (S6.9). What they do is `orchestrator`'s."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.commands import Commands, single
+from remit.cli.errands import DryRun, Timeout
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.orchestrator.commandfiles import CommandFile
+
+PANEL = "Commands of this project"
+
+
+class ProjectCommands(Commands):
+    """The commands that come with remit, then those that files of the project add. No file takes the place of one of the first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """For the help: a project without command files costs a look at four folders."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted(set(_names_here()) - set(own))]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        found = super().get_command(ctx, cmd_name)
+        if found is None and cmd_name in _names_here():
+            return _listed(cmd_name, _described(cmd_name))
+        return found
+
+    def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
+        """A name that may be one elsewhere: `remit fix --root ../other`."""
+        from remit.orchestrator.commandfiles import names
+
+        root = _root_in(args)
+        return (name, _listed(name, ""), args[1:]) if root is not None and name in names(root) else None
+
+
+def _names_here() -> list[str]:
+    from remit.cli.project import find_root
+    from remit.core.errors import RemitError
+    from remit.orchestrator.commandfiles import names
+
+    try:
+        return names(find_root(None))
+    except (RemitError, OSError):  # help is shown wherever one stands
+        return []
+
+
+def _described(name: str) -> str:
+    """For the help. Other people's words: no markup is taken from them."""
+    from rich.markup import escape
+
+    from remit.cli.project import find_root
+    from remit.core.errors import RemitError
+    from remit.orchestrator.commandfiles import find
+
+    try:
+        found = find(find_root(None), name)
+    except (RemitError, OSError) as error:
+        return escape(f"Cannot be used: {error}")
+    return (
+        escape(". ".join(part for part in (found.description.rstrip("."), found.hint and f"Arguments: {found.hint}") if part))
+        if found
+        else ""
+    )
+
+
+def _root_in(args: list[str]) -> Path | None:
+    """The folder that `--root` names, which is read only later; None: none is named."""
+    for place, word in enumerate(args):
+        given = word.removeprefix("--root=") if word.startswith("--root=") else args[place + 1 : place + 2] if word == "--root" else None
+        if given:
+            folder = Path(given if isinstance(given, str) else given[0])
+            return folder.resolve() if folder.is_dir() else None
+    return None
+
+
+def _listed(name: str, description: str) -> Any:
+    """The command as typer runs it. What it does not know are arguments: `remit fix --all` hands on `--all`."""
+
+    def command(
+        arguments: Annotated[
+            list[str] | None, typer.Argument(metavar="[ARGUMENTS]...", help="Handed over literally.", show_default=False)
+        ] = None,
+        timeout: Timeout = None,
+        dry_run: DryRun = False,
+        root: Root = None,
+        as_json: Json = False,
+    ) -> Exit:
+        return run(name, arguments or [], timeout, root, dry_run=dry_run, as_json=as_json)
+
+    command.__doc__ = description or f"The command {name} of this project."
+    return single(name, command, PANEL, context_settings={"ignore_unknown_options": True})
+
+
+def run(name: str, arguments: list[str], timeout: str | None, root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
+    """Have a command file carried out."""
+    import asyncio
+
+    from remit.cli.outcomes import answer
+    from remit.cli.project import find_root
+    from remit.cli.values import seconds
+    from remit.core.errors import Misused
+    from remit.orchestrator.command_running import bound, nobody, rehearsed
+    from remit.orchestrator.commandfiles import find
+
+    folder, limit = find_root(root), seconds(timeout, "--timeout")
+    command = find(folder, name)
+    if command is None:
+        raise Misused(f"There is no command {name!r} in {folder}.", advice="`remit commands` lists those there are.")
+    found = bound(folder, command)
+    if found.agent is None:
+        return answer(nobody(command, found), as_json=as_json)
+    if dry_run:
+        outcome = rehearsed(command, arguments, found)
+        if not as_json:
+            _print_text(outcome.data)
+        return answer(outcome, as_json=as_json)
+    return asyncio.run(_run(command, arguments, found, limit, folder, as_json=as_json))
+
+
+async def _run(command: "CommandFile", arguments: list[str], found: Any, limit: float | None, folder: Path, *, as_json: bool) -> Exit:
+    from remit.app import Remit
+    from remit.cli.answer import print_return
+    from remit.cli.approving import person_here
+    from remit.cli.exits import exit_of_return
+    from remit.cli.outcomes import Shown, answer
+    from remit.cli.output import console
+    from remit.orchestrator.command_running import run
+
+    shown = Shown(as_json=as_json)
+    async with Remit.open(folder, recover=False, settings=found.settings, approver=person_here()) as remit:
+        carried = await run(remit, command, arguments, found, timeout=limit, waiting=shown)
+        if as_json or carried.result is None:
+            return answer(carried.outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+        print_return(carried.result, console(), remit.root)
+        return Exit.INTERRUPTED if shown.was_interrupted else exit_of_return(carried.result)
+
+
+def _print_text(data: dict[str, Any]) -> None:
+    from remit.cli.output import say
+    from remit.cli.words import printable
+
+    say(printable(str(data["text"])))
+    say("")
+
+
+def commands(root: Root = None, as_json: Json = False) -> Exit:
+    """List the commands that files of the project add, and what is wrong with files that add none."""
+    from remit.cli.output import say, say_json
+    from remit.cli.project import find_root
+    from remit.cli.words import one_line
+    from remit.orchestrator.commandfiles import OWN, every
+
+    found, problems = every(find_root(root), Commands.table)
+    if as_json:
+        say_json({"commands": [one.to_dict() for one in found], "problems": problems})
+        return Exit.FAILED if problems else Exit.OK
+    if not found and not problems:
+        say(f'No file of this project adds a command. Write one: {OWN}/NAME.md, or have one written: remit meta --command "…".')
+    for one in found:
+        say(one_line(f"remit {one.name} {one.hint}".rstrip(), 200))
+        say(f"  {one_line(one.description, 300)}")
+        who = f", by {one.agent}" if one.agent else ""
+        say(f"  {one.path}{who}")
+        for warning in one.warnings:
+            say(f"  ! {one_line(warning, 300)}")
+    for problem in problems:
+        say(f"! {one_line(problem, 300)}")
+    return Exit.FAILED if problems else Exit.OK

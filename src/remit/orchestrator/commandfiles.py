@@ -1,0 +1,185 @@
+"""Command files: `.remit/commands/NAME.md` and those of Claude and OpenCode, found and read (S6.9). A file is a prompt with a head.
+
+Finds and judges; `command_text` fills in the arguments, `command_running` has an agent carry it out. Light: `remit --help` comes here,
+and a project without such files pays for a look at four folders.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from remit.core.errors import Misused
+
+if TYPE_CHECKING:
+    from remit.agents.pages import Page
+
+OWN = ".remit/commands"
+FOLDERS = (OWN, ".claude/commands", ".opencode/command", ".opencode/commands")
+"""Where command files are looked for. When two have one name, the first in this order is taken."""
+MOST_FILES = 1000
+LONGEST_NAME = 64
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+_KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "model", "remit"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandFile:
+    name: str
+    path: str
+    """Relative to the project's root."""
+    body: str
+    description: str = ""
+    agent: str | None = None
+    """Who carries it out; None: whoever carries out agent files."""
+    timeout: float | None = None
+    """Seconds; None: the setting for its name."""
+    hint: str = ""
+    """What its arguments are, for the help."""
+    warnings: tuple[str, ...] = ()
+    """What it says that is not done here."""
+
+    @property
+    def is_ours(self) -> bool:
+        """False: it was written for another tool, whose agents need not be here."""
+        return self.path.startswith(f"{OWN}/")
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "path": self.path,
+            "description": self.description,
+            "agent": self.agent,
+            "timeout": self.timeout,
+            "argument_hint": self.hint,
+            "warnings": list(self.warnings),
+        }
+
+
+def names(root: Path) -> list[str]:
+    """The names that files of this project would give commands, whether they can be read or not. Reads no file."""
+    return list(dict.fromkeys(name for name, _ in _places(root, []) if is_name(name)))
+
+
+def find(root: Path, name: str) -> CommandFile | None:
+    """The command of that name; None when no file has it. Raises `Misused` that says what is wrong with its file."""
+    path = next((path for found, path in _places(root, []) if found == name), None) if is_name(name) else None
+    return None if path is None else _read(path, root)
+
+
+def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], list[str]]:
+    """All that can be run, and what is wrong with the others, a line each. `taken`: names of commands that come with remit."""
+    problems: list[str] = []
+    found: dict[str, CommandFile] = {}
+    for name, path in _places(root, problems):
+        where = path.relative_to(root).as_posix()
+        if not is_name(name):
+            problems.append(f"{where}: {name!r} is not a name for a command: use letters, digits, - and _.")
+        elif name in taken:
+            problems.append(f"{where}: `remit {name}` comes with remit and stays what it is. Rename the file.")
+        elif name in found:
+            problems.append(f"{where}: there is a command {name!r} in {found[name].path}, and that one is taken.")
+        else:
+            try:
+                found[name] = _read(path, root)
+            except Misused as error:
+                problems.append(error.message)
+    return list(found.values()), problems
+
+
+def is_name(name: str) -> bool:
+    return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
+
+
+def command_of(page: "Page", root: Path) -> CommandFile:
+    """What a page declares. Raises `Misused`, with its file and line."""
+    where = page.path.relative_to(root).as_posix()
+    own = page.head.get("remit") or {}
+    if not isinstance(own, Mapping):
+        raise Misused(f"{where}: line {page.lines.get('remit', 2)}: remit must hold keys and values.")
+    head = {**page.head, **own}
+    if not page.body:
+        raise Misused(f"{where}: it says nothing below its head: nobody would know what to do.")
+    words = {key: _text(where, page, head, key) for key in ("description", "agent", "argument-hint")}
+    return CommandFile(
+        name=page.path.stem,
+        path=where,
+        body=page.body,
+        description=words["description"] or _first_line(page.body),
+        agent=words["agent"] or None,
+        timeout=_seconds(where, page, head.get("timeout")),
+        hint=words["argument-hint"],
+        warnings=tuple(_doubts(where, page, head)),
+    )
+
+
+def _read(path: Path, root: Path) -> CommandFile:
+    # Only here: reading YAML costs a project that has no such file nothing.
+    from remit.agents.pages import read_with_or_without_head
+
+    try:
+        page = read_with_or_without_head(path, root)
+    except Misused as error:
+        raise Misused(f"{path.relative_to(root).as_posix()}: {error.message}", advice="Mend the file.") from None
+    return command_of(page, root)
+
+
+def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
+    for folder in FOLDERS:
+        place = root / folder
+        if not place.is_dir():
+            continue
+        if not place.resolve().is_relative_to(root.resolve()):
+            problems.append(f"{folder}: it is a link that leads out of the project.")
+            continue
+        for path in _pages_in(place, folder, problems):
+            yield path.stem, path
+
+
+def _pages_in(place: Path, folder: str, problems: list[str]) -> list[Path]:
+    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
+    found: list[Path] = []
+    for where, below, files in os.walk(place, onerror=lambda error: problems.append(f"{error.filename}: {error.strerror}.")):
+        below.sort()
+        if folder == OWN:
+            below.clear()
+        found += [Path(where, name) for name in sorted(files) if name.endswith(".md") and not name.startswith(("_", "."))]
+        if len(found) > MOST_FILES:
+            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+            break
+    return [path for path in found[:MOST_FILES] if path.name.upper() != "README.MD"]
+
+
+def _text(where: str, page: "Page", head: Mapping[str, Any], key: str) -> str:
+    value = head.get(key)
+    if value is None:
+        return ""
+    if key == "argument-hint" and isinstance(value, list):  # `argument-hint: [path]` is a list to YAML
+        return " ".join(f"[{one}]" for one in value)
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise Misused(f"{where}: line {page.lines.get(key, 2)}: {key} must be text, not a {type(value).__name__}.")
+    return " ".join(str(value).split())
+
+
+def _seconds(where: str, page: "Page", value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise Misused(f"{where}: line {page.lines.get('timeout', 2)}: timeout must be a positive number of seconds, not {value!r}.")
+    return float(value)
+
+
+def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
+    if head.get("model") is not None:
+        yield f"{where}: model is left to the agent that carries it out: {str(head['model'])[:60]!r} is not used."
+    unknown = sorted(str(key) for key in set(head) - _KNOWN)
+    if unknown and where.startswith(f"{OWN}/"):
+        yield f"{where}: nothing is done with {', '.join(unknown)[:200]}."
+
+
+def _first_line(body: str) -> str:
+    """A file that has no description is told by how it begins."""
+    line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
+    return line if len(line) <= 100 else f"{line[:99].rstrip()}…"
