@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from remit.agents.builtin.roles import BUILT_INS
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import Declarations
-from remit.agents.profiles import BUILT_IN
+from remit.agents.profiles import BUILT_IN, built_in_of
 from remit.core.agents import ROLES
 
 
@@ -32,7 +32,7 @@ def _of_role(role: str, declarations: Declarations, functions: Collection[str]) 
 def _of_bound(role: str, bound: str, declarations: Declarations, functions: Collection[str]) -> str:
     if bound == BUILT_IN:
         own = _definition(role, declarations)
-        has_built_in = own.built_in is not None if own is not None else role in BUILT_INS
+        has_built_in = role in BUILT_INS if own is None else built_in_of(own) is not None
         return "" if has_built_in else f"{role} has no built-in: it takes a coding agent."
     found = _definition(bound, declarations)
     if found is not None and found.kind is not Kind.PROFILE:

@@ -40,6 +40,11 @@ def is_role(spec: AgentSpec) -> bool:
     return spec.source.startswith(_ROLE)
 
 
+def rank(spec: AgentSpec) -> int:
+    """In which order agents are listed: a project's own, those that come with remit, its roles."""
+    return is_built_in(spec) + is_role(spec)
+
+
 class Directory:
     def __init__(self, carried: Callable[[FunctionAgent], AgentPort], defined: Callable[[Definition], AgentPort] = Uncarried) -> None:
         """`carried` gives a declared function the carrier its isolation asks for, `defined` a definition the one of its kind."""

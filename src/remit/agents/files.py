@@ -6,7 +6,7 @@ the definitions out is joined in `app`.
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,9 @@ class Declarations:
         binding = self.binding(definition)
         if binding.carrier is not None:
             return carried(declared, self.known[binding.carrier.name][0], binding.carrier)
-        return definition if binding.built_in is not None else uncarried(declared, binding.wanted)
+        if binding.built_in is not None:
+            return replace(definition, built_in=binding.built_in)
+        return uncarried(declared, binding.wanted)
 
 
 def declarations_of(root: Path, settings: Settings) -> Declarations:

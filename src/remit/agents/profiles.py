@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from remit.agents.allowing import Words, narrowed
+from remit.agents.builtin.roles import BUILT_INS
 from remit.agents.definition import Definition, Kind, checked_task, definition_of
 from remit.core.agents import ROLES
 from remit.core.errors import ErrorInfo, Misused, Unavailable
@@ -101,7 +102,9 @@ def lines_for(role: str, wanted: str | None = None) -> str:
         f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
     ]  # fmt: skip
     said = "\n".join(f"    {line}" if line else "" for line in lines)
-    return f"Add to remit.toml:\n\n{said}\n\n`remit agents --detect` prints the first lines for the agents that are installed here."
+    detected = "`remit agents --detect` prints the first lines for the agents that are installed here."
+    ours = f' [roles] {role} = "{BUILT_IN}" takes the one that comes with remit.' if role in BUILT_INS else ""
+    return f"Add to remit.toml:\n\n{said}\n\n{detected}{ours}"
 
 
 def definition_for(declared: Declared) -> Definition:
@@ -150,7 +153,7 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     named = ((By.SETTING, settings.roles.get(profile.name)), (By.FILE, profile.runs_on), (By.PROFILES_ON, settings.profiles_on))
     for by, wanted in named:
         if wanted == BUILT_IN and by is not By.PROFILES_ON:
-            return Binding(by=by, built_in=profile.built_in, wanted=wanted)
+            return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
         if wanted is not None:
             return Binding(by=by, carrier=next((one for one in able if one.name == wanted), None), wanted=wanted)
     if profile.built_in is not None:
@@ -159,6 +162,11 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
     # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
     first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
     return Binding(by=By.FIRST, carrier=first) if first is not None else Binding(by=By.NOBODY)
+
+
+def built_in_of(profile: Definition) -> str | None:
+    """What of ours could carry it out: what it names itself; of a file that has the name of a role, that role's."""
+    return profile.built_in or (profile.name if profile.name in BUILT_INS else None)
 
 
 def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:

@@ -54,11 +54,10 @@ def agents(
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
 ) -> Exit:
     """List the agents of the project, or show what one of them accepts."""
-    from remit.agents.directory import is_built_in
+    from remit.agents.directory import rank
     from remit.cli.documents import agent_document, definition_document
     from remit.cli.output import say_aside, say_json
     from remit.cli.project import find_root, open_directory
-    from remit.cli.targets import print_target
     from remit.cli.words import printable
     from remit.settings import load_settings
 
@@ -70,7 +69,7 @@ def agents(
         return Exit.OK
     settings = load_settings(folder)
     directory = open_directory(folder)
-    specs = sorted(directory.specs(), key=is_built_in) if name is None else _named(name, directory, folder)
+    specs = sorted(directory.specs(), key=rank) if name is None else _named(name, directory, folder)
     if as_json:
         documents = [
             agent_document(spec, *_timeouts(spec, settings)) | definition_document(_definition(spec.name, directory)) for spec in specs
@@ -79,30 +78,48 @@ def agents(
         return Exit.OK
     if name is None:
         _print_all(specs, settings, folder, directory)
-    elif directory.find(name) is None:
-        print_target(name, specs, lambda spec: _timeouts(spec, settings))
     else:
-        _print_one(specs[0], settings, _definition(name, directory), folder)
+        _print_named(name, specs, settings, folder, directory)
     for problem in directory.problems:
         say_aside(f"Not loaded: {printable(problem)}")
     return Exit.OK
 
 
+def _print_named(name: str, specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
+    """An agent, a target with its operations, or both: `researcher` is a role of the board as well."""
+    from remit.cli.output import say
+    from remit.cli.targets import print_target
+
+    alone = [spec for spec in specs if spec.name == name]
+    if operations := [spec for spec in specs if spec.name != name]:
+        print_target(name, operations, lambda spec: _timeouts(spec, settings))
+        if alone:
+            say()
+            say(f"And as a role of the board (`remit roles {name}`):")
+            say()
+    for spec in alone:
+        _print_one(spec, settings, _definition(name, directory), folder)
+
+
 def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
     """The project's own, then those that come with remit; without any of its own, how to make one."""
-    from remit.agents.directory import is_built_in
+    from remit.agents.directory import is_built_in, is_role
     from remit.cli.output import say
-    from remit.cli.targets import print_built_in
+    from remit.cli.targets import print_built_in, print_roles
 
     own = [spec for spec in specs if not is_built_in(spec)]
     if own:
         _print_table(own, settings, folder, directory)
-    if built_in := specs[len(own) :]:
+    if built_in := [spec for spec in specs if is_built_in(spec) and not is_role(spec)]:
         if own:
             say()
         print_built_in(built_in)
+    if roles := [spec for spec in specs if is_role(spec)]:
+        if own or built_in:
+            say()
+        print_roles(roles)
     if not own and not directory.problems:
-        if built_in:
+        if built_in or roles:
             say()
         say(HOW_TO_START)
 
@@ -111,14 +128,17 @@ def _named(name: str, directory: "Directory", root: "Path") -> "list[AgentSpec]"
     """The agent of that name, or all operations of that target."""
     from difflib import get_close_matches
 
+    from remit.agents.directory import is_role
     from remit.cli.project import why_not_loaded
     from remit.core.errors import Misused
 
     known = directory.find(name)
-    if known is not None:
-        return [known.spec]
-    if operations := [spec for spec in directory.specs() if spec.name.startswith(f"{name}.")]:
-        return operations
+    alone = [] if known is None else [known.spec]
+    operations = [spec for spec in directory.specs() if spec.name.startswith(f"{name}.")]
+    if alone and not (operations and is_role(alone[0])):
+        return alone
+    if operations:
+        return [*operations, *alone]
     if fault := why_not_loaded(name, directory, root):
         raise Misused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
     targets = {known.partition(".")[0] for known in directory.names()}

@@ -12,7 +12,7 @@ from remit.cli.data import data_lines
 from remit.cli.output import put
 from remit.cli.reports import beginning_of
 from remit.cli.tree import artifact_line
-from remit.cli.words import MARKS, at_the_prompt, count, duration, one_line, printable
+from remit.cli.words import MARKS, advice_lines, at_the_prompt, count, duration, one_line, printable
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.core.states import State
@@ -35,7 +35,7 @@ def print_return(result: Return, console: Console, root: Path) -> None:
     for warning in result.warnings:
         put(console, Text(one_line(at_the_prompt(warning), 500), style="yellow"), Text("  warning  ", style="yellow"))
     if step := _next_step(result):
-        put(console, Text(one_line(at_the_prompt(step), 500), style="cyan"), Text("  next  ", style="cyan"))
+        _put_lines(step, console, "  next  ", "cyan")
 
 
 def _next_step(result: Return) -> str:
@@ -68,7 +68,14 @@ def _print_error(error: ErrorInfo, result: Return, console: Console) -> None:
     else:
         put(console, Text(label.plain.rstrip(), style="red"))
     if advice:
-        put(console, Text(one_line(at_the_prompt(advice), 500), style="yellow"), label)
+        _put_lines(advice, console, label, "yellow")
+
+
+def _put_lines(advice: str, console: Console, label: Text | str, style: str) -> None:
+    """Lines that are to be copied somewhere (of a settings file, say) stay lines."""
+    for line in advice_lines(advice):
+        put(console, Text(line, style=style), Text(label, style=style) if isinstance(label, str) else label)
+        label = ""
 
 
 def _print_report(result: Return, console: Console, root: Path) -> bool:

@@ -196,6 +196,7 @@ def _project(root: Path) -> Iterator[Finding]:
     strict = settings.policy_mode == "strict"
     advice = "" if strict else 'policy_mode = "strict" in remit.toml has the rules hold.'
     yield Finding(part=part, name="policy", mark=Mark.GOOD if strict else Mark.WORSE, found=found, advice=advice)
+    yield from _roles(root)
     databases = sorted(folder.glob("*.db")) if folder.is_dir() else []
     if databases:
         size = sum(path.stat().st_size for path in databases)
@@ -207,3 +208,20 @@ def _project(root: Path) -> Iterator[Finding]:
     yield Finding(part=part, name="disk", mark=Mark.WORSE if few else Mark.GOOD, found=f"{free / 1e9:.1f} GB free", advice=few)
     if not os.access(folder if folder.exists() else root, os.W_OK):
         yield Finding(part=part, name="writable", mark=Mark.WORSE, found=f"{root} cannot be written to", advice="chown or chmod it.")
+
+
+def _roles(root: Path) -> Iterator[Finding]:
+    """Bindings that lead nowhere, and roles that nobody carries out."""
+    from remit.agents.roles import seen_roles
+    from remit.cli.project import open_directory
+
+    directory = open_directory(root)
+    nobody = [role.name for role in seen_roles(directory) if role.by == "nobody"]
+    faults = [problem for problem in directory.problems if "[roles]" in problem.partition(": ")[0] or problem.startswith("env REMIT_ROLES")]
+    for fault in faults:
+        place, _, said = fault.partition(": ")
+        yield Finding(part="project", name="roles", mark=Mark.WORSE, found=f"{place}: {said}", advice="`remit roles` shows who does what.")
+    if not faults:
+        found = f"nobody carries out {', '.join(nobody)}" if nobody else "each has somebody who carries it out"
+        advice = "`remit roles` prints the lines to add." if nobody else ""
+        yield Finding(part="project", name="roles", mark=Mark.MISSING if nobody else Mark.GOOD, found=found, advice=advice)

@@ -111,13 +111,18 @@ def _refuse_unknown(agent: str, directory: "Directory") -> None:
 
 
 def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, list[str]]:
-    """`worker read_file path=…` is `worker.read_file path=…`: the first bare word after a target that is no agent itself."""
+    """`worker read_file path=…` is `worker.read_file path=…`: the first bare word after a target.
+
+    Of a target that is an agent itself (`researcher` is a role too) a single word is still an operation, and words are its task.
+    """
     from remit.cli.values import is_bare
+    from remit.core.agents import COME_WITH_REMIT
     from remit.core.errors import Refused
     from remit.tool.catalogue import Catalogue, parts_of
     from remit.tool.faults import DelegateError
 
-    if directory.find(agent) is not None:
+    is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
+    if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
         return agent, given
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from remit.cli.command_file import ProjectCommands
 from remit.cli.commands import Commands, Listed
 from remit.cli.exits import legend
 from remit.cli.output import report_usage
@@ -31,6 +32,7 @@ Commands.table = {
     "revise": Listed("revise:revise", BOARD),
     "implement": Listed("implement:implement", BOARD),
     "board": Listed("board:app", BOARD),
+    "todo": Listed("todo:todo", BOARD),
     "status": Listed("status:status", LOOKING),
     "show": Listed("show:show", LOOKING),
     "follow": Listed("follow:follow", LOOKING),
@@ -38,6 +40,8 @@ Commands.table = {
     "ledger": Listed("ledger:ledger", LOOKING),
     "audit": Listed("audit:audit", LOOKING),
     "agents": Listed("agents:agents", LOOKING),
+    "roles": Listed("roles:roles", LOOKING),
+    "commands": Listed("command_file:commands", LOOKING),
     "demo": Listed("demo.command:demo", SETTING_UP),
     "install": Listed("install:install", SETTING_UP),
     "doctor": Listed("doctor:doctor", SETTING_UP),
@@ -49,7 +53,7 @@ Commands.table = {
 
 app = typer.Typer(
     name="remit",
-    cls=Commands,
+    cls=ProjectCommands,
     help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
     epilog=legend(),
     add_completion=True,

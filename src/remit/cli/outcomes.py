@@ -10,7 +10,7 @@ import typer
 
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.output import say, say_json
-from remit.cli.words import MARKS, at_the_prompt, one_line, printable
+from remit.cli.words import MARKS, advice_lines, at_the_prompt, one_line, printable
 from remit.core.result import Status, StopReason
 from remit.core.states import State
 
@@ -47,7 +47,10 @@ def print_outcome(outcome: "Outcome") -> None:
     if outcome.commit:
         say(f"{_coloured('  commit', 'green')}  {outcome.commit}")
     if outcome.next_steps:
-        say(f"{_coloured('  next', 'cyan')}  {one_line(at_the_prompt(outcome.next_steps), LONG)}")
+        first, *more = advice_lines(outcome.next_steps)
+        say(f"{_coloured('  next', 'cyan')}  {first}")
+        for line in more:
+            say(line)
 
 
 def _title(outcome: "Outcome") -> str:

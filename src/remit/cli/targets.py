@@ -19,6 +19,15 @@ def print_built_in(specs: "Sequence[AgentSpec]") -> None:
     _print_next(shown, _target(shown))
 
 
+def print_roles(specs: "Sequence[AgentSpec]") -> None:
+    """By name alone: what each is for and who carries it out is `remit roles`' to tell."""
+    from remit.cli.output import say
+
+    say(f"Roles of the board: {', '.join(spec.name for spec in specs)}")
+    say()
+    say("Who is who   remit roles")
+
+
 def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[[AgentSpec], tuple[float, float]]") -> None:
     """What one target can do, and how long it is given."""
     from remit.agents.directory import is_built_in

@@ -35,6 +35,15 @@ def one_line(text: object, limit: int = 100) -> str:
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
+def advice_lines(advice: str) -> list[str]:
+    """Advice on one line; but where it holds lines to copy (indented, as in a document) each stays one, and empty ones stay."""
+    said = at_the_prompt(advice)
+    lines = said.splitlines()[:60]
+    if not any(line.startswith("    ") for line in lines):
+        return [one_line(said, 500)]
+    return [" " * (len(line) - len(line.lstrip())) + one_line(line, 500) for line in lines]
+
+
 def printable(text: str) -> str:
     """Several lines of somebody else's text, without control characters."""
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from remit.agents.directory import is_built_in
+from remit.agents.directory import rank
 from remit.core.agents import AgentSpec, type_words
 from remit.core.spelling import camel_names, snake
 from remit.flow.plain import clean
@@ -37,7 +37,7 @@ class Catalogue:
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
         if self._seen is None or len(now) != len(self._seen) or any(a is not b for a, b in zip(now, self._seen, strict=True)):
-            self._seen, self._shown = now, tuple(map(_speakable, sorted(now, key=is_built_in)))  # where room is short, one's own go first
+            self._seen, self._shown = now, tuple(map(_speakable, sorted(now, key=rank)))  # where room is short, one's own go first
             self._targets = {}
             for spec in self._shown:
                 target, operation = parts_of(spec.name)

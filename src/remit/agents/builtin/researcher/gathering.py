@@ -55,6 +55,8 @@ class Gatherer:
         self.documents: dict[str, Document] = {}
         self.listed: dict[str, Mapping[str, Any]] = {}
         """Files of the places that were looked at, by path."""
+        self.without: tuple[str, ...] = ()
+        """Folders and files that are nobody's source."""
         self.cut_short: list[str] = []
         self._tried: set[str] = set()
         self._characters = 0
@@ -115,7 +117,7 @@ class Gatherer:
         if "entries" not in data:
             return False
         for entry in data["entries"]:
-            if entry.get("type", "file") == "file":
+            if entry.get("type", "file") == "file" and not self._is_left_out(entry["path"]):
                 self.listed[entry["path"]] = entry
         if path != ".":
             self._named.append(f"{path}/")
@@ -127,6 +129,9 @@ class Gatherer:
         """Of a file in a folder that was named: by its name below that folder."""
         below = max((folder for folder in self._named if path.startswith(folder)), key=len, default="")
         return worth_of(path.removeprefix(below))
+
+    def _is_left_out(self, path: str) -> bool:
+        return any(path == out or path.startswith(f"{out}/") for out in self.without)
 
     async def search(self, wanted: Mapping[str, str], paths: Sequence[str], glob: str = "") -> dict[str, Hits]:
         """Regular expressions, by what they are for, in the contents of files below the paths; only of those whose name fits."""
@@ -145,6 +150,8 @@ class Gatherer:
             hits = found[name]
             hits.truncated |= bool(data.get("truncated"))
             for match in data.get("matches", ()):
+                if self._is_left_out(match["path"]):
+                    continue
                 hits.lines.setdefault(match["path"], []).append(int(match["line"]))
                 hits.texts.setdefault(match["path"], []).append(str(match.get("text", "")))
         return found

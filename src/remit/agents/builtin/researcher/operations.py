@@ -9,7 +9,7 @@ from remit.agents.function import agent
 from remit.core.errors import Misused
 from remit.flow.context import Context
 
-_WHERE = "files, docs, web, a path, docs:FOLDER or an address; the project's files unless given."
+_WHERE = "files, docs, web, a path, docs:FOLDER or an address; the project's files unless given. !PATH leaves one out."
 _WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 40.'
 
 

@@ -37,6 +37,7 @@ class Research:
         self._places = where
         self._gatherer = Gatherer(ctx)
         self._gatherer.failures += where.unknown
+        self._gatherer.without = where.without
         self._began = time.monotonic()
         self._searched = Searched(max_depth=max_depth, places=[*where.paths, *where.urls, *(["the web"] if where.web else [])])
         self._expansion: tuple[Term, ...] = ()

@@ -5,7 +5,7 @@ Pure: it opens nothing. Whether a folder exists is what the worker that is sent 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remit.agents.builtin.researcher.question import Question
 
@@ -22,6 +22,8 @@ class Places:
     """Of `.`, only documentation: what `docs` means where no folder is named."""
     urls: tuple[str, ...] = ()
     web: bool = False
+    without: tuple[str, ...] = ()
+    """Folders and files that are left out of all of it: `!specs`."""
     unknown: tuple[str, ...] = ()
     """Sources that mean nothing here, in words."""
 
@@ -31,6 +33,10 @@ def places(sources: Sequence[str] | None, question: Question) -> Places:
     if not sources:
         return Places(paths=(".",), urls=question.urls, web=question.asks_for_web and not question.urls)
     paths, urls, unknown = [], list(question.urls), []
+    without = [source.strip().removeprefix("!").strip("/") for source in sources if source.strip().startswith("!")]
+    sources = [source for source in sources if not source.strip().startswith("!")]
+    if not sources:
+        return replace(places(None, question), without=tuple(filter(None, without)))
     web = documents = files = False
     for given in sources:
         source = given.strip()
@@ -57,5 +63,6 @@ def places(sources: Sequence[str] | None, question: Question) -> Places:
         only_documents=documents and not files,
         urls=tuple(dict.fromkeys(urls)),
         web=web,
+        without=tuple(filter(None, without)),
         unknown=tuple(unknown),
     )

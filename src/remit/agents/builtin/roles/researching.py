@@ -14,6 +14,7 @@ from pydantic import Field
 
 from remit.agents.builtin.roles.answering import answered, description_of, handed_on, plain_list, put, read, shortly, title_of
 from remit.agents.function import FunctionAgent, agent
+from remit.board.book import SPECS
 from remit.core.result import Return, Status
 from remit.flow.context import Context
 
@@ -85,9 +86,8 @@ async def _study(
 ) -> dict[str, Any]:
     question = question_of(title_of(ctx, task), description_of(ctx, task), focus)
     ctx.progress(f"Looking for what speaks of: {shortly(question, 120)}")
-    asked: dict[str, Any] = {"query": question, "max_depth": min(5, max(1, max_depth))}
-    if sources:
-        asked["sources"] = sources
+    # The board's own files speak of the task in its own words: without this they would be quoted as the answer to it.
+    asked = {"query": question, "max_depth": min(5, max(1, max_depth)), "sources": [*sources, f"!{SPECS}"]}
     found = await ctx.delegate("researcher.deep_research", parameters=asked)
     report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
     text = await read(ctx, report.path) if report is not None else ""
@@ -99,11 +99,11 @@ async def _study(
 
 
 def question_of(title: str, description: str, focus: str) -> str:
-    """What the user asks for in particular goes first: where words are many, the first ones weigh most."""
+    """What the user asks for in particular goes first; each line is a question of its own, to which something may be found."""
     lines = [_MARK.sub("", line).strip() for line in description.splitlines()]
     parts = [focus.strip(), title.strip(), *(line for line in lines if line and line != title.strip())]
-    sentences = [part if part.endswith((".", "?", "!", ",", ";", ":")) else f"{part}." for part in parts if part]
-    return shortly(" ".join(sentences), QUESTION_LENGTH)
+    asked = [f"{part.rstrip(' .?!;:,')}?" for part in dict.fromkeys(parts) if part.rstrip(" .?!;:,")]
+    return shortly(" ".join(asked), QUESTION_LENGTH)
 
 
 def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str]) -> str:
