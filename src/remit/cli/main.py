@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from remit.cli.command_file import ProjectCommands
+from remit.cli.command_file import ProjectCommands
 from remit.cli.commands import Commands, Listed
 from remit.cli.exits import legend
 from remit.cli.output import report_usage
@@ -41,6 +42,7 @@ Commands.table = {
     "audit": Listed("audit:audit", LOOKING),
     "agents": Listed("agents:agents", LOOKING),
     "roles": Listed("roles:roles", LOOKING),
+    "commands": Listed("command_file:commands", LOOKING),
     "commands": Listed("command_file:commands", LOOKING),
     "demo": Listed("demo.command:demo", SETTING_UP),
     "install": Listed("install:install", SETTING_UP),
