@@ -32,6 +32,7 @@ Commands.table = {
     "plan": Listed("plan:plan", BOARD),
     "revise": Listed("revise:revise", BOARD),
     "implement": Listed("implement:implement", BOARD),
+    "review": Listed("review:review", BOARD),
     "board": Listed("board:app", BOARD),
     "todo": Listed("todo:todo", BOARD),
     "status": Listed("status:status", LOOKING),
