@@ -4,6 +4,7 @@ Reads only. Used by `committing`, and by whoever asks what was committed for a t
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -98,6 +99,17 @@ class Repository:
             return ""
         entries = _names(self.git.run("ls-tree", "-z", "HEAD", "--", *parents))
         return next((entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")), "")
+
+
+def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
+    """Of this branch, those whose subject says that they are the task's: hash and subject, the newest first."""
+    try:
+        head = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed:
+        return []
+    said = git.run("log", "-z", "--format=%H %s", f"--grep=^task {number}[: ]", head).decode("utf-8", "replace").split("\0")
+    found = (line.partition(" ")[::2] for line in said if line)
+    return [(commit, subject) for commit, subject in found if re.match(rf"task {number}(:| phase \d+:)", subject)]
 
 
 def find_repository(root: Path, stop_at: float) -> Repository | None:

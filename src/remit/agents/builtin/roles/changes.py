@@ -12,6 +12,7 @@ from pathlib import Path
 from remit.agents.builtin.coder.review.patch import LIMIT_CHARACTERS
 from remit.agents.builtin.coder.review.source import DIFF, as_new, open_git
 from remit.agents.builtin.coder.review.tree import read_below
+from remit.board.repository import task_commits
 from remit.core.errors import Misused
 from remit.workspaces.git import Git, GitFailed
 
@@ -61,15 +62,6 @@ def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Perm
         )
     change.text = _diff(git, base, change)
     return change
-
-
-def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
-    """Hash and subject, the newest first."""
-    if git.code("rev-parse", "--verify", "--quiet", "HEAD")[0] != 0:
-        return []
-    lines = git.run("log", "-z", "--format=%H %s", f"--grep=^task {number}[: ]", "HEAD").decode("utf-8", "replace").split("\0")
-    found = [line.partition(" ")[::2] for line in lines if line]
-    return [(one, subject) for one, subject in found if re.match(rf"task {number}(:| phase \d+:)", subject)]
 
 
 def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permitted: Permitted) -> Change:
