@@ -32,27 +32,65 @@ app = typer.Typer(
 )
 
 
+Status = Annotated[
+    str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
+]
+Priority = Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)]
+Language = Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)]
+Every = Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")]
+Svg = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
+
+
 @app.callback()
 def board(
     context: typer.Context,
-    status: Annotated[
-        str,
-        typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses),
-    ] = "",
-    priority: Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)] = "",
-    language: Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)] = "",
-    every: Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")] = False,
-    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)] = None,
-    html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)
-    ] = None,
+    status: Status = "",
+    priority: Priority = "",
+    language: Language = "",
+    every: Every = False,
+    svg: Svg = None,
+    html: Html = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
     """Show the tasks: what runs, what is ready, what waits for what. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     if context.invoked_subcommand is None:
-        asked = {"status": status, "priority": priority, "language": language}
-        answering(_board)(asked=asked, every=every, svg=svg, html=html, root=root, as_json=as_json)
+        given = {"status": status, "priority": priority, "language": language, "every": every, "svg": svg, "html": html}
+        answering(draw)(**given, root=root, as_json=as_json)
+
+
+def draw(
+    *,
+    status: Status = "",
+    priority: Priority = "",
+    language: Language = "",
+    every: Every = False,
+    svg: Svg = None,
+    html: Html = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """`remit board` alone."""
+    from remit.board.archive import archived_tasks
+    from remit.board.book import Board
+    from remit.board.view import chosen, view_of
+    from remit.cli.output import say_json
+    from remit.cli.project import find_root
+
+    place = Board(find_root(root))
+    view = view_of(place, archived_tasks(place), with_archive=every)
+    view = chosen(view, status=status, priority=priority, language=language)
+    written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
+    if as_json:
+        say_json({**view.to_dict(), **({"written": written} if written else {})})
+    elif written:
+        _tell(view, written)
+    else:
+        from remit.cli.board_drawing import print_board
+
+        print_board(view, every=every)
+    return Exit.OK
 
 
 def show(
@@ -66,27 +104,6 @@ def show(
     from remit.cli.task_page import show_task
 
     return show_task(Board(find_root(root)), number, as_json=as_json)
-
-
-def _board(*, asked: dict[str, str], every: bool, svg: Path | None, html: Path | None, root: Path | None, as_json: bool) -> Exit:
-    from remit.board.book import Board
-    from remit.board.view import chosen, view_of
-    from remit.cli.output import say_json
-    from remit.cli.project import find_root
-    from remit.orchestrator.changing import archived_tasks
-
-    place = Board(find_root(root))
-    view = chosen(view_of(place, archived_tasks(place), with_archive=every), **asked)
-    written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
-    if as_json:
-        say_json({**view.to_dict(), **({"written": written} if written else {})})
-    elif written:
-        _tell(view, written)
-    else:
-        from remit.cli.board_drawing import print_board
-
-        print_board(view, every=every)
-    return Exit.OK
 
 
 def _drawn(view: "View", path: Path, kind: str) -> Path:

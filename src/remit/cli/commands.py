@@ -55,14 +55,19 @@ class Commands(TyperGroup):
 
 def loaded(name: str, listed: Listed) -> Any:
     """The command as typer runs it."""
-    module, _, attribute = listed.place.partition(":")
-    function = getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
+    function = found_at(listed.place)
     if isinstance(function, typer.Typer):
         command = typer.main.get_command(function)
         command.name = name
         command.rich_help_panel = listed.panel  # type: ignore[attr-defined]
         return command
     return single(name, function, listed.panel)
+
+
+def found_at(place: str) -> Any:
+    """What stands at `module:name` below `remit.cli`, imported now."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
 
 
 def single(name: str, function: Any, panel: str = "", **more: Any) -> Any:

@@ -4,16 +4,18 @@ Those files are imported when they are called (see `commands`), declare their op
 when they run: `remit task` must not wait for the whole engine.
 """
 
+import gc
+import os
 import sys
 from typing import Annotated, Any
 
 import typer
 
 from remit.cli.command_file import ProjectCommands
-from remit.cli.command_file import ProjectCommands
-from remit.cli.commands import Commands, Listed
-from remit.cli.exits import legend
-from remit.cli.output import report_usage
+from remit.cli.commands import Commands, Listed, found_at
+from remit.cli.exits import Exit, legend
+from remit.cli.output import answered, report_usage
+from remit.cli.quick import is_completing, read
 
 DELEGATING = "Delegating"
 BOARD = "The board"
@@ -44,7 +46,6 @@ Commands.table = {
     "agents": Listed("agents:agents", LOOKING),
     "roles": Listed("roles:roles", LOOKING),
     "commands": Listed("command_file:commands", LOOKING),
-    "commands": Listed("command_file:commands", LOOKING),
     "demo": Listed("demo.command:demo", SETTING_UP),
     "install": Listed("install:install", SETTING_UP),
     "doctor": Listed("doctor:doctor", SETTING_UP),
@@ -53,6 +54,9 @@ Commands.table = {
     "mcp": Listed("mcp:mcp", SETTING_UP),
 }
 """A line for each command: its module and function below `remit.cli`, and its heading in `remit --help`, in that order."""
+
+QUICK = {"task": "task:task", "todo": "todo:todo", "board": "board:draw", "board N": "board:show"}
+"""Commands that run no agent and answer at once: where the functions are that need not wait for typer."""
 
 app = typer.Typer(
     name="remit",
@@ -95,6 +99,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
+    code: Any = _quickly(sys.argv[1:])
+    if code is not None:
+        sys.exit(int(code))
     if "--json" not in sys.argv:
         app(prog_name="remit")
     try:
@@ -102,6 +109,26 @@ def main() -> None:
     except USAGE_ERROR as error:  # also a command line that cannot be understood is answered in JSON, where that is asked for
         code = report_usage(error.format_message())
     sys.exit(code)
+
+
+def _quickly(arguments: list[str]) -> int | None:
+    """The exit code of a command that can be read without typer; None: it has not been run."""
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    place = QUICK.get(f"{name} N" if rest and rest[0].isdigit() else name, QUICK.get(name))
+    if place is None or is_completing():
+        return None
+    command = found_at(place)
+    given = read(command, rest)
+    if given is None:
+        return None
+    gc.disable()  # thousands of tasks are read, none of them is garbage, and the process ends at once
+    try:
+        return answered(command, given)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
 
 
 if __name__ == "__main__":

@@ -31,18 +31,22 @@ def answering(command: Callable[..., Exit]) -> Callable[..., None]:
     """A command that returns its exit code, as typer wants it. Set REMIT_DEBUG=1 to see the traceback of an error."""
 
     @functools.wraps(command)
-    def answered(**given: Any) -> None:
-        if given.get("as_json"):
-            _stdout.claim()
-        try:
-            code = command(**given)
-        except RemitError as error:
-            if os.environ.get("REMIT_DEBUG"):
-                raise
-            code = report(error, as_json=bool(given.get("as_json")))
-        raise typer.Exit(int(code))
+    def wrapped_command(**given: Any) -> None:
+        raise typer.Exit(int(answered(command, given)))
 
-    return answered
+    return wrapped_command
+
+
+def answered(command: Callable[..., Exit], given: dict[str, Any]) -> Exit:
+    """The command called, its errors told: how it ended."""
+    if given.get("as_json"):
+        _stdout.claim()
+    try:
+        return command(**given)
+    except RemitError as error:
+        if os.environ.get("REMIT_DEBUG"):
+            raise
+        return report(error, as_json=bool(given.get("as_json")))
 
 
 def report(error: RemitError, *, as_json: bool) -> Exit:

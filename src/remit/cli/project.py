@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from remit.core.errors import Misused, Unavailable
-from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.core.ports import Store
+    from remit.core.record import Record
 
 SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
 SEARCHED = 5_000
@@ -133,7 +133,7 @@ def need_record(store: "Store | None") -> "Store":
     return store
 
 
-def find_session(store: "Store", name: str) -> Record:
+def find_session(store: "Store", name: str) -> "Record":
     """By its id, by the beginning or end of it, or the root of whatever was delegated last."""
     if (record := store.get(name)) is not None:
         return record
@@ -149,14 +149,18 @@ def find_session(store: "Store", name: str) -> Record:
     raise Misused(f"{name} could be {shown}{more}.", code="INVALID_TARGET", advice="Write more of it.")
 
 
-def _last(store: "Store") -> Record:
+def _last(store: "Store") -> "Record":
+    from remit.core.record import HistoryQuery
+
     newest = store.history(HistoryQuery(limit=1))
     if not newest:
         raise Misused("Nothing has been delegated here yet.", advice="Start with `remit demo`.")
     return store.get(newest[0].root_id) or newest[0]
 
 
-def _candidates(store: "Store", name: str) -> Iterator[Record]:
+def _candidates(store: "Store", name: str) -> "Iterator[Record]":
+    from remit.core.record import HistoryQuery
+
     if not name:
         return
     span = _span_of_prefix(name)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from remit.board.archive import archived_tasks
 from remit.board.book import Board
 from remit.board.plans import Plan, read_plan
 from remit.board.statuses import PhaseStatus
@@ -14,7 +15,6 @@ from remit.cli.exits import Exit
 from remit.cli.numbers import number_of
 from remit.cli.words import MARKS, count, duration, printable, size, when, wrapped
 from remit.core.errors import Misused
-from remit.orchestrator.changing import archived_tasks
 
 DELEGATIONS_SHOWN = 5
 DESCRIPTION_LINES = 60

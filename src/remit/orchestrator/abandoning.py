@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from remit.board.archive import archived_tasks, bring_back
 from remit.board.book import Board, Draft
 from remit.board.claims import holders
 from remit.board.graph import CLOSED
@@ -37,19 +38,19 @@ def recover(board: Board, numbers: Sequence[int], *, is_rehearsal: bool = False)
     """[ABANDONED] → [NOT STARTED], those in the archive too."""
 
     def step(draft: Draft) -> None:
-        away = [number for number in numbers if draft.state.find(number) is None]
+        there = {task.number for task in draft.state.tasks}
+        shelved = {task.number: task for task in archived_tasks(board)} if not there.issuperset(numbers) else {}
+        away = [number for number in numbers if number not in there and number in shelved]
+        for number in away:
+            _must_be_abandoned(shelved[number])
         if away:
-            unarchive(board, draft, away)
+            bring_back(board, draft, away)
         tasks = [_must_be_abandoned(task) for task in found(board, draft.state, numbers)]
         moved = [task.moved(Status.NOT_STARTED, at=draft.at) for task in tasks]
         draft.state = _noted(replaced(draft.state, moved), draft.at, "recovered", numbers)
 
     _, draft = changing(board, step, is_rehearsal=is_rehearsal)
     return _told(board, draft, numbers, "recovered", [], f"remit research {numbers[0]}", is_rehearsal=is_rehearsal)
-
-
-def unarchive(board: Board, draft: Draft, numbers: Sequence[int]) -> None:
-    """Take them out of the archive, in the same change. Only abandoned ones come back: completed is final (S6.4)."""
 
 
 def _check(task: Task, reason: str, *, is_worked_on: bool, force: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from remit.board.archive import archived_tasks
 from remit.board.book import Board, Draft
 from remit.board.statuses import Status
 from remit.board.task import State, Task
@@ -22,7 +23,7 @@ def changing(board: Board, step: Callable[[Draft], Made], *, is_rehearsal: bool,
     seen = board.look()
     if not seen.exists and not make:
         raise no_board()
-    draft = Draft(state=seen.state, at=board.now(), notices=seen.notices)
+    draft = Draft(state=seen.state, at=board.now(), notices=seen.notices, _root=board.root)
     return step(draft), draft
 
 
@@ -30,12 +31,13 @@ def no_board() -> Misused:
     return Misused("This project has no board yet.", advice='`remit task "TEXT"` records the first task and makes it.')
 
 
-def kept(board: Board, outcome: Outcome, draft: Draft, subject: str, *, deleted: Sequence[str] = ()) -> Outcome:
-    """Commit what was changed, and say so: the board's own files and those of the draft, no other."""
+def kept(board: Board, outcome: Outcome, draft: Draft, subject: str) -> Outcome:
+    """Commit what was changed, and say so: the board's own files, those of the draft and the folders it moved, no other."""
     from remit.board.committing import commit  # only here: reading commands need no git
 
     paths = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)]
-    made = commit(board.root, [*paths, *(path for path in draft.files if path not in paths)], subject, deleted=deleted)
+    paths += [path for path in (*draft.files, *draft.moves.values()) if path not in paths]
+    made = commit(board.root, paths, subject, deleted=list(draft.moves))
     return replace(outcome, commit=made.short, warnings=(*outcome.warnings, *([made.warning] if made.warning else ())))
 
 
@@ -75,13 +77,3 @@ def named(numbers: Sequence[int]) -> str:
 def archived_statuses(board: Board) -> dict[int, Status]:
     """How the archived tasks ended, by number."""
     return {task.number: task.status for task in archived_tasks(board)}
-
-
-def archived_tasks(board: Board) -> tuple[Task, ...]:
-    import json
-
-    from remit.board.entries import data_to_state
-
-    if not board.archive_path.exists():
-        return ()
-    return data_to_state(json.loads(board.archive_path.read_bytes())).tasks

@@ -42,7 +42,7 @@ class Wanted:
 
 def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outcome:
     """Give it the next number and write it down: all that `task` does. A project without a board gets one."""
-    is_first = not board.look().exists
+    is_first = not board.state_path.exists()
 
     def step(draft: Draft) -> tuple[Task, tuple[str, ...]]:
         task = numbered(board, draft.state, wanted, at=draft.at)

@@ -1,18 +1,19 @@
-"""The board kept in order: `remit task --sync` and `remit todo` (S6.9). Runs no agent.
+"""The board kept in order: `remit task --sync` (S6.9). Runs no agent.
 
 `sync` finishes what a crash left, reads TODO.md back, draws it anew and tells what does not fit together. It changes no status: which task
 was worked on when its process died is told, with the command that goes on.
 """
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from remit.board.book import Board, Draft
 from remit.board.claims import holders
 from remit.board.graph import CLOSED, cycles, next_command
-from remit.board.statuses import IN_PROGRESS, Status
+from remit.board.statuses import IN_PROGRESS
 from remit.board.task import State, Task
 from remit.orchestrator.changing import archived_statuses, changing, kept, named
 from remit.orchestrator.outcome import Outcome
@@ -89,7 +90,7 @@ def look_over(board: Board, state: State) -> Findings:
     working = holders(board)
     archived = archived_statuses(board)
     known = {task.number for task in state.tasks} | archived.keys()
-    orphans, misnamed = _folders(board, state, archived)
+    orphans, misnamed = folders(board, state)
     return Findings(
         stopped=tuple(task for task in state.tasks if task.status in IN_PROGRESS and task.number not in working),
         gone={task.number: paths for task in state.tasks if (paths := _gone(board, task))},
@@ -110,19 +111,18 @@ def _gone(board: Board, task: Task) -> tuple[str, ...]:
     return tuple(path for path in paths if "://" not in path and not (board.root / path).exists())
 
 
-def _folders(board: Board, state: State, archived: Mapping[int, Status]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Those of no task, and those that are not named like theirs."""
-    folders = {task.number: task.folder for task in state.tasks}
+def folders(board: Board, state: State, *, moved: Collection[str] = ()) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those in specs/ whose number is no task's, and those that are not named like their task. `moved`: those that are going away."""
+    known = {task.number: task.folder for task in state.tasks}
     orphans, misnamed = [], []
-    for entry in sorted(board.specs.iterdir()) if board.specs.is_dir() else ():
-        spelled = _FOLDER.fullmatch(entry.name)
-        if spelled is None or not entry.is_dir():
-            continue
+    for entry in sorted(os.scandir(board.specs), key=lambda one: one.name) if board.specs.is_dir() else ():
         path = f"{board.specs.name}/{entry.name}"
-        number = int(spelled[1])
-        if number not in folders:
-            orphans.append(path if number not in archived else f"{path} (of archived task {number})")
-        elif folders[number] != path:
+        spelled = _FOLDER.fullmatch(entry.name)
+        if spelled is None or path in moved or not entry.is_dir(follow_symlinks=False):
+            continue
+        if int(spelled[1]) not in known:
+            orphans.append(path)
+        elif known[int(spelled[1])] != path:
             misnamed.append(path)
     return tuple(orphans), tuple(misnamed)
 
