@@ -43,7 +43,8 @@ async def _carry_out(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
     board.look().state.task(errand.number)
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
-        outcome = await work_on(remit, board, errand, waiting=shown)
+        with shown.listening():
+            outcome = await work_on(remit, board, errand, waiting=shown)
         code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
         await wait_for_others(remit, as_json=as_json)
     return code

@@ -2,6 +2,7 @@
 next steps; or as one JSON document. Used by every command of the board. Imports nothing heavy: `task`, `todo` and `board` come here too.
 """
 
+import contextlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ from remit.core.result import Status, StopReason
 from remit.core.states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from remit.app import Remit
     from remit.core.errors import ErrorInfo
     from remit.core.result import Return
@@ -94,15 +97,43 @@ def _coloured(text: str, style: str) -> str:
 
 
 class Shown:
-    """Waiting at the command line: what is delegated is shown meanwhile, and Ctrl-C cancels it. Give it as `waiting`."""
+    """Waiting at the command line: what is delegated is shown meanwhile, and Ctrl-C cancels it. Give it as `waiting`.
+
+    Within `listening` a Ctrl-C that comes before there is anything to cancel is remembered: what is begun then is cancelled at once, and
+    filed like anything else.
+    """
 
     def __init__(self, *, as_json: bool) -> None:
+        import asyncio  # not above: commands that delegate nothing print through here too, and need not wait for it
+
         self._as_json = as_json
-        self.was_interrupted = False
+        self._asked = asyncio.Event()
+        self._was_cut_short = False
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self._was_cut_short or self._asked.is_set()
+
+    @contextlib.contextmanager
+    def listening(self) -> "Iterator[None]":
+        from remit.cli.live import on_interrupt
+
+        with on_interrupt(self._asked.set):
+            yield
 
     async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
+        import asyncio
+
         from remit.cli.live import best_show, carried_out
 
-        ended = await carried_out(remit, handle, best_show(as_json=self._as_json))
-        self.was_interrupted = self.was_interrupted or ended.was_interrupted
+        cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
+        try:
+            ended = await carried_out(remit, handle, best_show(as_json=self._as_json))
+        finally:
+            cancelling.cancel()
+        self._was_cut_short = self._was_cut_short or ended.was_interrupted
         return ended.result
+
+    async def _cancel(self, remit: "Remit", session_id: str) -> None:
+        await self._asked.wait()
+        await remit.cancel(session_id, "interrupted at the terminal")

@@ -1,0 +1,135 @@
+"""`remit research`, `plan` and `revise` as they are typed: their messages, their dry run, what they print and how they end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.board import claims
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import State, Task
+from remit.cli.exits import Exit
+from remit.cli.plan import plan
+from remit.cli.research import research
+from remit.cli.revise import revise
+from remit.cli.show import show
+from remit.core.errors import Misused
+
+AGENT = """
+import asyncio
+from typing import Any
+from remit import Context, agent
+
+@agent("researcher")
+async def researcher(ctx: Context, write_to: str, focus: str = "") -> dict[str, Any]:
+    if focus == "for long":
+        (ctx.root / "begun").touch()
+        await asyncio.sleep(60)
+    (ctx.root / write_to).write_text("# Report")
+    return {"status": "completed", "summary": "Looked. Done.", "artifacts": [{"type": "report", "path": write_to, "summary": "All of it."}]}
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / ".remit"
+    (folder / "agents").mkdir(parents=True)
+    (folder / "agents" / "own.py").write_text(AGENT)
+    (folder / "context" / "common").mkdir(parents=True)
+    (folder / "context" / "common" / "style.md").write_text("Be brief.")
+    with Board(tmp_path).change(make=True) as draft:
+        draft.state = State(tasks=(Task(number=12, title="Dig", slug="dig", language="python"),), next_number=13)
+    return tmp_path
+
+
+def files(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "message"),
+    [
+        (research, {}, "Task number required. Usage: remit research N [focus]"),
+        (plan, {"number": " "}, "Task number required. Usage: remit plan N [focus]"),
+        (research, {"number": "twelve"}, "Task number must be an integer. Got: twelve"),
+        (research, {"number": "99"}, "Task 99 not found"),
+        (revise, {"number": "12"}, "Task 12 has no plan. Use plan instead."),
+    ],
+)
+def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], given: dict[str, str], message: str) -> None:
+    """S6.10; and nothing is written."""
+    before = files(project)
+    with pytest.raises(Misused) as error:
+        command(**given, root=project)
+    assert error.value.message.rstrip(".") == message.rstrip(".")
+    kept = {path: data for path, data in files(project).items() if not path.startswith(".remit/")}
+    assert kept == {path: data for path, data in before.items() if not path.startswith(".remit/")}
+
+
+def test_a_project_without_a_board_is_told_how_to_begin(tmp_path: Path) -> None:
+    with pytest.raises(Misused) as error:
+        research(number="1", root=tmp_path)
+    assert "remit task" in error.value.advice
+    assert files(tmp_path) == {}
+
+
+def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files(project)
+    assert research(number="12", focus=["only", "tabs"], dry_run=True, root=project) is Exit.OK
+    said = capsys.readouterr().out
+    for words in (
+        "12: [NOT STARTED], meanwhile [RESEARCHING]",
+        "Routing /research (task 12, Language: python) to researcher",
+        "researcher, carried out by: function (",
+        "level 1 (simple: one task, no dependencies, no plan of several phases): common/style.md (30 bytes).",
+        "specs/012_dig/reports/research-001.md",
+        "1 h 00 m",
+    ):
+        assert words in said
+    assert files(project) == before
+
+
+def test_what_came_of_it_is_printed_and_shown_with_its_thirteen_steps(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """S4, S4.5"""
+    assert research(number="12", root=project) is Exit.OK
+    said = capsys.readouterr().out
+    assert "completed  research  task 12 [RESEARCHED]  sess_" in said
+    assert "specs/012_dig/reports/research-001.md (report)  All of it." in said
+    assert "`remit plan 12` plans it." in said
+    assert show(session="last", root=project) is Exit.OK
+    shown = capsys.readouterr().out
+    assert "Routing /research (task 12, Language: python) to researcher" in shown
+    assert "common/style.md (30 bytes)" in shown
+    steps = shown.partition("\nsteps\n")[2].strip().split("\n")
+    assert [line.split()[-1] for line in (steps[0], steps[-1])] == ["AnalyzeRequest", "ReturnToUser"]
+    assert len(steps) == 13
+
+
+def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) -> None:
+    command = [sys.executable, "-m", "remit", "research", "12", "for", "long"]
+    environment = {**os.environ, "NO_COLOR": "1"}
+    running = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
+    _wait_for(lambda: (project / "begun").exists() or running.poll() is not None)
+    running.send_signal(signal.SIGINT)
+    said, _ = running.communicate(timeout=30)
+    assert running.returncode == Exit.INTERRUPTED
+    assert "The task stays [RESEARCHING]: `remit research 12` takes it up again." in said
+    board = Board(project)
+    task = board.look().state.task(12)
+    assert (task.status, task.artifacts) == (Status.RESEARCHING, ())
+    assert claims.holder_of(board, 12) is None
+    assert research(number="12", root=project) is Exit.OK
+
+
+def _wait_for(is_so: Callable[[], Any]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.02)
