@@ -39,6 +39,7 @@ COLOURS = {
     Status.EXPANDED: ("#e4e7eb", "#7b8794"),
 }
 """Filling and border of each status: the same in the picture and in the table beside it."""
+_EDGES = {Standing.READY: ("#2f8f4e", 2.2), Standing.RUNNING: ("#0b69a3", 2.6)}
 _STYLE = (
     ".n{font-size:12px}.h{font-size:10px;fill:#52606d}.i{font-weight:700;fill:#1f2933}.m{fill:#ba2525;font-weight:700}"
     ".e{fill:none;stroke:#8795a1;stroke-width:1.2}.c{fill:none;stroke:#d64545;stroke-width:2}"
@@ -147,7 +148,7 @@ def _arrow(edge: Edge, layout: Layout, *, is_cycle: bool, is_part: bool) -> str:
 def _box(view: View, task: Task, lines: Sequence[str], box: Box, *, is_tangled: bool, is_linked: bool) -> str:
     filling, border = COLOURS[task.status]
     standing = view.standing[task.number]
-    stroke, thick = ("#d64545", 2.4) if is_tangled else (border, 2.2 if standing in (Standing.READY, Standing.RUNNING) else 1.0)
+    stroke, thick = ("#d64545", 2.4) if is_tangled else _EDGES.get(standing, (border, 1.0))
     dashes = ' stroke-dasharray="5 3"' if task.status in (Status.ABANDONED, Status.EXPANDED) else ""
     urgent = '<tspan class="m"> !</tspan>' if task.priority is Priority.HIGH else ""
     head = f'<tspan class="i">{task.number}</tspan>{urgent} · {task.status.marker.lower()}'
@@ -194,7 +195,7 @@ def _legend(drawn: Drawn, view: View, height: float) -> tuple[str, float, float]
         x += 44.0 + wide(label)
         reach = max(reach, x)
     notes = ["arrows lead from what is done first to what waits for it"] if drawn.edges else []
-    notes += ["thick border: ready or running", "!: high priority"] if there else []
+    notes += ["thick border: ready (green) or running (blue)", "!: high priority"] if there else []
     notes += ["dashed arrows: part of a divided task"] if drawn.parts else []
     lines = [" · ".join(notes)] if notes else []
     lines += [f"red: {_circle(circle)} wait for one another and none can begin" for circle in view.circles[:6]]

@@ -4,7 +4,7 @@ Fits 40 to 200 columns: where there is room a line for each task, else two. Much
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from remit.board.statuses import Status
@@ -120,14 +120,21 @@ def _note(view: View, task: Task) -> str:
         left = view.graph.open_parts(task.number)
         return f"divided; open: {_numbers(left)}" if left else "divided; all parts done"
     if standing is Standing.WAITING:
-        return f"waits for {_numbers(view.graph.unmet(task))}"
+        return f"waits for {_numbers([_waited(view, number) for number in view.graph.unmet(task)])}"
     if standing is Standing.BLOCKED or task.status is Status.ABANDONED:
         return task.blocking_reason or "no reason given"
     command = view.next_command(task)
     return f"→ {command}" if command else task.completed[:10]
 
 
-def _numbers(numbers: "list[int] | tuple[int, ...]") -> str:
+def _waited(view: View, number: int) -> str:
+    """With what keeps it from ever being completed, when something does."""
+    task = view.graph.tasks.get(number)
+    status = task.status if task is not None else view.graph.archived.get(number)
+    return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
+
+
+def _numbers(numbers: Sequence[object]) -> str:
     shown = ", ".join(map(str, numbers[:6]))
     return shown + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
 

@@ -106,8 +106,10 @@ def _one(name: str, parameter: inspect.Parameter) -> Declared | None:
     kind, is_many = _plain(kind)
     if kind is None or not isinstance(info, ArgumentInfo | OptionInfo) or info.callback or info.parser or info.envvar or info.is_eager:
         return None
-    names = () if isinstance(info, ArgumentInfo) else tuple(info.param_decls or (f"--{name.replace('_', '-')}",))
-    if any("/" in typed for typed in names) or (kind is bool and (not info.param_decls or parameter.default is not False)):
+    # Within `Annotated`, typer takes what is given first for a name and not for a default.
+    named = (*((info.default,) if isinstance(info.default, str) else ()), *(info.param_decls or ()))
+    names = () if isinstance(info, ArgumentInfo) else named or (f"--{name.replace('_', '-')}",)
+    if any("/" in typed for typed in names) or (kind is bool and (not named or parameter.default is not False)):
         return None
     if kind is Path and (info.exists or info.resolve_path or info.readable is not True):
         return None

@@ -105,17 +105,22 @@ def task(
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
     """What the flags ask for; None: none does, a task is to be recorded."""
     from remit.cli.numbers import number_of, numbers_of
-    from remit.orchestrator import abandoning, dividing, tidying
 
     if what == "--sync":
-        return tidying.sync(board, is_rehearsal=dry_run)
+        from remit.orchestrator.tidying import sync
+
+        return sync(board, is_rehearsal=dry_run)
     if what == "--divide":
-        return dividing.divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, is_rehearsal=dry_run)
-    if what == "--abandon":
-        numbers = numbers_of(which, "remit task --abandon R --reason 'why'")
-        return abandoning.abandon(board, numbers, reason, force=force, is_rehearsal=dry_run)
-    if what == "--recover":
-        return abandoning.recover(board, numbers_of(which, "remit task --recover R"), is_rehearsal=dry_run)
+        from remit.orchestrator.dividing import divide
+
+        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, is_rehearsal=dry_run)
+    if what in ("--abandon", "--recover"):
+        from remit.orchestrator.abandoning import abandon, recover
+
+        numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
+        if what == "--recover":
+            return recover(board, numbers, is_rehearsal=dry_run)
+        return abandon(board, numbers, reason, force=force, is_rehearsal=dry_run)
     return None
 
 
