@@ -9,10 +9,10 @@
 Knows errors of returns and where they came from; knows neither the store nor the engine. Used by `app` and the command line.
 """
 
-from remit.ledger.entry import FIX_STATUSES, Entry
+from remit.ledger.entry import FIX_STATUSES, Entry, Fix
 from remit.ledger.file import ErrorLedger
 from remit.ledger.similar import normalised
 from remit.ledger.tally import Noted
 from remit.ledger.writer import LedgerWriter
 
-__all__ = ["FIX_STATUSES", "Entry", "ErrorLedger", "LedgerWriter", "Noted", "normalised"]
+__all__ = ["FIX_STATUSES", "Entry", "ErrorLedger", "Fix", "LedgerWriter", "Noted", "normalised"]

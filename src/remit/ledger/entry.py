@@ -78,6 +78,18 @@ class Entry:
         return self if related == self.related_errors else replace(self, related_errors=related)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fix:
+    """What is being done about an entry, whole: what was said before is replaced."""
+
+    status: str
+    plan_ref: str | None = None
+    task_ref: str | int | None = None
+
+    def of(self, entry: Entry) -> Entry:
+        return replace(entry, fix_status=self.status, fix_plan_ref=self.plan_ref, fix_task_ref=self.task_ref)
+
+
 _FIELDS = tuple(name for name in Entry.__dataclass_fields__ if name != "extra")
 
 

@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from remit.core.clock import SYSTEM_CLOCK, Clock, iso
 from remit.core.errors import Misused, Unavailable
-from remit.ledger.entry import FIX_STATUSES, RELATED_LIMIT, Entry, entry_from, first_entry
+from remit.ledger.entry import FIX_STATUSES, RELATED_LIMIT, Entry, Fix, entry_from, first_entry
 from remit.ledger.tally import Noted, Tallies, Tally
 from remit.system.files import append_line, atomic_write, file_lock, set_aside
 
@@ -77,6 +77,15 @@ class ErrorLedger:
             and (agent is None or entry.context.get("agent") == agent)
         ]
         return sorted(fitting, key=lambda entry: entry.last_seen, reverse=True)
+
+    def set_fixes(self, changes: Mapping[str, Fix]) -> tuple[str, ...]:
+        """Say of several entries at once what is being done about them; the ids of those that changed. One that is gone is passed over."""
+
+        def fixed(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+            return tuple(changes[e.id].of(e) if e.id in changes else e for e in entries)
+
+        before = {entry.id: entry for entry in self._read().entries}
+        return tuple(e.id for e in self._change(fixed).entries if e != before.get(e.id, e))
 
     def set_fix(self, entry_id: str, *, status: str | None = None, plan_ref: str | None = None, task_ref: str | int | None = None) -> Entry:
         """Say what is being done about an entry; what is not given stays."""
