@@ -22,7 +22,7 @@ from remit.core.errors import Misused
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
-from remit.orchestrator.processing import Verdict, checked, filed_task, judged_return
+from remit.orchestrator.processing import Verdict, checked, filed_task, judged_return, stays_inside
 from remit.orchestrator.prompts import Brief, parameters_of, text_of
 from remit.orchestrator.uncommitted import commit_left, committed, note_of
 from remit.orchestrator.working import (
@@ -125,8 +125,7 @@ def _prepared(board: Board, mark: Entered, errand: Errand) -> Brief:
 
 
 def _must_stay_inside(board: Board, brief: Brief) -> None:
-    """Slugs and links are other people's: neither may lead a report out of the board's folder."""
-    if not (board.root / brief.write_to).resolve().is_relative_to(board.specs.resolve()):
+    if not stays_inside(board.root, brief.write_to):
         raise Misused(f"{brief.write_to} leads out of {board.specs.name}/.", advice="Mend the task's project_name, or take the link away.")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from remit.board.book import SPECS
 from remit.board.plans import read_plan
 from remit.board.statuses import BEGINS, DONE, Status
 from remit.board.task import PlanVersion, Task, TaskArtifact
@@ -131,8 +132,16 @@ def checked(root: Path, brief: Brief, verdict: Verdict) -> tuple[Artifact, ...]:
     return seen_artifacts(root, (*listed, *verdict.more))
 
 
+def stays_inside(root: Path, path: str) -> bool:
+    """Whether it lies in the board's folder: slugs and links are other people's, and neither may lead a report out of it."""
+    place = root / path
+    return not place.is_symlink() and place.resolve().is_relative_to((root / SPECS).resolve())
+
+
 def _found(root: Path, brief: Brief, result: Return) -> Found | None:
     """Where it was wanted; else the file of its type that the return names; else the text in its data."""
+    if not stays_inside(root, brief.write_to):
+        return None  # neither read nor, by taking over another file, written: the agent has put a link there
     listed = {artifact.path: artifact for artifact in result.artifacts}
     there = _read_inside(root, brief.write_to)
     if there is not None and there.strip():

@@ -378,3 +378,26 @@ async def test_a_slug_that_leads_out_of_the_project_is_refused(tmp_path: Path) -
         await study(root, diligent)
     assert not (tmp_path / "outside").exists()
     assert the_task(root).status is Status.NOT_STARTED
+
+
+@pytest.mark.parametrize("place", ["file", "folder"])
+async def test_a_link_that_the_agent_puts_in_the_way_is_not_written_through(tmp_path: Path, place: str) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    target = tmp_path / "outside"
+    target.mkdir()
+
+    @agent("researcher")
+    async def crafty(ctx: Context, write_to: str) -> dict[str, Any]:
+        wanted = ctx.root / write_to
+        if place == "file":
+            wanted.symlink_to(target / "stolen.md")
+        else:
+            wanted.parent.rmdir()
+            wanted.parent.symlink_to(target)
+        return {"status": "completed", "summary": "Here it is. Enjoy.", "data": {"report": "mine"}}
+
+    board_with(root, task())
+    outcome = await study(root, crafty)
+    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
+    assert list(target.iterdir()) == []
