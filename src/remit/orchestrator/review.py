@@ -39,9 +39,8 @@ async def review(remit: Remit, board: Board, asked: Asked, *, waiting: Waiting =
     with _reserved(board, task) as write_to:
         await off_loop(_make_folder, board, write_to)
         parameters = await off_loop(_parameters, board, asked, task, write_to)
-        result = await hand_over(
-            remit, "review", task=task, parameters=parameters, extra={"write_to": write_to}, timeout=asked.timeout, waiting=waiting
-        )
+        extra = {"write_to": write_to} if task is not None else {"write_to": write_to, "language": GENERAL, "title": f"Review {asked.what}"}
+        result = await hand_over(remit, "review", task=task, parameters=parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         record = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
             record = await check_record(board, task, seconds=ACCEPT_SECONDS)

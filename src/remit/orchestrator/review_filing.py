@@ -145,7 +145,7 @@ def _outcome(board: Board, done: Reviewed, findings: list[Finding] | None, made:
     result, task = done.result, done.task
     tasks = made.tasks if made is not None else ()
     now = made.state.find(task.number) if made is not None and task is not None else task
-    artifact = Artifact(type="report", path=done.write_to, summary=told(findings) if findings is not None else "")
+    artifact = Artifact(type="report", path=done.write_to, summary="")
     return Outcome(
         command="review",
         status=str(result.status),

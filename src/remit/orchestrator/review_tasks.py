@@ -70,13 +70,14 @@ def _wanted(file: str, group: Sequence[Finding], report: str, text: str, languag
     lines = [f"- {one.severity}{f', line {one.line}' if one.line else ''}: {one.message}{_advice(one)}" for one in group[:_LISTED]]
     lines += [f"- and {len(group) - _LISTED} more"] if len(group) > _LISTED else []
     language = _LANGUAGES.get(file[file.rfind(".") :] if "." in file else "", "general")
+    source = f"{report}:{line}" if line else report
     return Wanted(
-        text=f"Settle what the review found in {where} ({report}):\n\n" + "\n".join(lines),
+        text=f"Settle what the review found in {where} ({source}):\n\n" + "\n".join(lines),
         title=f"Settle {many} of the review in {where}",
         priority=Priority.HIGH if group[0].rank < WORTH_A_TASK else Priority.MEDIUM,
         language=language if language in languages else "general",
         type="fix",
-        source=f"{report}:{line}" if line else report,
+        source=source,
     )
 
 

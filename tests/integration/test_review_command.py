@@ -1,0 +1,296 @@
+"""`remit review`: reports filed, tasks made of findings, and a task's record compared with the facts (S6.9)."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import agent
+from remit.agents.builtin.roles.changes import change_of_path
+from remit.app import Remit
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import State, Task, TaskArtifact, slug_of
+from remit.core.errors import Misused
+from remit.flow.context import Context
+from remit.orchestrator.outcome import Outcome
+from remit.orchestrator.review import Asked, rehearsed, review, review_task
+from remit.settings import load_settings
+
+RISKY = "import subprocess\n\n\ndef run(text):\n    breakpoint()\n    subprocess.run(text, shell=True)\n    return eval(text)\n"
+FINDINGS = [
+    {"severity": "high", "file": "src/a.py", "line": 3, "message": "The file is never closed.", "suggestion": "Use with."},
+    {"severity": "medium", "file": "src/a.py", "line": 9, "message": "The name says nothing."},
+    {"severity": "Major", "path": "src/b.py:7", "title": "It forgets the last line", "what_to_do": "Read on."},
+    {"severity": "low", "file": "src/c.py", "message": "A comment is wrong."},
+]
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True, text=True).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "user.name", "Ada")
+    git(tmp_path, "config", "user.email", "ada@example.com")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/a.py").write_text("def run(text):\n    return text\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "start")
+    return tmp_path
+
+
+def reading(findings: Any, report: str = "# Review\n\n- src/a.py:3 The file is never closed.\n") -> Any:
+    @agent("reviewer")
+    async def reads(ctx: Context, task: str, write_to: str, **_more: Any) -> dict[str, Any]:
+        (ctx.root / write_to).write_text(report + f"\n<!-- {task} -->\n")
+        data = {} if findings is None else {"findings": findings}
+        artifacts = [{"type": "report", "path": write_to}]
+        return {"status": "completed", "summary": "Read it all. It is fine.", "artifacts": artifacts, "data": data}
+
+    return reads
+
+
+async def reviewed(root: Path, *agents: Any, **asked: Any) -> Outcome:
+    async with Remit.open(root, agents=list(agents)) as remit:
+        return await review(remit, Board(root), Asked(**asked))
+
+
+def board_with(root: Path, *tasks: Task) -> Board:
+    board = Board(root)
+    with board.change(make=True) as draft:
+        draft.state = State(tasks=tasks, next_number=1 + max(task.number for task in tasks))
+    return board
+
+
+def task(number: int, title: str, **more: Any) -> Task:
+    return Task(number=number, title=title, slug=slug_of(title), language="python", **more)
+
+
+async def test_the_built_in_reviewer_looks_at_what_is_not_committed_and_its_report_is_filed_and_committed(project: Path) -> None:
+    (project / "src/a.py").write_text(RISKY)
+    (project / "other.py").write_text("eval(input())\n")
+    outcome = await reviewed(project, path="src")
+    report = (project / "specs/reviews/review-001.md").read_text()
+    assert outcome.status == "completed"
+    assert {one["rule"] for one in outcome.data["findings"]} >= {"eval", "shell", "breakpoint"}
+    assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
+    assert "src/a.py:5" in report
+    assert "## What was not looked at" in report
+    assert git(project, "log", "-1", "--format=%s|%(trailers:key=Session,valueonly)", "--name-only").split() == [
+        "review:", "src", f"({len(outcome.data['findings'])}", f"findings)|{outcome.session_id}", "specs/reviews/review-001.md",
+    ]  # fmt: skip
+    assert git(project, "status", "--porcelain", "--", "src").strip() == "M src/a.py"
+    assert not list((project / ".remit/scratch").rglob("*.patch"))
+    assert not (project / "specs/state.json").exists(), "a review alone makes no board"
+
+
+async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_what_its_record_lacks(project: Path) -> None:
+    """S6.9 `task --review N`: artifacts, phases, commits and acceptance commands."""
+    plan = "specs/004_run_it/plans/implementation-001.md"
+    links = (TaskArtifact(type="research", path="specs/004_run_it/reports/research-001.md"),)
+    done = task(4, "Run it", status=Status.COMPLETED, plan_path=plan, artifacts=links, accept=("true", "exit 3"))
+    board_with(project, done)
+    (project / plan).parent.mkdir(parents=True)
+    (project / plan).write_text("### Phase 1: One [COMPLETED]\n\n### Phase 2: Two [NOT STARTED]\n- **Accept**: `exit 4`\n")
+    (project / "src/a.py").write_text(RISKY)
+    git(project, "add", "src")
+    git(project, "commit", "-qm", "task 4 phase 1: one")
+    (project / "src/z.py").write_text("x = eval('1')\n")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "task 40: another")
+
+    async with Remit.open(project) as remit:
+        outcome = await review_task(remit, Board(project), 4)
+
+    assert {one["file"] for one in outcome.data["findings"]} == {"src/a.py"}
+    gaps = " ".join(gap["what"] for gap in outcome.data["gaps"])
+    assert "research-001.md` is linked, but missing or empty" in gaps
+    assert "phases of its plan are not: 2 [NOT STARTED]" in gaps
+    assert "`exit 3` exited 3" in gaps
+    assert "exit 4" not in gaps, "a phase that was not carried out cannot pass yet"
+    assert any("Git has 1 commit of it" in one for one in outcome.data["record"])
+    report = (project / "specs/004_run_it/reports/review-001.md").read_text()
+    assert "task 4 phase 1: one" in report
+    assert "## The task's record" in report
+    now = Board(project).look().state.task(4)
+    assert (now.status, now.artifacts[-1].type) == (Status.COMPLETED, "review")
+    assert git(project, "log", "-1", "--format=%s").strip() == "task 4: review"
+
+
+async def test_findings_become_tasks_by_file_that_point_back_to_the_report(project: Path) -> None:
+    outcome = await reviewed(project, reading(FINDINGS), make_tasks=True)
+    state = Board(project).look().state
+    assert outcome.data["created"] == [1, 2]
+    assert [(one.priority, one.source) for one in state.tasks] == [
+        ("high", "specs/reviews/review-001.md:3"),
+        ("high", "specs/reviews/review-001.md"),
+    ]
+    assert "The file is never closed. → Use with." in state.task(1).description
+    report = (project / "specs/reviews/review-001.md").read_text()
+    assert "- Task 1: Settle 2 findings of the review in src/a.py\n" in report
+    committed = git(project, "show", "--format=", "--name-only", "HEAD").split()
+    assert committed == ["specs/TODO.md", "specs/reviews/review-001.md", "specs/state.json"]
+
+
+async def test_what_has_an_open_task_gets_no_second_one_even_where_lines_have_moved(project: Path) -> None:
+    await reviewed(project, reading(FINDINGS), make_tasks=True)
+    moved = [{**FINDINGS[0], "line": 40}, FINDINGS[2], {"severity": "critical", "file": "src/b.py", "message": "New."}]
+    outcome = await reviewed(project, reading(moved), make_tasks=True)
+    assert outcome.data["created"] == [3]
+    assert any("2 of the findings have an open task already: 1, 2." in one for one in outcome.warnings)
+
+    board = Board(project)
+    with board.change() as draft:
+        draft.state = draft.state.with_task(draft.state.task(1).moved(Status.ABANDONED, at=draft.at, reason="later"))
+    again = await reviewed(project, reading([FINDINGS[0]]), make_tasks=True)
+    assert again.data["created"] == [4], "an abandoned task settles nothing"
+
+
+async def test_at_most_twenty_tasks_are_made_at_once(project: Path) -> None:
+    many = [{"severity": "medium", "file": f"src/{number}.py", "message": "Wrong."} for number in range(30)]
+    outcome = await reviewed(project, reading(many), make_tasks=True)
+    assert len(outcome.data["created"]) == 20
+    assert any("10 more files have findings" in one for one in outcome.warnings)
+
+
+@pytest.mark.parametrize(("body", "count"), [(json.dumps(FINDINGS), 4), (json.dumps({"findings": FINDINGS}), 4), ("[1, 2", None)])
+async def test_findings_are_also_read_from_a_list_in_the_report(project: Path, body: str, count: int | None) -> None:
+    outcome = await reviewed(project, reading(None, f"# Review\n\n```json\n{body}\n```\n"))
+    assert (outcome.data["findings"] and len(outcome.data["findings"])) == count
+
+
+async def test_a_review_in_prose_is_filed_and_says_what_tasks_would_need(project: Path) -> None:
+    outcome = await reviewed(project, reading(None), make_tasks=True)
+    assert outcome.status == "completed"
+    assert any("data.findings" in one for one in outcome.warnings)
+    assert (project / "specs/reviews/review-001.md").exists()
+
+
+async def test_the_reviewer_is_told_path_focus_and_where_to_write(project: Path) -> None:
+    """S6.11"""
+    await reviewed(project, reading([]), path="src", focus="only the locks", base="HEAD")
+    told = (project / "specs/reviews/review-001.md").read_text()
+    assert "Review src." in told
+    assert "Asked for in particular: only the locks" in told
+    assert "`specs/reviews/review-001.md`" in told
+
+
+async def test_a_review_without_a_report_fails_whatever_the_agent_says(project: Path) -> None:
+    """S6.6"""
+
+    @agent("reviewer")
+    async def says_so(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:
+        return {"status": "completed", "summary": "All is well. Nothing found.", "artifacts": []}
+
+    outcome = await reviewed(project, says_so)
+    assert (outcome.status, outcome.errors[0].code) == ("failed", "FILE_NOT_FOUND")
+    assert not (project / "specs/reviews").exists()
+
+
+async def test_a_report_left_elsewhere_is_taken_over(project: Path) -> None:
+    @agent("reviewer")
+    async def elsewhere(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:
+        (ctx.scratch / "mine.md").write_text("# Mine\n\nAll of it.\n")
+        ctx.artifact(ctx.scratch / "mine.md", "report", "")
+        return {"status": "completed", "summary": "Read it. Wrote it down.", "artifacts": [], "data": {"findings": []}}
+
+    await reviewed(project, elsewhere)
+    assert "# Mine" in (project / "specs/reviews/review-001.md").read_text()
+
+
+async def test_two_reviews_at_once_write_two_reports(project: Path) -> None:
+    async with Remit.open(project, agents=[reading([])]) as remit:
+        both = await asyncio.gather(*(review(remit, Board(project), Asked(path=path)) for path in ("src", "")))
+    assert {one.data["report"] for one in both} == {"specs/reviews/review-001.md", "specs/reviews/review-002.md"}
+    assert sorted(os.listdir(project / "specs/reviews")) == ["review-001.md", "review-002.md"]
+    assert not list((project / ".remit/board/reviews").iterdir())
+
+
+def test_a_dry_run_says_where_the_report_would_go_and_touches_nothing(project: Path) -> None:
+    board_with(project, task(4, "Run it"))
+    outcome = rehearsed(Board(project), load_settings(project), Asked(number=4))
+    assert outcome.data["write_to"] == "specs/004_run_it/reports/review-001.md"
+    assert "reviewer" in outcome.data["route"]
+    assert not (project / "specs/004_run_it").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"), [({"number": 9}, "Task 9 not found"), ({"path": "nowhere"}, "There is no nowhere"), ({"path": ".."}, "outside")]
+)
+def test_what_is_not_there_is_said_before_anything_runs(project: Path, asked: dict[str, Any], words: str) -> None:
+    board_with(project, task(4, "Run it"))
+    with pytest.raises(Misused, match=words):
+        rehearsed(Board(project), load_settings(project), Asked(**asked))
+
+
+def everything(paths: Sequence[str]) -> list[str]:
+    return list(paths)
+
+
+def soon() -> float:
+    return time.monotonic() + 30
+
+
+def test_a_project_without_git_is_looked_at_as_it_stands(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text(RISKY)
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit/db").write_text("x")
+    change = change_of_path(tmp_path, "", "", soon(), everything)
+    assert change.files == ["a.py"]
+    assert "+    return eval(text)" in change.text
+
+
+def test_a_clean_checkout_is_looked_at_by_its_last_commits_or_since_a_given_one(project: Path) -> None:
+    (project / "src/a.py").write_text(RISKY)
+    git(project, "commit", "-qam", "risky")
+    (project / "src/b.py").write_text("y = 1\n")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "harmless")
+    last = change_of_path(project, "src", "", soon(), everything)
+    assert [one.partition(" ")[2] for one in last.commits] == ["harmless", "risky", "start"]
+    assert change_of_path(project, "src", "HEAD~1", soon(), everything).files == ["src/b.py"]
+    with pytest.raises(Misused, match="no commit"):
+        change_of_path(project, "src", "--output=x", soon(), everything)
+
+
+def test_the_board_s_own_files_and_what_the_policy_withholds_are_no_work_to_review(project: Path) -> None:
+    for path in ("specs/state.json", "specs/012_x/reports/research-001.md", "specs/model_spec.rb", "secret.txt", "new.py"):
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text("text\n")
+    change = change_of_path(project, "", "", soon(), lambda paths: [one for one in paths if "secret" not in one])
+    assert change.files == ["new.py", "specs/model_spec.rb"]
+    assert change.not_seen == ["`secret.txt`: the policy does not let it be read."]
+    assert "secret.txt" not in change.text
+
+
+def test_the_command_takes_a_path_from_where_one_stands(project: Path) -> None:
+    command = [sys.executable, "-m", "remit", "review", "a.py", "--dry-run", "--json"]
+    (project / ".remit").mkdir()
+    ran = subprocess.run(command, cwd=project / "src", capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["summary"].startswith("Would review src/a.py and file the report as specs/reviews/review-001.md")
+
+
+async def test_a_hostile_return_harms_nothing(project: Path) -> None:
+    odd = [
+        7, None, {}, {"severity": 3, "message": "x"}, {"message": "a\nb\x00\x1b[31m" * 500, "file": "../../etc/passwd", "line": -4},
+        {"severity": "high", "file": ["a"], "line": "12", "message": {"a": 1}}, {"severity": "high", "message": "", "file": "src/a.py"},
+    ]  # fmt: skip
+    outcome = await reviewed(project, reading(odd), make_tasks=True)
+    assert outcome.status == "completed"
+    state = Board(project).look().state
+    assert all("\n" not in one.title and one.title.isprintable() for one in state.tasks)
+    assert replace(state) == Board(project).look().state
