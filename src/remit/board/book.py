@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.board import archive, saved, todo, writeset
-from remit.board.reading import Read, read_state, state_to_bytes
+from remit.board.reading import Read, read_state, state_to_bytes, to_bytes
 from remit.board.saved import Version
 from remit.board.task import State
 from remit.board.writeset import NOTHING, Piece, WriteSet, hash_of, read_or_none
@@ -59,7 +59,7 @@ class Draft:
     _read: dict[str, str] = field(default_factory=dict)
 
     def write(self, path: str, text: str) -> None:
-        self.files[path] = text.encode()
+        self.files[path] = to_bytes(text)
 
     def read(self, path: str) -> str | None:
         """A file that is to be changed: should somebody else change it before we write, theirs is kept beside ours."""
@@ -101,8 +101,8 @@ class Board:
         self._set = self.folder / "set"
         self._left = root / LEFT
         self._drawn = self.folder / "drawn"
-        self._last: tuple[str, Read] | None = None
-        """The state.json that was read last, by its hash."""
+        self._last: tuple[bytes, Read] | None = None
+        """The state.json that was read or written last."""
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -129,7 +129,7 @@ class Board:
             if found.state is not None:
                 seen = self._merged(found, archive.numbered(self, self._read(found.state).state))
             elif make or anew:
-                seen = Seen(state=archive.numbered(self, State())) if anew else replace(self._nothing(), exists=True)
+                seen = Seen(state=archive.numbered(self, State() if anew else self._nothing().state))
             else:
                 raise self._no_board()
             draft = Draft(state=seen.state, at=self.now(), notices=(*finished, *seen.notices), _root=self.root)
@@ -165,9 +165,8 @@ class Board:
         return _Found(state=data, versions=(*versions, *saved.left(self._left)), is_drawn=is_drawn)
 
     def _read(self, data: bytes) -> Read:
-        hashed = hash_of(data)
-        if self._last is None or self._last[0] != hashed:
-            self._last = (hashed, read_state(data, STATE))
+        if self._last is None or self._last[0] != data:
+            self._last = (data, read_state(data, STATE))
         return self._last[1]
 
     def _merged(self, found: _Found, state: State) -> Seen:
@@ -237,19 +236,20 @@ class Board:
     def _is_shown(self, state: bytes) -> bool:
         """Not when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
         read = self._read(state)
-        return hash_of(todo.draw(read.state).encode()) == read.drawn
+        return hash_of(to_bytes(todo.draw(read.state))) == read.drawn
 
     def _write_once(
         self, draft: Draft, found: _Found, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
     ) -> tuple[str, ...]:
         """`merged`: the board with all that was read in TODO.md, before the change."""
         draft.state = replace(draft.state, last_updated=draft.at)
-        text = todo.draw(draft.state).encode()
+        text = to_bytes(todo.draw(draft.state))
         drawn = hash_of(text)
-        state = state_to_bytes(draft.state, drawn)
+        known = self._read(found.state).entries if found.state is not None else {}
+        state = state_to_bytes(draft.state, drawn, known)
         standing = next((hash_of(version.data) for version in found.versions if not version.is_displaced), None)
         if standing is not None:  # what they saved next, if they do, they began from what they saved now
-            saved.keep_drawing(self._drawn, standing, state_to_bytes(merged, standing))
+            saved.keep_drawing(self._drawn, standing, state_to_bytes(merged, standing, known))
         saved.keep_drawing(self._drawn, drawn, state)
         was = standing if standing is not None else self._read(found.state).drawn if found.state is not None else NOTHING
         files_of_set = WriteSet(
@@ -263,7 +263,7 @@ class Board:
             stamp=re.sub(r"[-:]", "", draft.at),
         )
         notices = writeset.write(self._set, self.root, files_of_set)
-        self._last = (hash_of(state), Read(state=draft.state, drawn=drawn))
+        self._last = (state, Read(state=draft.state, drawn=drawn, entries=known))
         return notices
 
 

@@ -8,17 +8,17 @@ from remit.board.statuses import Status, status_of
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
 
-_PLAIN = (
-    ("type", "type"), ("effort", "effort"), ("created", "created"), ("started", "started"), ("completed", "completed"),
-    ("last_updated", "last_updated"), ("blocking_reason", "blocking_reason"), ("plan_path", "plan_path"), ("session_id", "session_id"),
-    ("completion_summary", "completion_summary"), ("complexity", "complexity"), ("source", "source"), ("description", "description"),
+_FIRST = ("type", "description", "effort", "created")
+_LATER = (
+    "started", "completed", "last_updated", "blocking_reason", "plan_path", "session_id", "completion_summary", "complexity", "source",
 )  # fmt: skip
-"""Texts, left out when empty: the key, and the name of the field."""
-_LATER = tuple((key, name) for key, name in _PLAIN if key not in ("type", "description", "effort", "created"))
-_KEYS = frozenset(
+"""Texts that are left out when empty."""
+_TEXTS = frozenset({*_FIRST, *_LATER})
+"""Keys of texts: named like the fields they become."""
+_OTHERS = frozenset(
     {
-        *(key for key, _ in _PLAIN), "project_number", "project_name", "title", "status", "priority", "language", "dependencies",
-        "artifacts", "plan_versions", "accept", "parent", "todo_lines",
+        "project_number", "project_name", "title", "status", "priority", "language", "dependencies", "artifacts", "plan_versions", "accept",
+        "parent", "todo_lines",
     }
 )  # fmt: skip
 DRAWN = "_todo_sha256"
@@ -29,6 +29,7 @@ _STATE_KEYS = frozenset(
         "_todo_texts", DRAWN,
     }
 )  # fmt: skip
+_ARTIFACT_KEYS = frozenset({"type", "path", "summary"})
 _STATUSES = {str(status): status for status in Status}
 _PRIORITIES = {str(priority): priority for priority in Priority}
 
@@ -55,8 +56,8 @@ def task_to_entry(task: Task) -> dict[str, Any]:
         "created": task.created,
         "artifacts": [_artifact_to_entry(artifact) for artifact in task.artifacts],
     }
-    for key, name in _LATER:
-        if value := getattr(task, name):
+    for key in _LATER:
+        if value := getattr(task, key):
             entry[key] = value
     if task.plan_versions:
         entry["plan_versions"] = [_plan_version_to_entry(one) for one in task.plan_versions]
@@ -73,42 +74,49 @@ def task_to_entry(task: Task) -> dict[str, Any]:
 
 def entry_to_task(entry: Mapping[str, Any]) -> Task:
     """Raises `Misused` that says what is wrong with it; `board import` is more patient."""
-    if not isinstance(entry, Mapping):
+    if type(entry) is not dict and not isinstance(entry, Mapping):
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
+    texts: dict[str, str] = {}
+    extra: dict[str, Any] = {}
+    for key, value in entry.items():  # once over all of them: boards of thousands of tasks are read by every command
+        if key in _TEXTS:
+            if value:
+                texts[key] = value if type(value) is str else _text(entry, key)
+        elif key not in _OTHERS:
+            extra[key] = value
     get = entry.get
     name, title = _text(entry, "project_name"), _text(entry, "title")
     if not (name or title):
         raise BadEntry("it has neither title nor project_name")
-    texts = {field: value for key, field in _PLAIN if (value := get(key))}
-    for key, value in texts.items():
-        if not isinstance(value, str):
-            raise BadEntry(f"{key} is {_kind(value)}, not a text")
-    status, priority = get("status"), get("priority") or "medium"
-    extra = {key: entry[key] for key in entry.keys() - _KEYS} if not entry.keys() <= _KEYS else {}
+    parent = get("parent")
     return Task(
         number=_number(get("project_number"), "project_number"),
         title=title or name,
         slug=name or slug_of(title),
-        status=_STATUSES.get(status) or _status(status) if isinstance(status, str) else _status(status),
-        priority=_PRIORITIES.get(priority) or _priority(priority) if isinstance(priority, str) else _priority(priority),
+        status=_status(get("status")),
+        priority=_priority(get("priority") or "medium"),
         language=_text(entry, "language") or None,
-        dependencies=tuple([_number(one, "dependencies") for one in _list(entry, "dependencies")]),
-        artifacts=tuple([_artifact_of(one) for one in _list(entry, "artifacts")]),
-        plan_versions=tuple([_plan_version_of(one) for one in _list(entry, "plan_versions")]),
-        accept=tuple([_line(one, "accept") for one in _list(entry, "accept")]),
-        parent=_number(get("parent"), "parent") if get("parent") is not None else None,
-        lines=tuple([_line(one, "todo_lines") for one in _list(entry, "todo_lines")]),
-        extra=dict(sorted(extra.items(), key=lambda pair: list(entry).index(pair[0]))) if len(extra) > 1 else extra,
+        dependencies=tuple([_number(one, "dependencies") for one in _list(entry, "dependencies")]) if get("dependencies") else (),
+        artifacts=tuple([_artifact_of(one) for one in _list(entry, "artifacts")]) if get("artifacts") else (),
+        plan_versions=tuple([_plan_version_of(one) for one in _list(entry, "plan_versions")]) if get("plan_versions") else (),
+        accept=tuple([_line(one, "accept") for one in _list(entry, "accept")]) if get("accept") else (),
+        parent=None if parent is None else _number(parent, "parent"),
+        lines=tuple([_line(one, "todo_lines") for one in _list(entry, "todo_lines")]) if get("todo_lines") else (),
+        extra=extra,
         **texts,
     )
 
 
-def state_to_data(state: State) -> dict[str, Any]:
+def state_to_data(state: State, known: Mapping[int, tuple[Task, Mapping[str, Any]]] | None = None) -> dict[str, Any]:
+    """`known`: tasks by number with the entries they were read from; of those that are still the same, the entry is the same."""
+    known = known or {}
     return {
         "_schema_version": state.schema_version,
         "_last_updated": state.last_updated,
         "next_project_number": state.next_number,
-        "active_projects": [task_to_entry(task) for task in state.tasks],
+        "active_projects": [
+            found[1] if (found := known.get(task.number)) is not None and found[0] is task else task_to_entry(task) for task in state.tasks
+        ],
         "completed_projects": list(state.completed),
         "recent_activities": list(state.activities),
         **({"_todo_texts": dict(state.texts)} if state.texts else {}),
@@ -163,9 +171,9 @@ def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
 def _artifact_of(value: Any) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
-    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
+    if (type(value) is not dict and not isinstance(value, Mapping)) or not isinstance(value.get("path"), str):
         raise BadEntry("an artifact is an object with a path, or a path alone")
-    more = {key: one for key, one in value.items() if key not in ("type", "path", "summary")}
+    more = {} if value.keys() <= _ARTIFACT_KEYS else {key: one for key, one in value.items() if key not in _ARTIFACT_KEYS}
     return TaskArtifact(type=_text(value, "type") or "data", path=value["path"], summary=_text(value, "summary"), extra=more)
 
 
@@ -188,11 +196,11 @@ def _plan_version_of(value: Any) -> PlanVersion:
 
 def _text(entry: Mapping[str, Any], key: str) -> str:
     value = entry.get(key)
+    if type(value) is str:
+        return value
     if value is None:
         return ""
-    if not isinstance(value, str):
-        raise BadEntry(f"{key} is {_kind(value)}, not a text")
-    return value
+    raise BadEntry(f"{key} is {_kind(value)}, not a text")
 
 
 def _line(value: Any, key: str) -> str:
@@ -211,7 +219,7 @@ def _list(entry: Mapping[str, Any], key: str) -> list[Any]:
 
 
 def _number(value: Any, key: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if type(value) is int and value >= 1:
         return value
     if isinstance(value, str) and value.isascii() and value.isdigit() and int(value) >= 1:
         return int(value)
@@ -219,12 +227,16 @@ def _number(value: Any, key: str) -> int:
 
 
 def _status(value: Any) -> Status:
+    if type(value) is str and value in _STATUSES:
+        return _STATUSES[value]
     if not isinstance(value, str):
         raise BadEntry("it has no status" if value is None else f"status is {_kind(value)}, not a text")
     return status_of(value)
 
 
 def _priority(value: Any) -> Priority:
+    if type(value) is str and value in _PRIORITIES:
+        return _PRIORITIES[value]
     found = _PRIORITIES.get(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
         raise BadEntry(f"priority is {value!r}", advice="Use high, medium or low.")

@@ -4,13 +4,14 @@ Knows the file's text and its lines; `board.entries` knows what is in it. Used b
 """
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from remit.board.entries import DRAWN, BadEntry, data_to_state, state_to_data
-from remit.board.task import SCHEMA_VERSION, State
+from remit.board.task import SCHEMA_VERSION, State, Task
 from remit.core.errors import Misused, Unavailable
 
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
@@ -22,6 +23,8 @@ class Read:
     state: State
     drawn: str
     """Hash of TODO.md as it was drawn from it."""
+    entries: Mapping[int, tuple[Task, Mapping[str, Any]]] = field(default_factory=dict)
+    """Each task with the entry it was read from."""
 
 
 def read_state(data: bytes, name: str) -> Read:
@@ -38,18 +41,31 @@ def read_state(data: bytes, name: str) -> Read:
     except BadEntry as error:
         raise _bad(data, name, error) from None
     drawn = value.get(DRAWN)
-    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "")
+    entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
+    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
 
 
-def state_to_bytes(state: State, drawn: str = "") -> bytes:
-    """As the file has it: indented, so that git shows what changed line by line."""
-    data = state_to_data(state)
+def state_to_bytes(state: State, drawn: str = "", known: Mapping[int, tuple[Task, Mapping[str, Any]]] | None = None) -> bytes:
+    """As the file has it: indented, so that git shows what changed line by line. `known`: see `entries.state_to_data`."""
+    data = state_to_data(state, known)
     if drawn:
         data[DRAWN] = drawn
     try:
         return to_json(data, indent=2, inf_nan_mode="null") + b"\n"
-    except ValueError as error:  # half a character, from a terminal that does not speak UTF-8
-        raise Misused(f"The board cannot be written: {error}.", advice="Use text in UTF-8. Nothing was changed.") from None
+    except ValueError as error:
+        raise _half_a_character(error) from None
+
+
+def to_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise _half_a_character(error) from None
+
+
+def _half_a_character(error: ValueError) -> Misused:
+    """From a terminal that does not speak UTF-8, or a program that cut a text in the middle."""
+    return Misused(f"The board cannot be written: {error}.", advice="Use text in UTF-8. Nothing was changed.")
 
 
 def _check_version(value: Any, name: str) -> None:

@@ -14,13 +14,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.board.writeset import hash_of, read_or_none
+from remit.board.writeset import UNTOUCHED, hash_of, read_or_none
 
 QUIET_SECONDS = 0.03
 """A file that nobody has touched for so long is whole."""
 LONGEST_WAIT_SECONDS = 1.0
 LEFT_SECONDS = 10.0
 """So long a displaced TODO.md is kept for somebody who still writes to it."""
+LEFT_AT_MOST = 20
 DRAWINGS_KEPT = 4
 
 
@@ -70,21 +71,22 @@ def left_name(drawn: str) -> str:
 
 def left(folder: Path) -> Iterator[Version]:
     """Displaced versions that are not what they were drawn as, oldest first: a person's."""
-    for path in _by_age(folder):
+    for touched, path in _by_age(folder):
         base = path.name.partition("-")[0]
-        data = read_at_rest(path, base)
+        data = None if touched == UNTOUCHED else read_at_rest(path, base)
         if data is not None and data.strip() and hash_of(data) != base:
             yield Version(data=data, base=base, path=path, is_displaced=True)
 
 
 def sweep_left(folder: Path) -> None:
     """Away with those that nobody wrote to."""
-    for path in _by_age(folder):
-        with contextlib.suppress(OSError):
-            if time.time() - path.stat().st_ctime > LEFT_SECONDS:
-                data = read_or_none(path)
-                if data is None or not data.strip() or hash_of(data) == path.name.partition("-")[0]:
-                    path.unlink()
+    found = _by_age(folder)
+    for place, (touched, path) in enumerate(found):
+        with contextlib.suppress(FileNotFoundError):
+            is_old = time.time() - path.stat().st_ctime > LEFT_SECONDS
+            is_empty = touched != UNTOUCHED and is_old and not path.read_bytes().strip()
+            if is_empty or (touched == UNTOUCHED and (is_old or place < len(found) - LEFT_AT_MOST)):
+                path.unlink()
 
 
 # ---- what was drawn
@@ -96,7 +98,7 @@ def keep_drawing(folder: Path, drawn: str, state: bytes) -> None:
     temporary = folder / "new"
     temporary.write_bytes(state)
     os.replace(temporary, folder / f"{drawn}.json")
-    for path in _by_age(folder)[:-DRAWINGS_KEPT]:
+    for _, path in _by_age(folder)[:-DRAWINGS_KEPT]:
         path.unlink(missing_ok=True)
 
 
@@ -105,9 +107,9 @@ def drawing(folder: Path, drawn: str) -> bytes | None:
     return read_or_none(folder / f"{drawn}.json") if drawn else None
 
 
-def _by_age(folder: Path) -> list[Path]:
+def _by_age(folder: Path) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
-            return [path for _, path in sorted((entry.stat().st_mtime_ns, Path(entry.path)) for entry in entries if entry.is_file())]
+            return sorted((entry.stat().st_mtime_ns, Path(entry.path)) for entry in entries if entry.is_file())
     except FileNotFoundError:  # no such folder, or one of them has just gone: then a change is being made, and it is read again
         return []

@@ -26,6 +26,8 @@ from remit.system.exchanging import exchange, name_new
 JOURNAL = "journal.json"
 NOTHING = ""
 """As a hash: no file."""
+UNTOUCHED = 0
+"""When a displaced file was written last, as long as nobody has written to it since."""
 _TRIES = 100
 
 
@@ -101,10 +103,10 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
         if not journal.exists():
             raise _cannot(root, error, "nothing was changed") from error
         raise _cannot(root, error, "the next command finishes it") from error
-    return finish(folder, root)
+    return finish(folder, root, is_fresh=True)
 
 
-def finish(folder: Path, root: Path) -> tuple[str, ...]:
+def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
     """Put in place whatever a journal names and is not there yet. Any number of times, after a crash anywhere in it."""
     raw = read_or_none(folder / JOURNAL)
     if raw is None:
@@ -115,7 +117,9 @@ def finish(folder: Path, root: Path) -> tuple[str, ...]:
     try:
         _move_all(root, entry["moves"])
         for step in entry["pieces"]:
-            _put(root, step, folder / step["staged"])
+            # What is in place already came out, and is here in its stead.
+            if is_fresh or hash_of(read_or_none(folder / step["staged"])) == step["new"]:
+                _put(root, step, folder / step["staged"])
         _sync_all(target_of(root, step["path"]).parent for step in entry["pieces"])
         for step in entry["pieces"]:
             notices += _set_aside(root, step, folder / step["staged"])
@@ -174,8 +178,6 @@ def _staged(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> di
 
 
 def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
-    if hash_of(read_or_none(staged)) != step["new"]:  # it is in place: what is here now, if anything, came out
-        return
     target = target_of(root, step["path"])
     _make_folders(target.parent)
     before = staged.stat()
@@ -235,6 +237,8 @@ def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
 def _set_aside(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
     """What came out: into its place when it has one, beside the new file when it is not what was expected, else nowhere."""
     came_out = _came_out(staged) if _came_out(staged).exists() else staged
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(came_out, (UNTOUCHED, UNTOUCHED))  # first: who writes after this is seen by the time, who did before, by the hash
     data = read_or_none(came_out)
     if data is None:
         return []
@@ -242,6 +246,8 @@ def _set_aside(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
     if step["displaced_to"]:
         place = root / step["displaced_to"]
         _make_folders(place.parent)
+        if hash_of(data) != step["expected"]:
+            os.utime(came_out)
         os.replace(came_out, place)
     elif step["expected"] is not None and hash_of(data) not in (step["expected"], step["new"]):
         kept = _kept(came_out, target.with_name(step["kept_as"]))
