@@ -1,0 +1,137 @@
+"""The archive: tasks and their folders that are done with, and numbers that never come again (S6.3)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from remit.board import todo
+from remit.board.archive import archived, archived_tasks, bring_back, put_away
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import PlanVersion, Task, TaskArtifact
+from remit.core.errors import Misused, Unavailable
+
+REPORT = "specs/002_two/reports/research-001.md"
+PLAN = "specs/002_two/plans/implementation-001.md"
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    made = Board(tmp_path)
+    with made.change(make=True) as draft:
+        draft.state = draft.state.with_tasks(
+            [
+                Task(number=1, title="One", slug="one"),
+                Task(
+                    number=2,
+                    title="Two",
+                    slug="two",
+                    status=Status.COMPLETED,
+                    artifacts=(TaskArtifact(type="research", path=REPORT), TaskArtifact(type="implementation", path="src/x.py")),
+                    plan_path=PLAN,
+                    plan_versions=(PlanVersion(version=1, path=PLAN),),
+                    extra={"owner": "Ada"},
+                ),
+                Task(number=3, title="Three", slug="three", status=Status.ABANDONED, blocking_reason="no"),
+            ]
+        )
+        draft.write(REPORT, "found\n")
+        draft.write(PLAN, "plan\n")
+    return made
+
+
+def test_a_task_goes_to_the_archive_with_its_folder_and_comes_back_as_it_was(board: Board) -> None:
+    before = board.look().state
+    with board.change() as draft:
+        gone = put_away(board, draft, [2, 3])
+    assert [task.number for task in board.look().state.tasks] == [1]
+    assert archived_tasks(board) == gone
+    assert gone[0].artifacts[0].path == "specs/archive/002_two/reports/research-001.md"
+    assert gone[0].artifacts[1].path == "src/x.py"
+    assert (board.root / gone[0].plan_path).read_text() == "plan\n"
+    assert not (board.specs / "002_two").exists()
+    assert "Two" not in board.todo_path.read_text()
+    with board.change() as draft:
+        bring_back(board, draft, [2])
+        assert draft.moves == {"specs/archive/002_two": "specs/002_two"}
+    assert board.look().state.task(2) == before.task(2)
+    assert (board.root / REPORT).read_text() == "found\n"
+    assert [task.number for task in archived_tasks(board)] == [3]
+
+
+def test_numbers_of_the_archive_are_never_given_again(board: Board) -> None:
+    with board.change() as draft:
+        put_away(board, draft, [2, 3])
+    data = json.loads(board.state_path.read_bytes())
+    data["next_project_number"] = 1
+    board.state_path.write_text(json.dumps(data))
+    with board.change() as draft:
+        assert draft.state.next_number == 4
+    board.state_path.unlink()
+    board.todo_path.unlink()
+    with board.change(make=True) as draft:
+        assert draft.state.next_number == 4
+        draft.state = draft.state.with_task(Task(number=4, title="Four", slug="four"))
+    assert board.look().state.next_number == 5
+
+
+def test_numbers_go_on_beyond_a_thousand(board: Board) -> None:
+    with board.change() as draft:
+        draft.state = draft.state.with_task(Task(number=999, title="Last of three digits", slug="last"))
+    with board.change() as draft:
+        number = draft.state.next_number
+        draft.state = draft.state.with_task(Task(number=number, title="More", slug="more"))
+    assert number == 1000
+    assert board.look().state.task(1000).folder == "specs/1000_more"
+
+
+def test_a_new_task_of_a_person_gets_no_number_of_the_archive(board: Board) -> None:
+    with board.change() as draft:
+        put_away(board, draft, [3])
+    text = board.todo_path.read_text()
+    board.todo_path.write_text(text.replace("## Low Priority\n", "## Low Priority\n\n### 3. Again\n- **Status**: [NOT STARTED]\n\n---\n"))
+    with board.change():
+        pass
+    state = board.look().state
+    assert {task.title: task.number for task in state.tasks} == {"One": 1, "Two": 2, "Again": 4}
+    assert board.todo_path.read_text() == todo.draw(state)
+
+
+def test_a_folder_whose_place_is_taken_stays_and_its_paths_stay_true(board: Board) -> None:
+    (board.specs / "archive/002_two").mkdir(parents=True)
+    with board.change() as draft:
+        [gone] = put_away(board, draft, [2])
+        assert draft.moves == {}
+    assert (board.root / gone.plan_path).exists()
+
+
+def test_both_of_one_number_are_kept(board: Board) -> None:
+    """Only a merge in git brings that about."""
+    board.archive_path.parent.mkdir()
+    board.archive_path.write_text('{"active_projects": [{"project_number": 2, "title": "Older", "status": "completed"}]}')
+    with board.change() as draft:
+        put_away(board, draft, [2])
+    shelf = archived(board)
+    assert [task.title for task in shelf.tasks] == ["Two"]
+    assert [entry["title"] for entry in shelf.completed] == ["Older"]
+
+
+def test_what_is_not_there_is_said_and_nothing_moves(board: Board) -> None:
+    with pytest.raises(Misused, match="Task 9 not found"), board.change() as draft:
+        put_away(board, draft, [2, 9])
+    with pytest.raises(Misused, match="Task 9 not found"), board.change() as draft:
+        bring_back(board, draft, [9])
+    with pytest.raises(Misused, match="Task 2 not found"), board.change() as draft:
+        bring_back(board, draft, [2])
+    assert len(board.look().state.tasks) == 3
+    assert not board.archive_path.exists()
+
+
+def test_a_damaged_archive_is_told_and_its_numbers_are_kept(board: Board) -> None:
+    board.archive_path.parent.mkdir()
+    board.archive_path.write_text('{"active_projects": [\n{"project_number": 70, "title"')
+    with pytest.raises(Unavailable, match=r"specs/archive/state.json, line 2"), board.change() as draft:
+        put_away(board, draft, [2])
+    with board.change() as draft:
+        assert draft.state.next_number == 71

@@ -1,0 +1,183 @@
+"""Who works on a task: one at a time, alive, for a time (S6.1)."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from remit.board import claims
+from remit.board.book import Board
+from remit.board.claims import claim, holder_of, holders
+from remit.core.clock import Clock
+from remit.core.errors import Refused
+
+HOLDING = """
+import os, sys, time
+from pathlib import Path
+from remit.board.book import Board
+from remit.board.claims import claim
+
+with claim(Board(Path(sys.argv[1])), 12, "research", seconds=600) as held:
+    held.session("sess_1")
+    if "fork" in sys.argv:
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+    print(os.getpid(), flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path)
+
+
+def holding(board: Board, *more: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(board.root), *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == str(process.pid)
+    return process
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_claim_is_seen_while_it_is_held_and_leaves_nothing(board: Board) -> None:
+    assert (holder_of(board, 12), holders(board)) == (None, {})
+    with claim(board, 12, "research", seconds=60) as held:
+        held.session("sess_1")
+        found = holder_of(board, 12)
+        assert found == held.holder
+        assert found is not None
+        assert (found.command, found.pid, found.session_id) == ("research", os.getpid(), "sess_1")
+        assert holders(board) == {12: found}
+    assert holders(board) == {}
+    assert list((board.folder / "tasks").iterdir()) == []
+
+
+def test_a_living_holder_is_named_with_what_can_be_done(board: Board) -> None:
+    process = holding(board)
+    try:
+        with pytest.raises(Refused) as refused, claim(board, 12, "plan", seconds=60):
+            pass
+        assert f"Task 12 is being worked on by `remit research` (process {process.pid}) since " in refused.value.message
+        assert "remit cancel sess_1" in refused.value.advice
+        with claim(board, 13, "plan", seconds=60):
+            assert holders(board).keys() == {12, 13}
+    finally:
+        kill_group(process)
+    assert holders(board) == {}
+
+
+def test_the_task_of_a_killed_process_is_free_at_once(board: Board) -> None:
+    kill_group(holding(board))
+    assert holder_of(board, 12) is None
+    with claim(board, 12, "plan", seconds=60) as held:
+        assert holders(board) == {12: held.holder}
+
+
+def test_a_child_that_inherited_the_lock_of_a_dead_holder_holds_nothing(board: Board) -> None:
+    process = holding(board, "fork")
+    try:
+        process.kill()
+        process.wait()
+        assert holder_of(board, 12) is None
+        with claim(board, 12, "plan", seconds=60):
+            with pytest.raises(Refused), claim(board, 12, "plan", seconds=60):
+                pass
+            assert holders(board)[12].command == "plan"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> None:
+    now = time.time()
+    late = Board(board.root, clock=Clock(wall=lambda: now + 120))
+    with claim(board, 12, "research", seconds=60) as hung:
+        assert holder_of(late, 12) is None
+        with claim(late, 12, "plan", seconds=60) as taken:
+            assert hung.is_lost
+            assert not taken.is_lost
+            hung.session("sess_late")
+            assert holders(late)[12].session_id == "", "who has lost it writes nothing over the other's note"
+        assert holders(late) == {}
+    with claim(board, 12, "plan", seconds=60):
+        pass
+
+
+def test_who_lost_a_claim_does_not_release_the_others(board: Board) -> None:
+    now = time.time()
+    late = Board(board.root, clock=Clock(wall=lambda: now + 120))
+    first = claim(board, 12, "research", seconds=60)
+    first.__enter__()
+    with claim(late, 12, "plan", seconds=600) as taken:
+        first.__exit__(None, None, None)
+        assert holders(board) == {12: taken.holder}
+
+
+def test_a_claim_can_be_extended(board: Board) -> None:
+    now = time.time()
+    late = Board(board.root, clock=Clock(wall=lambda: now + 120))
+    with claim(board, 12, "implement", seconds=60) as held:
+        held.extend(600)
+        with pytest.raises(Refused), claim(late, 12, "plan", seconds=60):
+            pass
+
+
+def test_of_many_threads_one_holds_a_task(board: Board) -> None:
+    inside, most, refused = [0], [0], [0]
+    guard = threading.Lock()
+
+    def work() -> None:
+        for _ in range(10):
+            try:
+                with claim(board, 12, "plan", seconds=60):
+                    with guard:
+                        inside[0] += 1
+                        most[0] = max(most[0], inside[0])
+                    holders(board)
+                    with guard:
+                        inside[0] -= 1
+            except Refused:
+                refused[0] += 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1]
+    assert refused[0] < 40, "nobody ever held it"
+
+
+def test_what_the_dead_left_is_swept_by_the_next_claim(board: Board) -> None:
+    kill_group(holding(board))
+    folder = board.folder / "tasks"
+    assert {path.name for path in folder.iterdir()} == {"012.json", "012.lock"}
+    (folder / "013.json").write_text("not JSON")
+    with claim(board, 14, "plan", seconds=60):
+        assert {path.name for path in folder.iterdir()} == {"014.json", "014.lock"}
+
+
+def test_a_holder_of_another_pid_space_is_judged_by_its_lock(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    process = holding(board)
+    try:
+        monkeypatch.setattr(claims, "pid_space", lambda: "another")
+        assert holders(board).keys() == {12}
+    finally:
+        kill_group(process)
+    assert holders(board) == {}
