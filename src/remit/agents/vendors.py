@@ -40,7 +40,7 @@ def claude(page: Page) -> Declared | None:
         if page.head.keys() & {"description", "tools", "model"}:
             raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
         return None
-    _be_modest(page)
+    be_modest(page)
     return _declared(page, _name(page, page.head["name"]), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
 
 
@@ -48,7 +48,7 @@ def opencode(page: Page) -> Declared | None:
     """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
     if page.head.get("disable") is True:
         return None
-    _be_modest(page)
+    be_modest(page)
     return _declared(page, _name(page, page.path.stem), None, (*_switched_off(page), *_denied(page)))
 
 
@@ -65,7 +65,7 @@ def _declared(page: Page, name: str, tools: tuple[str, ...] | None, without: tup
     return Declared(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=page.lines)
 
 
-def _be_modest(page: Page) -> None:
+def be_modest(page: Page) -> None:
     """A file of another tool's cannot widen what its carrier may do. Raises `Misused`."""
     own = page.head.get(OURS)
     keys = {str(key): value for key, value in own.items()} if isinstance(own, dict) else {}

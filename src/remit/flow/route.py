@@ -65,11 +65,12 @@ DEFAULT_TABLE = RoutingTable(
         ),
         "review": (Rule(agent="reviewer"),),
         "errors": (Rule(agent="error-diagnostics-agent", then=("planner",)),),
+        "meta": (Rule(agent="meta-builder"),),
         "task": (Rule(agent="atomic-task-numberer", mode="in_process"),),
         "todo": (Rule(agent=None),),
     }
 )
-"""The table of S4.3."""
+"""The table of S4.3, and `meta` of S6.9."""
 
 
 def language_of(task: TaskContext | None) -> tuple[str, str | None]:
