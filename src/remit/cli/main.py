@@ -35,6 +35,8 @@ Commands.table = {
     "revise": Listed("revise:revise", BOARD),
     "implement": Listed("implement:implement", BOARD),
     "review": Listed("review:review", BOARD),
+    "errors": Listed("errors:errors", BOARD),
+    "meta": Listed("meta:meta", BOARD),
     "board": Listed("board:app", BOARD),
     "todo": Listed("todo:todo", BOARD),
     "status": Listed("status:status", LOOKING),
