@@ -36,20 +36,23 @@ def git(root: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def made_project(root: Path, *, plan: str | None = PLAN, status: Status = Status.PLANNED, **more: Any) -> Board:
-    git(root, "init", "-q", "-b", "main")
-    git(root, "config", "user.name", "Ada")
-    git(root, "config", "user.email", "ada@example.com")
+def made_project(root: Path, *, plan: str | None = PLAN, in_git: bool = True, **more: Any) -> Board:
+    """`in_git`: where git is not what a test is about, it does without."""
     (root / "README").write_text("A project.\n")
     board = Board(root)
     with board.change(make=True) as draft:
-        task = Task(number=1, title="CSV", slug="csv", description="Rows as CSV", language="python", status=status, created=draft.at)
+        task = Task(
+            number=1, title="CSV", slug="csv", description="Rows as CSV", language="python", status=Status.PLANNED, created=draft.at
+        )
         if plan is not None:
             draft.write(PLAN_PATH, plan)
             task = replace(task, plan_path=PLAN_PATH)
         draft.state = draft.state.with_task(replace(task, **more))
-    git(root, "add", "README", "specs")
-    git(root, "commit", "-q", "-m", "begin")
+    if in_git:
+        git(root, "init", "-q", "-b", "main")
+        (root / ".git" / "config").open("a").write("[user]\n\tname = Ada\n\temail = ada@example.com\n")
+        git(root, "add", "README", "specs")
+        git(root, "commit", "-q", "-m", "begin")
     return board
 
 

@@ -55,7 +55,7 @@ async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -
 async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: Path) -> None:
     """S6.11."""
     worker = Worker()
-    await worker.implement(made_project(tmp_path, accept=("true",)))
+    await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)))
     asked = worker.asked[1]
     assert asked["number"] == 1
     assert (asked["phase"], asked["phase_name"], asked["plan"]) == (2, "Write CSV", PLAN_PATH)
@@ -68,7 +68,7 @@ async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: P
 
 async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) -> None:
     """S6.6, S6.7: failed keeps IMPLEMENTING, later phases are untouched."""
-    board = made_project(tmp_path)
+    board = made_project(tmp_path, in_git=False)
     first = Worker(p2=lambda _ctx, _phase: returned(status="failed"))
     outcome = await first.implement(board)
     assert (outcome.status, outcome.data["resume_from_phase"]) == ("failed", 2)
@@ -115,7 +115,7 @@ async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_pat
 
 
 async def test_no_phase_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
-    board, worker = made_project(tmp_path), Worker()
+    board, worker = made_project(tmp_path, in_git=False), Worker()
     outcome = await worker.implement(board, timeout=0.5)
     assert (outcome.status, outcome.stop_reason, outcome.data["resume_from_phase"]) == ("partial", "deadline", 1)
     assert worker.phases == []
@@ -132,7 +132,7 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
         (ctx.root / "broken").write_text("x")
         return writes(ctx, phase)
 
-    board = made_project(tmp_path, plan=plan, accept=("test -e part3.txt",))
+    board = made_project(tmp_path, in_git=False, plan=plan, accept=("test -e part3.txt",))
     outcome = await Worker(p2=breaks).implement(board)
     assert outcome.status == "partial"
     assert "`test ! -e broken` exited 1" in outcome.summary
@@ -147,7 +147,7 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
 
 async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:
     """S6.6."""
-    board = made_project(tmp_path)
+    board = made_project(tmp_path, in_git=False)
     outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
     assert "names no file" in outcome.summary
@@ -178,7 +178,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
 
 async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None:
     """S6.7: nothing runs; but the task's own acceptance is asked."""
-    board = made_project(tmp_path, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
+    board = made_project(tmp_path, in_git=False, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
     worker = Worker()
     outcome = await worker.implement(board)
     assert (outcome.status, entry(board)["status"]) == ("partial", "partial")
@@ -212,7 +212,7 @@ async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
         path.write_text(path.read_text().replace("NOT STARTED", "COMPLETED") + "\nA note of the agent.\n")
         return writes(ctx, phase)
 
-    board, worker = made_project(tmp_path), Worker(p1=eager)
+    board, worker = made_project(tmp_path, in_git=False), Worker(p1=eager)
     outcome = await worker.implement(board)
     assert (outcome.status, worker.phases) == ("completed", [1, 2, 3])
     assert any("Phase 3 was marked [COMPLETED] while phase 1" in warning for warning in outcome.warnings)
@@ -233,7 +233,7 @@ async def test_a_plan_that_an_agent_ruins_stops_the_run(tmp_path: Path) -> None:
 
 
 async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path) -> None:
-    board = made_project(tmp_path)
+    board = made_project(tmp_path, in_git=False)
 
     def meanwhile(ctx: Context, phase: int) -> Any:
         with board.change() as draft:
@@ -249,7 +249,7 @@ async def test_a_person_who_abandons_the_task_meanwhile_is_heeded(tmp_path: Path
 
 
 async def test_a_refused_delegation_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    board = made_project(tmp_path)
+    board = made_project(tmp_path, in_git=False)
     async with Remit.open(tmp_path, agents=Worker().agents(), recover=False, policy="forbid(principal, action, resource);") as remit:
         outcome = await implement(remit, board, 1)
     assert outcome.stop_reason == "refused"
@@ -266,7 +266,7 @@ def task(number: int, *dependencies: int, status: Status = Status.PLANNED) -> Ta
 
 
 async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> None:
-    board, worker = made_project(tmp_path), Worker()
+    board, worker = made_project(tmp_path, in_git=False), Worker()
     with_tasks(board, task(2, 1, 9))
     with pytest.raises(Refused, match=r"task 1 \[PLANNED\], task 9 \(not on the board\)"):
         await worker.implement(board, 2)
@@ -278,7 +278,7 @@ async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> 
 
 async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that_is_not(tmp_path: Path) -> None:
     """S6.9."""
-    board = made_project(tmp_path, plan=None)
+    board = made_project(tmp_path, in_git=False, plan=None)
     with_tasks(board, task(2, 4), task(3, status=Status.COMPLETED), task(4), task(5, 2), task(6))
     worker = Worker()
 
@@ -303,9 +303,9 @@ async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that
 
 def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> None:
     plan = PLAN.replace("Read rows [NOT STARTED]", "Read rows [COMPLETED]")
-    board = made_project(tmp_path, plan=plan, accept=("make check",))
+    board = made_project(tmp_path, in_git=False, plan=plan, accept=("make check",))
     before = board.state_path.read_bytes()
-    outcome = rehearsed(load_settings(tmp_path), board, [1])
+    outcome = rehearsed(load_settings(tmp_path), board, lambda _name: None, [1])
     (told,) = outcome.data["tasks"]
     assert (told["agent"], told["mode"], told["left_out"]) == ("task-executor", "phased", [1])
     assert [(one["phase"], one["accept"]) for one in told["would_run"]] == [(2, []), (3, ["make check"])]
@@ -314,7 +314,7 @@ def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> 
 
 
 def test_a_plan_that_is_gone_or_numbered_twice_is_refused_before_anything_is_marked(tmp_path: Path) -> None:
-    board = made_project(tmp_path, plan="### Phase 1: A\n### Phase 1: B\n")
+    board = made_project(tmp_path, in_git=False, plan="### Phase 1: A\n### Phase 1: B\n")
     with pytest.raises(Refused, match="Phase 1 stands more than once"):
         asyncio.run(Worker().implement(board))
     (tmp_path / PLAN_PATH).unlink()

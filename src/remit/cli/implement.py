@@ -1,6 +1,5 @@
 """`remit implement N | N-M`: have tasks carried out, phase by phase, each phase committed (S6.7, S6.9). The work is `orchestrator`'s."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -76,10 +75,11 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
 
 def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
     from remit.cli.output import say, say_json
+    from remit.cli.project import open_directory
     from remit.orchestrator.implement_many import rehearsed
     from remit.settings import load_settings
 
-    outcome = rehearsed(load_settings(Path(board.root)), board, numbers, force=force)
+    outcome = rehearsed(load_settings(board.root), board, open_directory(board.root).find, numbers, force=force)
     if as_json:
         say_json(outcome.to_dict())
         return Exit.OK

@@ -3,14 +3,13 @@
 Blocking: reads the archive.
 """
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from remit.board.archive import archived_tasks
 from remit.board.book import Board
 from remit.board.graph import cycles, graph_of
-from remit.board.statuses import Status, status_of
 from remit.board.task import State, Task
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Refused
 
 
 def check_dependencies(board: Board, state: State, task: Task, *, force: bool, sparing: Sequence[int] = ()) -> tuple[str, ...]:
@@ -22,16 +21,17 @@ def check_dependencies(board: Board, state: State, task: Task, *, force: bool, s
     words = f"Task {task.number} depends on what is not completed: {named}."
     if force:
         return (f"The check of dependencies was skipped (--force): {words}",)
-    first = f"{waits_for[0]}"
-    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=f"Complete task {first} first, or use --force to go on all the same.")
+    advice = f"Complete task {waits_for[0]} first, or use --force to go on all the same."
+    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
 
 
 def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
     if not task.dependencies:
         return ()
-    graph = graph_of(state)
-    open_ = graph.unmet(task)
-    return graph_of(state, archived(board)).unmet(task) if any(state.find(number) is None for number in open_) else open_
+    waits_for = graph_of(state).unmet(task)
+    if all(state.find(number) is not None for number in waits_for):
+        return waits_for
+    return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
 
 
 def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
@@ -46,24 +46,6 @@ def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
         ordered.append(ready.number)
         del left[ready.number]
     return ordered
-
-
-def archived(board: Board) -> dict[int, Status]:
-    """How each archived task ended; what cannot be read counts as not there."""
-    try:
-        data = json.loads(board.archive_path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    lists = (
-        [value for key, value in data.items() if key.endswith("_projects") and isinstance(value, list)] if isinstance(data, dict) else []
-    )
-    found: dict[int, Status] = {}
-    for entry in (one for some in lists for one in some if isinstance(one, Mapping)):
-        try:
-            found[int(entry["project_number"])] = status_of(str(entry["status"]))
-        except (KeyError, TypeError, ValueError, Misused):
-            continue
-    return found
 
 
 def _named(state: State, number: int) -> str:

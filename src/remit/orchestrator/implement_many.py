@@ -12,13 +12,14 @@ from remit.board.plans import Phase
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
+from remit.core.ports import AgentPort
 from remit.core.result import StopReason
-from remit.flow.route import GENERAL, route
 from remit.orchestrator.dependencies import check_dependencies, in_turn
 from remit.orchestrator.implement import implement, plan_of
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.phases import WHOLE, Piece, silently
-from remit.orchestrator.working import check_entry, must_exist
+from remit.orchestrator.rehearsing import carried_by
+from remit.orchestrator.working import check_entry, must_exist, routed
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -127,11 +128,18 @@ def _listed(numbers: Sequence[int]) -> str:
 # ---- without doing it
 
 
-def rehearsed(settings: Settings, board: Board, numbers: Sequence[int], *, force: bool = False) -> Outcome:
+Find = Callable[[str], AgentPort | None]
+"""The agents that there are, by name."""
+EXECUTOR, IMPLEMENTER = "task-executor", "implementer"
+BUILT_IN = "remit.agents.builtin"
+"""How the places of agents that come with remit begin."""
+
+
+def rehearsed(settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False) -> Outcome:
     """Which phases would run, by whom, and by which commands they would be accepted. Changes nothing. Blocking."""
     turns = turns_of(board, numbers, force)
     state = board.look().state
-    plans = [_rehearsed(settings, board, state, state.task(number), force, turns.order) for number in turns.order]
+    plans = [_rehearsed(settings, board, find, state, state.task(number), force, turns.order) for number in turns.order]
     lines = [line for plan in plans for line in plan["lines"]]
     lines += [f"Task {number} is completed already." for number in turns.done]
     tasks = [{key: value for key, value in plan.items() if key not in ("lines", "warnings")} for plan in plans]
@@ -147,14 +155,18 @@ def rehearsed(settings: Settings, board: Board, numbers: Sequence[int], *, force
     )
 
 
-def _rehearsed(settings: Settings, board: Board, state: State, task: Task, force: bool, order: Sequence[int]) -> dict[str, Any]:
+def _rehearsed(settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]) -> dict[str, Any]:
     plan = plan_of(board, task)
-    chosen = route("implement", task.language or GENERAL, task.has_plan, settings.routing, task_number=task.number)
+    chosen = routed(settings.routing, "implement", task)
+    by = _carriers(chosen.agent or "", find)
     agent = f"{chosen.agent} ({chosen.mode})" if chosen.mode else f"{chosen.agent}"
     phases: Sequence[Phase] = plan.phases or (WHOLE,)
     open_ = [phase for phase in phases if phase.is_open]
     pieces = [Piece(task=task, state=state, plan=plan, phase=one, is_last=one is open_[-1]) for one in open_]
-    lines = [f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}"]
+    lines = [
+        f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}",
+        *(f"  {name}: {carrier}" for name, carrier in by.items()),
+    ]
     lines += [f"  phase {one.number}: {one.name} [{one.status}]: left out" for one in phases if not one.is_open]
     for piece in pieces:
         what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
@@ -166,6 +178,21 @@ def _rehearsed(settings: Settings, board: Board, state: State, task: Task, force
     told += [f"{task.plan_path}: {fault}" for fault in plan.faults]
     run = [{"phase": one.phase.number or None, "name": one.phase.name, "accept": list(one.accept)} for one in pieces]
     return {
-        "task_number": task.number, "agent": chosen.agent, "mode": chosen.mode, "would_run": run, "warnings": told, "lines": lines,
+        "task_number": task.number,
+        "agent": chosen.agent,
+        "mode": chosen.mode,
+        "carried_by": by,
+        "would_run": run,
         "left_out": [one.number for one in phases if not one.is_open],
-    }  # fmt: skip
+        "warnings": told,
+        "lines": lines,
+    }
+
+
+def _carriers(name: str, find: Find) -> dict[str, str]:
+    """Who carries the role out; and, for the built-in that hands each phase on, the implementer too."""
+    agent = find(name)
+    found = {name: carried_by(agent)}
+    if name == EXECUTOR and agent is not None and agent.spec.kind == "function" and agent.spec.source.startswith(BUILT_IN):
+        found[IMPLEMENTER] = carried_by(find(IMPLEMENTER))
+    return found

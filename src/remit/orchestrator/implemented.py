@@ -24,6 +24,7 @@ from remit.orchestrator.working import moved_on, settled
 from remit.system.threads import off_loop
 
 LOOKING_SECONDS = 10.0
+STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
 
 
 async def completed(job: Job, *, is_proven: bool) -> Outcome:
@@ -168,12 +169,14 @@ def _next_steps(job: Job, ended: Ended, errors: Sequence[ErrorInfo]) -> str:
     if ended.verdict.is_undone:
         return errors[0].recommendation if errors else ""
     where = "It is taken up again by" if phase is WHOLE else f"Go on with phase {phase.number}:"
-    return f"{where} {again}"
+    # What it did in a folder of its own is not in the project: where it is, its return says.
+    apart = f"{ended.result.next_steps} " if "workspace" in ended.result.extra and ended.result.next_steps else ""
+    return f"{apart}{where} {again}"
 
 
 def _with_way_back(job: Job, error: ErrorInfo) -> ErrorInfo:
-    """A timeout is gone on from by the command, not by a delegation of its own."""
-    return replace(error, recommendation=f"remit implement {job.number}") if error.code == "TIMEOUT" else error
+    """What was stopped is gone on with by the command, not by a delegation of its own."""
+    return replace(error, recommendation=f"remit implement {job.number}") if error.code in STOPPED else error
 
 
 def _plan_now(job: Job, task: Task) -> Plan:
