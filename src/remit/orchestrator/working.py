@@ -20,9 +20,11 @@ from remit.core.errors import Misused, Refused
 from remit.core.events import Event
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
+from remit.engine.embedded import CURRENT
 from remit.flow.route import GENERAL, Route, RoutingTable, route
 from remit.orchestrator.complexity import context_loaded, judged
 from remit.orchestrator.outcome import Waiting, plainly
+from remit.switchboard.here import token_here
 from remit.system.threads import off_loop
 
 RUN = "run"
@@ -159,10 +161,21 @@ async def hand_over(
     """Delegate `/command` and wait for its return. `begun` is told the session as soon as it is recorded."""
     context = await off_loop(task_context, remit, task, state, phases, extra)
     given = fitting(remit, command, task, parameters)
-    handle = await remit.start(f"/{command}", task=context, parameters=given, accept=tuple(accept), timeout=timeout, key=key)
+    handle = await remit.start(
+        _target(remit, command, task, context), task=context, parameters=given, accept=tuple(accept), timeout=timeout, key=key
+    )
     if begun is not None:
         await begun(handle.session_id)
     return await waiting(remit, handle)
+
+
+def _target(remit: Remit, command: str, task: Task | None, context: dict[str, Any]) -> str:
+    """The command, for the flow to route; from inside an agent, the agent itself: only a root caller's command is routed (S4)."""
+    if token_here() is None and CURRENT.get() is None:
+        return f"/{command}"
+    found = routed(remit.settings.routing, command, task)
+    context |= {"route": found.log_line, **({"mode": found.mode} if found.mode else {})}
+    return found.agent or f"/{command}"
 
 
 def task_context(

@@ -401,3 +401,19 @@ async def test_a_link_that_the_agent_puts_in_the_way_is_not_written_through(tmp_
     outcome = await study(root, crafty)
     assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
     assert list(target.iterdir()) == []
+
+
+async def test_an_agent_that_researches_a_task_has_the_researcher_as_its_child(tmp_path: Path) -> None:
+    board_with(tmp_path, task())
+
+    @agent("outer")
+    async def outer(ctx: Context) -> str:
+        async with Remit.open(ctx.root) as inner:
+            outcome = await research(inner, Board(ctx.root), 12)
+        return f"{outcome.task_status} {outcome.session_id}"
+
+    async with Remit.open(tmp_path, agents=[diligent, outer]) as remit:
+        done = await remit.delegate("outer")
+        marker, session_id = done.unwrap().split()
+        record = await remit.describe(session_id)
+    assert (marker, record.path) == ("RESEARCHED", ("orchestrator", "outer", "researcher"))
