@@ -13,6 +13,7 @@ from remit.board.archive import archived_tasks
 from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import Task
+from remit.core.errors import RemitError
 from remit.ledger import Entry, ErrorLedger, Fix
 
 IDS = "error_ids"
@@ -101,15 +102,19 @@ def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
 
 
 def note_fixed(ledger: ErrorLedger | Path, task: Task) -> tuple[str, ...]:
-    """Its task is completed: the errors it was made for are fixed, until one of them is seen again. `ledger` may be the project's root."""
+    """Its task is completed: the errors it was made for are fixed, until one of them is seen again. `ledger` may be the project's root.
+
+    Never at the price of whoever completed it: a ledger that cannot be written is set right by the next `errors`.
+    """
     ids = set(ids_of(task))
     if not ids or task.status is not Status.COMPLETED:
         return ()
     book = ErrorLedger(ledger / ".remit" / "errors.json") if isinstance(ledger, Path) else ledger
-    mended = [
-        entry for entry in book.entries() if entry.id in ids and entry.fix_status == BEING_FIXED and entry.fix_task_ref == task.number
-    ]
-    return book.set_fixes({entry.id: Fix(status=FIXED, plan_ref=entry.fix_plan_ref, task_ref=task.number) for entry in mended})
+    try:
+        mine = [one for one in book.entries() if one.id in ids and one.fix_status == BEING_FIXED and one.fix_task_ref == task.number]
+        return book.set_fixes({one.id: Fix(status=FIXED, plan_ref=one.fix_plan_ref, task_ref=task.number) for one in mine})
+    except RemitError:
+        return ()
 
 
 def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> Fix | None:

@@ -16,6 +16,7 @@ from remit.core.errors import ErrorInfo, Refused, RemitError
 from remit.core.result import Artifact, Evidence, StopReason
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.verify import run_acceptance
+from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.phase_records import PhaseRecord, completion_words, records_of, summary_text, without_records
 from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, board_paths, plan_text
@@ -63,6 +64,8 @@ def _complete(job: Job) -> Outcome:
     text = summary_text(task, plan if plan.phases else None, records, at).encode("utf-8", "replace")
     filed = settled(board, job.number, f"Task {job.number} completed", change, files=dict((note, (path, text))))
     made = committed(board, job.number)
+    if filed.task is not None:
+        note_fixed(board.root, filed.task)
     job.warn(*moved, *filed.warnings, made.warning)
     artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
     listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
