@@ -46,6 +46,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("search_files",): later("worker_files", "measure_searching"),
     ("mcp",): later("tools"),
     ("analysis",): later("analysis"),
+    ("board",): later("board"),
 }
 NAMES = tuple(name for names in SECTIONS for name in names)
 RESULTS = Path(__file__).with_name("RESULTS.md")

@@ -47,6 +47,11 @@ class Sizes:
     """In each round."""
     analysed: int = 2_000
     """Files of the tree that is analysed."""
+    board_tasks: int = 5_000
+    """On the board whose commands are timed."""
+    board_rounds: int = 9
+    board_warm: int = 1
+    """Rounds before those that count: modules are compiled and files read once."""
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -79,5 +84,8 @@ QUICK = Sizes(
     tree_files=300,
     searches=1,
     analysed=200,
+    board_tasks=100,
+    board_rounds=1,
+    board_warm=0,
     seconds_each=60.0,
 )

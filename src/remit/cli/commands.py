@@ -28,12 +28,15 @@ class Commands(TyperGroup):
     """`remit`: a command is loaded when its name is typed, all of them for `--help`."""
 
     table: ClassVar[Mapping[str, Listed]] = {}
+    _is_offering = False
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = self.commands.get(cmd_name)
+        if found is None and cmd_name in self.table and self._is_offering:
+            return _name_alone(cmd_name, self.table[cmd_name])
         if found is None and cmd_name in self.table:
             found = self.commands[cmd_name] = loaded(cmd_name, self.table[cmd_name])
         return found
@@ -47,6 +50,14 @@ class Commands(TyperGroup):
             close = get_close_matches(name, self.table, n=1)
             ctx.fail(f"No such command {name!r}." + (f" Did you mean {close[0]!r}?" if close else ""))
         return other
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> Any:
+        """The names, for the shell to offer: none of the commands is loaded for that."""
+        self._is_offering = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._is_offering = False
 
     def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
         """For a name that is in no table: what it is called, the command and its arguments; None: there is none."""
@@ -62,6 +73,13 @@ def loaded(name: str, listed: Listed) -> Any:
         command.rich_help_panel = listed.panel  # type: ignore[attr-defined]
         return command
     return single(name, function, listed.panel)
+
+
+def _name_alone(name: str, listed: Listed) -> Any:
+    """For being listed, never for being called."""
+    app = typer.Typer(add_completion=False)
+    app.command(name, help=listed.panel)(lambda: None)
+    return typer.main.get_command(app)
 
 
 def found_at(place: str) -> Any:

@@ -80,15 +80,15 @@ def parts_of(board: Board, task: Task, prompt: str) -> Parts:
 def _listed(text: str, source: str, *, lines_count: bool) -> Parts:
     """List items; where there are none, and that is wanted, lines, or what stands between semicolons."""
     lines = [line for line in text.splitlines() if line.strip()]
+    inline = [part for one in _INLINE.split(text)[2::2] if (part := one.strip(" ;,.\n"))] if len(lines) == 1 else []
+    if len(inline) > 1:
+        return Parts(texts=tuple(inline), in_turn=True, source=source)
     for pattern, in_turn in ((_NUMBERED, True), (_BULLET, False)):
         items = _items(lines, pattern)
         if items:
             return Parts(texts=tuple(items), in_turn=in_turn, source=source)
     if not lines_count:
         return Parts(source=source)
-    inline = [part.strip(" ;,.") for part in _INLINE.split(text)[2::2]]
-    if len(lines) == 1 and len(inline) > 1:
-        return Parts(texts=tuple(part for part in inline if part), in_turn=True, source=source)
     parts = lines if len(lines) > 1 else [part for part in text.split(";") if part.strip()]
     return Parts(texts=tuple(part.strip() for part in parts), source=source)
 

@@ -1,0 +1,119 @@
+"""board: commands of the board that run no agent, on a board of thousands of tasks, beside the interpreter that does nothing.
+
+Each is a process of its own, as a person starts it, in a git checkout: what is committed is measured too. What counts is the time beyond
+the start of the interpreter, which is measured in turns with it.
+"""
+
+import asyncio
+import itertools
+import random
+import sys
+import tempfile
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from dataclasses import replace
+from pathlib import Path
+
+from bench.figures import Figure, median, milliseconds
+from bench.sizes import Sizes
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import Priority, Task, slug_of
+
+TARGET_SECONDS = 0.3
+REMIT = (sys.executable, "-m", "remit")
+NOTHING = (sys.executable, "-c", "pass")
+COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "task TEXT": (("task", "Look into the reader. It is slow.", "--depends", "1,3-5"),),
+    "task --abandon, --recover": (("task", "--abandon", "2", "--reason", "not now"), ("task", "--recover", "2")),
+    "task --divide": (("task", "--divide", "{fresh}", "1. read; 2. write", "--dry-run"),),
+    "task --sync": (("task", "--sync"),),
+    "todo --dry-run": (("todo", "--dry-run"),),
+    "board": (("board",),),
+    "board N": (("board", "77"),),
+    "board --json": (("board", "--json"),),
+    "board --svg": (("board", "--svg", "board.svg"),),
+    "board --html": (("board", "--html", "board.html"),),
+}
+"""Of each the command lines that are run in turn."""
+_WORDS = ("reader", "writer", "parser", "index", "cache", "report", "protocol", "queue", "clock", "printer")
+_STATUSES = (
+    *(Status.NOT_STARTED,) * 5, *(Status.COMPLETED,) * 4,
+    Status.RESEARCHED, Status.PLANNED, Status.PARTIAL, Status.BLOCKED, Status.ABANDONED,
+)  # fmt: skip
+
+
+async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
+        root = Path(folder)
+        fresh = make_board(root, sizes.board_tasks)
+        await _git(root)
+        commands = {name: itertools.cycle(words) for name, words in COMMANDS.items()}
+        beyond: dict[str, list[float]] = {name: [] for name in commands}
+        floors: list[float] = []
+        for number in range(-sizes.board_warm, sizes.board_rounds):
+            floor = await _timed(root, *NOTHING)
+            floors += [floor] if number >= 0 else []
+            for name, turns in commands.items():
+                took = await _timed(root, *REMIT, *(word.format(fresh=fresh) for word in next(turns)))
+                beyond[name] += [took - floor] if number >= 0 else []
+    return [
+        Figure(section="board", what="floor: the interpreter doing nothing, p50", measured=milliseconds(median(floors))),
+        *(
+            Figure(
+                section="board",
+                what=f"remit {name}, {sizes.board_tasks:,} tasks: beyond that, p50",
+                measured=milliseconds(median(times)),
+                target=f"< {TARGET_SECONDS * 1e3:g} ms",
+                is_met=median(times) < TARGET_SECONDS,
+            )
+            for name, times in beyond.items()
+        ),
+    ]
+
+
+def make_board(root: Path, count: int) -> int:
+    """A board such as years leave behind; the number of a task on which nothing was done."""
+    chance = random.Random(5)
+    board = Board(root)
+    with board.change(make=True) as draft:
+        tasks = tuple(_task(chance, number, draft.at) for number in range(1, count + 1))
+        draft.state = replace(draft.state, tasks=tasks, next_number=count + 1)
+    return next(task.number for task in tasks if task.status is Status.NOT_STARTED and task.number > 5)
+
+
+def _task(chance: random.Random, number: int, at: str) -> Task:
+    title = f"Make the {chance.choice(_WORDS)} agree with the {chance.choice(_WORDS)} of part {number}"
+    status = Status.NOT_STARTED if number <= 5 else chance.choice(_STATUSES)
+    many = min(number - 1, chance.choice((0, 0, 1, 2)))
+    return Task(
+        number=number,
+        title=title,
+        slug=slug_of(title),
+        status=status,
+        priority=chance.choice(tuple(Priority)),
+        language=chance.choice(("python", "lean", None)),
+        description=f"{title}. " + "What is expected of it is told here in some words. " * chance.randint(1, 8),
+        effort=chance.choice(("2h", "1d", "")),
+        dependencies=tuple(sorted(chance.sample(range(max(1, number - 40), number), many))),
+        created=at,
+        last_updated=at,
+        blocking_reason="waiting for somebody" if status in (Status.BLOCKED, Status.ABANDONED) else "",
+    )
+
+
+async def _git(root: Path) -> None:
+    """A checkout with the board committed, by nobody in particular."""
+    who = ("-c", "user.name=bench", "-c", "user.email=bench@example.com")
+    for words in (("init", "-q"), ("config", "user.name", "bench"), ("config", "user.email", "bench@example.com"), ("add", "specs")):
+        await _timed(root, "git", *words)
+    await _timed(root, "git", *who, "commit", "-q", "-m", "The board")
+
+
+async def _timed(root: Path, *command: str) -> float:
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    _, said = await process.communicate()
+    took = time.perf_counter() - began
+    assert process.returncode == 0, (command, said.decode(errors="replace")[-500:])  # a refusal would be quick, and would look like speed
+    return took
