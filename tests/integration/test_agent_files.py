@@ -60,9 +60,9 @@ def test_values_of_an_environment_are_not_shown(project: Path) -> None:
 
 
 def test_a_profile_nobody_carries_says_so_when_it_is_asked_for(project: Path) -> None:
-    result = remit_json(project, "delegate", "reviewer", "task=Look at it.", code=7)
+    result = remit_json(project, "delegate", "reviewer", "task=Look at it.", code=4)
     error = result["errors"][0]
-    assert (error["code"], result["stop_reason"]) == ("AGENT_UNAVAILABLE", "unavailable")
+    assert (result["status"], error["code"]) == ("blocked", "TOOL_UNAVAILABLE")
     assert "[agents.claude]" in error["recommendation"]
     assert "remit agents --detect" in error["recommendation"]
 

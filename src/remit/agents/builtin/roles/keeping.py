@@ -1,22 +1,23 @@
 """The built-in keepers of the board's records: one commits named files, one moves a task's status, one gives a task its number.
 
 Each is a single step under the board's own locks and rules; the orchestrator's commands take the same steps in program code, so these
-are for agents that were asked to. None of them asks a model.
+are for agents that were asked to. None of them asks a model. The board is imported by whoever is called: the directory lists them all.
 """
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from remit.agents.builtin.roles.answering import answered, shortly
 from remit.agents.function import FunctionAgent, agent
-from remit.board.book import Board
-from remit.board.committing import Committed, commit
-from remit.board.statuses import Status, check_move, status_of
-from remit.board.task import Priority, Task, slug_of
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.flow.context import Context
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.board.committing import Committed
+    from remit.board.statuses import Status
+    from remit.board.task import Task
 
 TITLE_LENGTH = 120
 
@@ -31,11 +32,13 @@ async def committer(
     **more: Any,
 ) -> dict[str, Any]:
     """Commit named files, and only those."""
+    from remit.board.committing import commit
+
     made = await off_loop(lambda: commit(ctx.root, paths, subject, session_id=session_id or ctx.session_id))
     return _committed(made, len(paths))
 
 
-def _committed(made: Committed, count: int) -> dict[str, Any]:
+def _committed(made: "Committed", count: int) -> dict[str, Any]:
     files = f"{count} named file{'s' * (count != 1)}"
     data = {"hash": made.hash, "nothing": made.nothing, "warning": made.warning}
     if made.warning:
@@ -58,9 +61,12 @@ async def status_keeper(
     **more: Any,
 ) -> dict[str, Any]:
     """Move a task of the board to another status, by the rules of the board; state.json and TODO.md are written as one."""
+    from remit.board.book import Board
+    from remit.board.statuses import Status, check_move, status_of
+
     new = status_of(status)
 
-    def move() -> Status:
+    def move() -> "Status":
         board = Board(ctx.root)
         with board.change(f"Task {number} is {new.marker}") as draft:
             found = draft.state.task(number)
@@ -90,6 +96,9 @@ async def numberer(
     **more: Any,
 ) -> dict[str, Any]:
     """Record a new task on the board under the next free number; it is recorded and nothing else."""
+    from remit.board.book import Board
+    from remit.board.task import Priority, Task, slug_of
+
     words = (description or task).strip()
     name = shortly(title.strip() or _first_sentence(words), TITLE_LENGTH)
     if not name:
@@ -100,7 +109,7 @@ async def numberer(
         known = ", ".join(Priority)
         raise Misused(f"There is no priority {priority!r}.", code="INVALID_PARAMETERS", advice=f"Use one of {known}.") from None
 
-    def record() -> Task:
+    def record() -> "Task":
         with Board(ctx.root).change(f"Task created: {name}", make=True) as draft:
             new = Task(
                 number=draft.state.next_number,

@@ -64,7 +64,7 @@ def _stem(word: str) -> str:
     return word if len(word) > 2 else ""
 
 
-def test_command(root: Path) -> tuple[str, str]:
+def command_of_tests(root: Path) -> tuple[str, str]:
     """The command by which the project tests itself, and what says so; the first is empty where none was found, or cannot be run here.
 
     Only files at the top are looked at: a command is proposed where the project itself says that it is the one.

@@ -7,18 +7,19 @@ looked at it goes on without, and the plan says so.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.agents.builtin.roles.answering import answered, description_of, plain_list, put, read, shortly, title_of
-from remit.agents.builtin.roles.drafting import Known, new_plan, revised_plan
 from remit.agents.builtin.roles.phasing import Item, effort_in, items_of, phases_of
-from remit.agents.builtin.roles.places import likely_files, test_command
+from remit.agents.builtin.roles.places import command_of_tests, likely_files
 from remit.agents.function import FunctionAgent, agent
-from remit.board.plans import read_plan
 from remit.core.result import Status
 from remit.flow.context import Context
 from remit.settings import Settings
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.agents.builtin.roles.drafting import Known
 
 ANALYSIS_SECONDS = 60.0
 MOST_FINDINGS = 6
@@ -65,7 +66,9 @@ def planner(settings: Settings) -> FunctionAgent:
     return plan
 
 
-async def _new(ctx: Context, known: Known, gathered: Gathered, write_to: str | None, version: int) -> dict[str, Any]:
+async def _new(ctx: Context, known: "Known", gathered: Gathered, write_to: str | None, version: int) -> dict[str, Any]:
+    from remit.agents.builtin.roles.drafting import new_plan
+
     known = replace(known, version=max(1, version))
     asked = f"{known.description}\n{known.reason}" if known.reason else known.description
     items = items_of(asked) or gathered.advised
@@ -83,7 +86,10 @@ async def _new(ctx: Context, known: Known, gathered: Gathered, write_to: str | N
     return answered("completed", f"{words} {_missing(gathered)}", data=data, next_steps=f"Read and change {path} before it is implemented.")
 
 
-async def _revised(ctx: Context, known: Known, plan: str, version: int, write_to: str | None) -> dict[str, Any]:
+async def _revised(ctx: Context, known: "Known", plan: str, version: int, write_to: str | None) -> dict[str, Any]:
+    from remit.agents.builtin.roles.drafting import revised_plan
+    from remit.board.plans import read_plan
+
     old = await read(ctx, plan)
     earlier = read_plan(old)
     if not earlier.phases or earlier.doubled:
@@ -106,9 +112,11 @@ def _missing(gathered: Gathered) -> str:
     return "Some of what it looks at could not be read; the plan says what." if any(" without " in n for n in gathered.notes) else ""
 
 
-async def _known(ctx: Context, task: str, focus: str, reports: Sequence[str], gathered: Gathered) -> Known:
+async def _known(ctx: Context, task: str, focus: str, reports: Sequence[str], gathered: Gathered) -> "Known":
+    from remit.agents.builtin.roles.drafting import Known
+
     title, description = title_of(ctx, task), description_of(ctx, task)
-    command, why = await off_loop(test_command, ctx.workspace)
+    command, why = await off_loop(command_of_tests, ctx.workspace)
     return Known(
         title=title,
         description=description or title,

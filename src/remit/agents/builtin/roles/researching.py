@@ -14,10 +14,11 @@ from pydantic import Field
 
 from remit.agents.builtin.roles.answering import answered, description_of, handed_on, plain_list, put, read, shortly, title_of
 from remit.agents.function import FunctionAgent, agent
-from remit.board.book import SPECS
 from remit.core.result import Return, Status
 from remit.flow.context import Context
 
+SPECS = "specs"
+"""The board's folder."""
 QUESTION_LENGTH = 1_500
 """Of what is asked: beyond it the words of a description drown those that matter."""
 _MARK = re.compile(r"^\s*(?:[-*+]|\(?\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")

@@ -1,0 +1,264 @@
+"""The roles of the board at work (item 3, S4.3): by built-ins, by a command, by a coding agent, by what a project puts in their place."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_project import remit as run_remit
+
+from remit import DelegateTool, Remit, Return
+from remit.board.book import Board
+from remit.board.plans import read_plan
+from remit.cli.checkup import _roles
+from remit.cli.delegate import meant
+from remit.cli.exits import Exit
+from remit.cli.roles import roles
+from remit.core.errors import Misused, Refused
+from remit.flow.validate import check_return
+from remit.settings import describe, load_settings
+
+CODER = Path(__file__).with_name("fake_coder.py")
+TASK = {"task_number": 3, "title": "Retry in the fetcher", "description": "1. Retry in fetcher.py\n2. Document it", "language": "python"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "fetcher.py").write_text("def fetch(url):\n    'Fetches a page; the fetcher has timeouts of 3 seconds.'\n")
+    (tmp_path / "README.md").write_text("# Fetch\n\nThe fetcher has timeouts of 3 seconds. It does not retry.\n")
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "specs" / "TODO.md").write_text("Retry in the fetcher: it has timeouts, says the board.\n")
+    return tmp_path
+
+
+def is_modest(result: Return) -> bool:
+    """S3.3: two to five sentences, at most 400 characters, nothing to be warned of."""
+    return 10 < len(result.summary) <= 400 and not [warning for warning in result.warnings if "summary" in warning.lower()]
+
+
+async def routed(root: Path, command: str, *, has_plan: bool = False, settings: dict[str, Any] | None = None, **parameters: Any) -> Return:
+    async with Remit.open(root, settings=settings) as remit:
+        return await remit.delegate(command, task={**TASK, "has_plan": has_plan}, parameters={"task": "Task 3", "number": 3, **parameters})
+
+
+async def test_research_is_the_extractive_researchers_and_its_report_is_where_it_is_wanted(project: Path) -> None:
+    result = await routed(project, "/research", focus="timeouts of the fetcher", write_to="specs/003_retry/reports/research-001.md")
+    assert result.status == "completed", result
+    assert result.metadata.delegation_path == ("orchestrator", "research", "researcher")
+    assert [artifact.path for artifact in result.artifacts] == ["specs/003_retry/reports/research-001.md"]
+    text = (project / result.artifacts[0].path).read_text()
+    assert "- **Asked for in particular**: timeouts of the fetcher" in text
+    assert "“The fetcher has timeouts of 3 seconds.”" in text
+    assert "says the board" not in text
+    assert result.data["found"]
+    assert is_modest(result)
+
+
+async def test_a_study_that_finds_nothing_is_done_and_says_so(project: Path) -> None:
+    async with Remit.open(project) as remit:
+        result = await remit.delegate("researcher", parameters={"task": "Zygomorphic quasars?"})
+    assert (result.status, result.data["found"]) == ("completed", False)
+    assert "nothing that was searched answers it" in result.summary
+    assert result.artifacts[0].path.startswith(".remit/scratch/")
+
+
+async def test_plan_and_revise_give_a_skeleton_that_says_that_it_is_one(project: Path) -> None:
+    plan = "specs/003_retry/plans/implementation-001.md"
+    made = await routed(project, "/plan", write_to=plan)
+    assert made.status == "completed", made
+    assert made.data["is_skeleton"]
+    assert "made by rule, not by judgement" in made.summary
+    text = (project / plan).read_text()
+    assert "This plan is a skeleton" in text
+    assert [phase.name for phase in read_plan(text).phases] == ["Retry in fetcher.py", "Document it"]
+    assert "Look at `fetcher.py`" in text
+    again = await routed(project, "/revise", plan=plan, version=2, focus="Use a jitter", write_to=plan.replace("001.md", "002.md"))
+    assert (again.status, again.data["version"]) == ("completed", 2)
+    assert [phase.name for phase in read_plan((project / plan.replace("001.md", "002.md")).read_text()).phases] == [
+        "Use a jitter",
+        "Retry in fetcher.py",
+        "Document it",
+    ]
+    assert is_modest(made)
+    assert is_modest(again)
+
+
+async def test_a_planner_without_coder_and_worker_goes_on_and_says_what_it_did_without(project: Path) -> None:
+    result = await routed(project, "/plan", settings={"builtin_agents": ["roles"]}, write_to="plan.md")
+    assert result.status == "completed", result
+    assert "Planned without an analysis of the code" in (project / "plan.md").read_text()
+    assert "could not be read" in result.summary
+
+
+@pytest.mark.parametrize("has_plan", [False, True])
+async def test_implementing_asks_for_an_agent_and_never_pretends(project: Path, has_plan: bool) -> None:
+    result = await routed(project, "/implement", has_plan=has_plan)
+    assert (result.status, result.errors[0].code, result.artifacts) == ("blocked", "TOOL_UNAVAILABLE", ())
+    for line in ("[agents.claude]", 'kind = "claude"', "[roles]", 'implementer = "claude"', "remit agents --detect"):
+        assert line in result.errors[0].recommendation
+        assert line in result.next_steps
+    assert is_modest(result)
+
+
+async def test_a_path_that_leads_out_of_the_project_is_refused_before_anything_is_written(project: Path) -> None:
+    result = await routed(project, "/plan", write_to="../outside.md")
+    assert (result.status, result.errors[0].code) == ("failed", "POLICY_DENIED")
+    assert not (project.parent / "outside.md").exists()
+
+
+# ---- bound
+
+
+async def test_a_role_is_carried_out_by_the_command_it_is_bound_to(project: Path) -> None:
+    (project / "remit.toml").write_text('[agents.clerk]\ncommand = ["cat"]\nanswers = "value"\n[roles]\nimplementer = "clerk"\n')
+    direct = await routed(project, "/implement")
+    assert direct.status == "completed"
+    assert direct.data.startswith("You change the code of this project")
+    phased = await routed(project, "/implement", has_plan=True, phase="Phase 1: Retry")
+    assert (phased.status, phased.metadata.agent_type) == ("completed", "task-executor")
+    assert "phase: Phase 1: Retry" in phased.data
+
+
+async def test_a_role_is_carried_out_by_the_coding_agent_it_is_bound_to_with_its_instructions(project: Path, tmp_path: Path) -> None:
+    turn = [{"type": "system", "subtype": "init", "session_id": "c-1"}, {"type": "result", "is_error": False, "result": "$RETURN"}]
+    (tmp_path / "turns.json").write_text(json.dumps([turn]))
+    command = json.dumps([sys.executable, "-I", "-S", str(CODER), str(tmp_path)])
+    (project / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {command}\n[roles]\nimplementer = "coder"\n')
+    result = await routed(project, "/implement", focus="be quick")
+    assert (result.status, result.metadata.agent_type) == ("completed", "implementer")
+    prompt = json.loads((tmp_path / "calls.jsonl").read_text())["prompt"]
+    for words in ("You change the code of this project", "Task 3", "be quick", "Retry in the fetcher"):
+        assert words in prompt
+
+
+async def test_a_binding_that_names_nobody_blocks_and_nobody_else_is_taken(project: Path) -> None:
+    (project / "remit.toml").write_text('[roles]\nresearcher = "gone"\n')
+    result = await routed(project, "/research")
+    assert (result.status, result.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+    assert "bound to 'gone'" in result.errors[0].message
+    assert "[agents.gone]" in result.next_steps
+
+
+# ---- replaced
+
+
+async def test_an_agent_of_the_project_takes_the_place_of_a_role(project: Path) -> None:
+    folder = project / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text(
+        'from remit import agent\n@agent("planner")\nasync def plan(task: str, **more: object) -> str:\n    return f"Mine: {task}"\n'
+    )
+    result = await routed(project, "/plan")
+    assert result.data == "Mine: Task 3"
+
+
+async def test_a_file_that_was_written_out_is_the_role_from_then_on(project: Path) -> None:
+    assert roles("planner", write=True, root=project) is Exit.OK
+    place = project / ".remit" / "agents" / "planner.md"
+    assert "built_in: planner" in place.read_text()
+    with pytest.raises(Misused, match=r"has its own planner in \.remit/agents/planner\.md"):
+        roles("planner", write=True, root=project)
+    result = await routed(project, "/plan", write_to="plan.md")
+    assert result.status == "completed"
+    place.write_text(place.read_text().replace("You write the plan", "You rhyme the plan"))
+    clerk = {"agents": {"clerk": {"command": ["tee", "told.txt"], "answers": "value"}}, "roles": {"planner": "clerk"}}
+    await routed(project, "/plan", settings=clerk)
+    assert (project / "told.txt").read_text().startswith("You rhyme the plan")
+
+
+async def test_the_target_and_the_role_of_one_name_live_side_by_side(project: Path) -> None:
+    async with Remit.open(project) as remit:
+        known = remit.directory
+        assert meant("researcher", ["deep_research", "query=x"], known) == ("researcher.deep_research", ["query=x"])
+        assert meant("researcher", ["How long are timeouts?"], known) == ("researcher", ["How long are timeouts?"])
+        with pytest.raises(Refused, match="has no operation 'deep_reserch'"):
+            meant("researcher", ["deep_reserch", "query=x"], known)
+        tool = DelegateTool(remit)
+        listed = tool.schema()["inputSchema"]["properties"]["target"]["enum"]
+        assert {"researcher", "worker", "planner"} <= set(listed)
+        both = {"target": "researcher", "operation": "deep_research", "parameters": {"query": "timeouts of the fetcher"}}
+        found = await tool.call(both)
+        assert (found.success, found.to_dict()["metadata"]["operation"]) == (True, "deep_research")
+
+
+# ---- the keepers of records
+
+
+async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path) as remit:
+        made = await remit.delegate("atomic-task-numberer", parameters={"task": "Write a parser. Run rm -rf now.", "priority": "high"})
+        assert (made.status, made.data["number"], made.data["title"]) == ("completed", 1, "Write a parser")
+        moved = await remit.delegate("status-sync-manager", number=1, status="[PLANNING]")
+        assert moved.status == "completed"
+        wrong = await remit.delegate("status-sync-manager", number=1, status="completed")
+        assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_STATUS_TRANSITION")
+        assert "[PLANNED]" in wrong.errors[0].message
+        silent = await remit.delegate("status-sync-manager", number=1, status="blocked")
+        assert (silent.status, "needs a reason" in silent.errors[0].message) == ("failed", True)
+        unknown = await remit.delegate("status-sync-manager", number=9, status="planning")
+        assert unknown.errors[0].message == "Task 9 not found"
+    task = Board(tmp_path).look().state.task(1)
+    assert (str(task.status), str(task.priority), task.description) == ("planning", "high", "Write a parser. Run rm -rf now.")
+
+
+async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+
+    for arguments in (["init", "-q"], ["config", "user.email", "a@example.com"], ["config", "user.name", "A"]):
+        git(*arguments)
+    for name in ("one.txt", "two.txt"):
+        (tmp_path / name).write_text(name)
+    async with Remit.open(tmp_path) as remit:
+        done = await remit.delegate("git-workflow-manager", paths=["one.txt"], subject="task 1: add one")
+        assert (done.status, bool(done.data["hash"])) == ("completed", True)
+        outside = await remit.delegate("git-workflow-manager", paths=["../x"], subject="task 1: add x")
+        assert outside.errors[0].code == "POLICY_DENIED"
+    assert git("ls-files").split() == ["one.txt"]
+
+
+async def test_errors_are_grouped_from_the_ledger_and_from_what_is_given(tmp_path: Path) -> None:
+    given = [
+        {"id": "error_1", "type": "timeout", "message": "late", "context": {"code": "TIMEOUT", "agent": "slow"}, "recurrence_count": 4}
+    ]
+    async with Remit.open(tmp_path) as remit:
+        none = await remit.delegate("error-diagnostics-agent", parameters={"task": "Diagnose"})
+        assert (none.status, none.data["groups"]) == ("completed", [])
+        done = await remit.delegate("error-diagnostics-agent", parameters={"task": "Diagnose", "errors": given, "write_to": "diagnosis.md"})
+    (group,) = done.data["groups"]
+    assert (group["count"], group["entries"], group["origin"]) == (4, ["error_1"], "slow")
+    assert "Usual cause" in (tmp_path / "diagnosis.md").read_text()
+    assert is_modest(done)
+
+
+# ---- told
+
+
+def test_roles_are_listed_with_who_carries_them_out_and_faulty_bindings_named(project: Path) -> None:
+    (project / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n[roles]\nplanner = "claude"\nreviewer = "gone"\n')
+    told = json.loads(run_remit(project, "roles", "--json").stdout)
+    by_name = {one["name"]: one for one in told["roles"]}
+    assert (by_name["planner"]["carried_by"], by_name["planner"]["because"]) == ("claude", "remit.toml:[roles].planner")
+    assert by_name["researcher"]["carried_by"] == "built-in"
+    assert by_name["implementer"]["by"] == "first"
+    (problem,) = told["problems"]
+    assert problem.startswith("remit.toml:[roles].reviewer: it names 'gone'")
+    assert [finding.found for finding in _roles(project)] == [problem]
+    assert ("roles.planner", "claude", "remit.toml:[roles].planner") in describe(load_settings(project))
+
+
+def test_a_role_that_does_not_exist_is_told_with_the_one_that_was_meant(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(Misused, match="no role named 'planer'") as caught:
+        roles("planer", root=project)
+    assert "Did you mean planner?" in caught.value.advice
+    with pytest.raises(Misused, match="--write needs"):
+        roles(None, write=True, root=project)
+    assert roles("planner", root=project) is Exit.OK
+    assert "You write the plan" in capsys.readouterr().out
+
+
+async def test_what_a_blocked_role_hands_back_is_a_valid_return(project: Path) -> None:
+    result = await routed(project, "/implement")
+    assert check_return(result.to_dict(), root=project).status == "blocked"

@@ -1,0 +1,167 @@
+"""Who carries out a role (item 3 of the board, S4.3): the first that says anything decides, and a name that leads nowhere is told."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.agents.bindings import binding_problems
+from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of, is_there
+from remit.agents.definition import Definition
+from remit.agents.directory import Directory, is_built_in, is_role
+from remit.agents.files import declarations_of
+from remit.agents.profiles import By, definition_for
+from remit.agents.roles import seen_role, seen_roles
+from remit.core.agents import ROLES
+from remit.settings import load_settings
+
+CODERS = '[agents.claude]\nkind = "claude"\n[agents.codex]\nkind = "codex"\n'
+
+
+def directory(root: Path, toml: str = "", environ: dict[str, str] | None = None) -> Directory:
+    (root / "remit.toml").write_text(toml)
+    settings = load_settings(root, environ=environ or {})
+    made = Directory(lambda agent: agent)
+    made.load_folder(root / ".remit" / "agents")
+    made.load_definitions(root, settings)
+    made.offer_roles()
+    return made
+
+
+def own_file(root: Path, name: str, head: str = "", folder: str = ".remit/agents") -> None:
+    place = root / folder / f"{name}.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"---\nname: {name}\ndescription: Ours.\n{head}---\nDo it our way.\n")
+
+
+def carrier(root: Path, name: str, toml: str) -> tuple[str, str]:
+    found = seen_role(directory(root, toml), name)
+    assert found is not None
+    return found.carried_by, found.by
+
+
+@pytest.mark.parametrize(
+    ("role", "toml", "expected"),
+    [
+        ("planner", "", ("built-in", "built-in")),
+        ("implementer", "", ("nobody", "nobody")),
+        ("planner", CODERS, ("built-in", "built-in")),
+        ("implementer", CODERS, ("claude", "first")),
+        ("planner", f'profiles_on = "codex"\n{CODERS}', ("codex", "profiles_on")),
+        ("planner", f'profiles_on = "codex"\n{CODERS}[roles]\nplanner = "claude"\n', ("claude", "setting")),
+        ("planner", f'profiles_on = "codex"\n{CODERS}[roles]\nplanner = "built-in"\n', ("built-in", "setting")),
+        ("implementer", f'{CODERS}[roles]\nimplementer = "codex"\n', ("codex", "setting")),
+        ("implementer", f'{CODERS}[roles]\nimplementer = "gone"\n', ("nobody", "nobody")),
+        ("planner", f'{CODERS}[roles]\nplanner = "gone"\n', ("nobody", "nobody")),
+        ("planner", 'profiles_on = "gone"\n', ("nobody", "nobody")),
+        ("planner", '[agents.clerk]\ncommand = "cat"\n[roles]\nplanner = "clerk"\n', ("clerk", "setting")),
+    ],
+)
+def test_the_first_that_says_who_decides(tmp_path: Path, role: str, toml: str, expected: tuple[str, str]) -> None:
+    assert carrier(tmp_path, role, toml) == expected
+
+
+@pytest.mark.parametrize(
+    ("head", "toml", "expected"),
+    [
+        ("", CODERS, ("claude", "first")),
+        ("", "", ("nobody", "nobody")),
+        ("remit:\n  built_in: planner\n", CODERS, ("built-in", "built-in")),
+        ("remit:\n  built_in: planner\n  runs_on: codex\n", CODERS, ("codex", "file")),
+        ("remit:\n  runs_on: codex\n", f'{CODERS}[roles]\nplanner = "claude"\n', ("claude", "setting")),
+        ("", '[roles]\nplanner = "built-in"\n', ("built-in", "setting")),
+    ],
+)
+def test_a_file_of_the_project_replaces_the_role_and_is_bound_likewise(
+    tmp_path: Path, head: str, toml: str, expected: tuple[str, str]
+) -> None:
+    own_file(tmp_path, "planner", head)
+    found = seen_role(directory(tmp_path, toml), "planner")
+    assert found is not None
+    assert (found.carried_by, found.by) == expected
+    assert found.is_own
+    assert found.description == "Ours."
+
+
+@pytest.mark.parametrize("folder", [".claude/agents", ".opencode/agent"])
+def test_files_of_other_tools_replace_a_role_and_give_themselves_no_built_in(tmp_path: Path, folder: str) -> None:
+    own_file(tmp_path, "planner", folder=folder)
+    assert carrier(tmp_path, "planner", CODERS) == ("claude", "first")
+    own_file(tmp_path, "planner", "remit:\n  built_in: git-workflow-manager\n", folder=folder)
+    assert any("built_in would give it more" in problem for problem in directory(tmp_path).problems)
+
+
+def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / ".remit" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "mine.py").write_text('from remit import agent\n@agent("planner")\nasync def plan(task: str) -> str:\n    return task\n')
+    made = directory(tmp_path, '[roles]\nplanner = "built-in"\n')
+    found = seen_role(made, "planner")
+    assert found is not None
+    assert (found.carried_by, found.by, found.file) == ("Python function", "replaced", None)
+    assert any("planner is an agent of the project's own" in problem for problem in made.problems)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('plannr = "claude"', "there is no role or agent file 'plannr'. Did you mean planner?"),
+        ('planner = "claud"', "it names 'claud', and there is no such agent. Did you mean claude?"),
+        ('planner = "zzz"', "it names 'zzz', and there is no such agent. Declared are claude, codex."),
+        ('implementer = "built-in"', "implementer has no built-in: it takes a coding agent."),
+        ('planner = "careful"', "'careful' is itself an agent file: name the coding agent that is to carry planner out."),
+        ('planner = "pyfun"', "'pyfun' is a Python function, which is told no instructions"),
+    ],
+)
+def test_a_binding_that_leads_nowhere_is_told_with_its_place(tmp_path: Path, line: str, said: str) -> None:
+    own_file(tmp_path, "careful")
+    (tmp_path / ".remit/agents/pyfun.py").write_text("from remit import agent\n@agent\nasync def pyfun() -> str:\n    return ''\n")
+    (problem,) = directory(tmp_path, f"{CODERS}[roles]\n{line}\n").problems
+    assert problem.startswith(f"remit.toml:[roles].{line.partition(' ')[0]}: {said}")
+
+
+def test_a_role_is_bound_by_a_variable_too_and_its_hyphen_is_recognised(tmp_path: Path) -> None:
+    made = directory(tmp_path, CODERS, {"REMIT_ROLES__TASK_EXECUTOR": "codex"})
+    found = seen_role(made, "task-executor")
+    assert found is not None
+    assert (found.carried_by, found.because) == ("codex", "env REMIT_ROLES__TASK_EXECUTOR")
+    assert made.problems == []
+
+
+def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is_there(tmp_path: Path) -> None:
+    assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(ROLES)
+    made = directory(tmp_path)
+    for role in filter(is_there, ROLES):
+        declared = definition_for(declared_role(role))
+        assert declared.spec.description
+        assert all(part in declared.instructions for part in ("## What you are given", "## What you hand back", "## What you must not do"))
+        assert declared.built_in == (role if role in BUILT_INS else None)
+        found = made.find(role)
+        assert found is not None, made.problems
+        assert is_role(found.spec)
+        assert is_built_in(found.spec)
+    assert made.problems == []
+    assert [role.name for role in seen_roles(made)] == list(filter(is_there, ROLES))
+
+
+def test_a_role_is_read_only_when_it_is_asked_for_and_alone(tmp_path: Path) -> None:
+    made = directory(tmp_path)
+    assert made.registered() == ()
+    assert made.find("implementer") is not None
+    assert made.registered() == ("implementer",)
+    made.offer("researcher", lambda: [])
+    assert made.find("nobody") is None
+    assert made.registered() == ("implementer",)
+
+
+def test_what_carries_a_role_gets_its_instructions_and_its_terms(tmp_path: Path) -> None:
+    made = directory(tmp_path, f'{CODERS}[roles]\nplanner = "claude"\n')
+    definition: Definition = made.find("planner").definition  # type: ignore[union-attr]
+    assert (definition.runs_on, definition.kind) == ("claude", "claude")
+    assert "You write the plan" in definition.instructions
+    assert definition.spec.requires_artifacts
+    assert file_of("planner").read_text().startswith("---\n")
+
+
+def test_bindings_of_nobody_are_no_problem(tmp_path: Path) -> None:
+    assert list(binding_problems(declarations_of(tmp_path, load_settings(tmp_path, environ={})), ())) == []
+    assert By("setting") is By.SETTING
