@@ -1,0 +1,41 @@
+"""A command file of the project, called with arguments."""
+
+import asyncio
+from pathlib import Path
+
+from remit import Remit, agent
+from remit.orchestrator.command_running import bound, run
+from remit.orchestrator.commandfiles import find
+
+COMMAND = """\
+---
+description: Say what a file is about
+agent: librarian
+argument-hint: "[file] [words]"
+timeout: 60
+---
+Say in one sentence what @$1 is about. Asked for in particular: $ARGUMENTS
+"""
+
+
+@agent("librarian")
+async def librarian(task: str) -> str:
+    """Answers; a coding agent would do it better."""
+    return f"I was asked:\n{task}"
+
+
+async def main() -> None:
+    folder = Path(".remit/commands")
+    folder.mkdir(parents=True)
+    (folder / "about.md").write_text(COMMAND)
+    command = find(Path.cwd(), "about")
+    assert command is not None
+    found = bound(Path.cwd(), command)
+    async with Remit.open(".", agents=[librarian], settings=found.settings) as remit:
+        carried = await run(remit, command, ["README.md", "cost $5 and $ARGUMENTS"], found)
+        print(carried.outcome.data["data"])
+        record = await remit.describe(carried.outcome.session_id)
+        print(" → ".join(record.path))
+
+
+asyncio.run(main())

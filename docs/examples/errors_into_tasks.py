@@ -1,0 +1,36 @@
+"""Two agents fail; their errors become one task with a diagnosis and a plan."""
+
+import asyncio
+
+from remit import Remit, agent
+from remit.board.book import Board
+from remit.orchestrator.errors import errors
+
+
+@agent("reader")
+async def reader(path: str) -> str:
+    """Reads what is not there."""
+    raise FileNotFoundError(f"no such file: {path}")
+
+
+@agent("counter")
+async def counter() -> int:
+    """Cannot count."""
+    raise ZeroDivisionError("division by zero")
+
+
+async def main() -> None:
+    async with Remit.open(".", agents=[reader, counter]) as remit:
+        for path in ("a.txt", "b.txt"):
+            await remit.delegate("reader", path=path)
+        await remit.delegate("counter")
+    async with Remit.open(".") as remit:
+        outcome = await errors(remit, Board(remit.root))
+        print(f"task {outcome.task_number} [{outcome.task_status}]")
+        for group in outcome.data["groups"]:
+            print(f"- {group['name']}, seen {group['count']} times")
+        print({entry.fix_status for entry in remit.ledger.entries()})
+        print((await errors(remit, Board(remit.root))).summary)
+
+
+asyncio.run(main())
