@@ -210,6 +210,8 @@ def _shown(value: Any) -> str:
         return "none"
     if isinstance(value, list):
         return ", ".join(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
