@@ -13,7 +13,8 @@ def git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], capture_output=True, text=True, check=True).stdout
 
 
-async def main() -> None:
+def prepare() -> None:
+    """A repository with something staged, and something new that is not."""
     git("init", "-q")
     git("config", "user.name", "Ada")
     git("config", "user.email", "ada@example.com")
@@ -23,6 +24,8 @@ async def main() -> None:
     git("add", "notes.txt")
     Path("run.py").write_text("import subprocess\n\n\ndef run(text: str) -> None:\n    subprocess.run(text, shell=True)\n")
 
+
+async def main() -> None:
     async with Remit.open() as remit:
         outcome = await review(remit, Board(Path()), Asked(path="run.py", make_tasks=True))
     print(outcome.data["report"], outcome.data["counts"])
@@ -32,4 +35,5 @@ async def main() -> None:
     print(git("status", "--short", "--", "notes.txt", "run.py"), end="")
 
 
+prepare()
 asyncio.run(main())
