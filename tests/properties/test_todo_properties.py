@@ -71,6 +71,7 @@ def test_marking_lines_that_look_like_structure_is_taken_back_exactly(lines: lis
 
 
 @given(boards())
+@settings(max_examples=50)
 def test_a_drawing_nobody_touched_changes_nothing(state: State) -> None:
     """S6.1: the drawing read back is the board."""
     merged = merge(state, draw(state), at=AT)
@@ -79,6 +80,7 @@ def test_a_drawing_nobody_touched_changes_nothing(state: State) -> None:
 
 
 @given(boards())
+@settings(max_examples=50)
 def test_each_block_is_read_as_it_was_drawn(state: State) -> None:
     """A board of which all tasks are new to another is taken over with every description and line."""
     merged = merge(State(), draw(state), at=AT)
@@ -123,7 +125,7 @@ def edited(text: str, changes: list[tuple[str, float, float, str]]) -> tuple[str
 
 
 @given(boards(), edits)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_whatever_a_person_does_no_task_is_lost_no_move_is_illegal_and_their_words_stand(state: State, changes: list) -> None:
     text, written = edited(draw(state), changes)
     merged = merge(state, text, at=AT)
@@ -149,7 +151,7 @@ def test_whatever_a_person_does_no_task_is_lost_no_move_is_illegal_and_their_wor
 
 
 @given(boards(), edits, st.sampled_from(Status))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_edits_are_applied_onto_a_board_that_has_moved_on(state: State, changes: list, status: Status) -> None:
     """What a command did meanwhile stays done."""
     text, _ = edited(draw(state), changes)

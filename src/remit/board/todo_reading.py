@@ -80,7 +80,7 @@ class Written:
 
 def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
     """`titles`: of the tasks the board has. They tell a task from a heading within a description."""
-    return _Reader(plain(text).split("\n"), titles, next_number).read()
+    return Reader(plain(text).split("\n"), titles, next_number).read()
 
 
 def _striking(lines: Sequence[str]) -> list[int]:
@@ -92,7 +92,9 @@ def _striking(lines: Sequence[str]) -> list[int]:
     ]
 
 
-class _Reader:
+class Reader:
+    """Goes through the lines once. `board import` reads less strictly with one of its own."""
+
     def __init__(self, lines: Sequence[str], titles: Mapping[int, str], next_number: int) -> None:
         self.lines = lines
         self.titles = titles
@@ -229,7 +231,8 @@ def _first_plain(lines: Sequence[str]) -> int:
         line = lines[index]
         is_comment = line.lstrip().startswith("<!--")
         end = zone_end(lines, index) if is_comment else None
-        if not line.strip() or end is not None or FIELD.match(line):
+        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
+        if not line.strip() or end is not None or is_below or FIELD.match(line):
             index = index + 1 if end is None else end + 1
             continue
         return index

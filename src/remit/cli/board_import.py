@@ -1,0 +1,70 @@
+"""`remit board import`: an existing TODO.md and state.json made into a board. Only asks for it and tells; `board.importing` does it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from remit.board.importing import Imported
+
+_SHOWN = 20
+_RULE = "Where both files say something and differ, state.json counts; of two statuses the one further along."
+
+
+def board_import(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Where TODO.md and state.json are. Default: .opencode/specs, .claude/specs or specs.", show_default=False),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would come of it, and change nothing.")] = False,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Make a board of an existing TODO.md and state.json, however old their markers and however far they have drifted apart."""
+    from remit.board.book import Board
+    from remit.board.importing import import_board
+    from remit.cli.output import say, say_json
+    from remit.cli.project import find_root
+
+    found = import_board(Board(find_root(root)), folder, is_rehearsal=dry_run)
+    if as_json:
+        say_json(found.to_dict())
+    else:
+        say("\n".join(_lines(found)))
+    return Exit.OK
+
+
+def _lines(found: "Imported") -> "Iterator[str]":
+    if found.was_done:
+        yield from found.told
+        return
+    verb = "Imported" if found.is_done else "Would import"
+    yield f"{verb} {_count(found.tasks, "task")}, and {found.archived} into the archive, from {found.folder}."
+    for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
+        if numbers:
+            yield f"Only in {where}: {_some(list(map(str, numbers)))}."
+    if found.drifts:
+        yield f"The two differed in {_count(len(found.drifts), "place")}. {_RULE}"
+        for one in found.drifts[:_SHOWN]:
+            yield f"  Task {one.number} {one.field}: state.json {one.state!r}, TODO.md {one.todo!r} → {one.settled}"
+        if len(found.drifts) > _SHOWN:
+            yield f"  and {len(found.drifts) - _SHOWN} more: --json lists all."
+    yield from found.told[:_SHOWN]
+    if len(found.told) > _SHOWN:
+        yield f"and {len(found.told) - _SHOWN} more things to know: --json lists all."
+    if found.kept_in:
+        yield f"The old files are kept in {found.kept_in}. What did not count is in each task's entry under `imported`."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _some(words: list[str]) -> str:
+    return ", ".join(words[:_SHOWN]) + (f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else "")
