@@ -45,12 +45,12 @@ def _lines(found: "Imported") -> "Iterator[str]":
         yield from found.told
         return
     verb = "Imported" if found.is_done else "Would import"
-    yield f"{verb} {_count(found.tasks, "task")}, and {found.archived} into the archive, from {found.folder}."
+    yield f"{verb} {_count(found.tasks, 'task')}, and {found.archived} into the archive, from {found.folder}."
     for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
         if numbers:
             yield f"Only in {where}: {_some(list(map(str, numbers)))}."
     if found.drifts:
-        yield f"The two differed in {_count(len(found.drifts), "place")}. {_RULE}"
+        yield f"The two differed in {_count(len(found.drifts), 'place')}. {_RULE}"
         for one in found.drifts[:_SHOWN]:
             yield f"  Task {one.number} {one.field}: state.json {one.state!r}, TODO.md {one.todo!r} → {one.settled}"
         if len(found.drifts) > _SHOWN:
