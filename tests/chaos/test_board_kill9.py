@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,6 +20,14 @@ from remit.board.task import State, Task
 CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")
 PLAN = "specs/002_two/plans/implementation-001.md"
 MOST_CALLS = 300
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """In memory, where there is such a disk: a hundred projects are made and killed in each test."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(prefix="remit-kill9-", dir=memory if memory.is_dir() else None) as made:
+        yield Path(made)
 
 
 @pytest.fixture(autouse=True)
@@ -94,13 +103,13 @@ def count_calls(number: int) -> None:
     writeset.name_new = counted(writeset.name_new)
 
 
-def crashes(tmp_path: Path) -> Iterator[Path]:
+def crashes(folder: Path) -> Iterator[Path]:
     """The project after a crash at each of the calls in turn; last, after none."""
-    template = tmp_path / "template"
+    template = folder / "template"
     template.mkdir()
     begin(template)
     for number in range(1, MOST_CALLS):
-        root = tmp_path / str(number)
+        root = folder / str(number)
         shutil.copytree(template, root)
         crashed = killed_at(number, lambda root=root: change(Board(root)))  # type: ignore[misc]
         yield root
@@ -133,11 +142,11 @@ def agrees(root: Path, made: bool) -> None:
 
 
 @pytest.mark.parametrize("has_exchange", [True, False])
-def test_a_change_killed_at_any_call_was_made_or_was_not(tmp_path: Path, has_exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_killed_at_any_call_was_made_or_was_not(folder: Path, has_exchange: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not has_exchange:
         monkeypatch.setattr(writeset, "exchange", lambda one, other: False)
     seen = set()
-    for root in crashes(tmp_path):
+    for root in crashes(folder):
         looked = is_made(Board(root).look().state)
         with Board(root).change():
             pass
@@ -146,8 +155,8 @@ def test_a_change_killed_at_any_call_was_made_or_was_not(tmp_path: Path, has_exc
     assert seen == {True, False}
 
 
-def test_what_a_person_saves_after_the_crash_is_taken_over_too(tmp_path: Path) -> None:
-    for number, root in enumerate(crashes(tmp_path)):
+def test_what_a_person_saves_after_the_crash_is_taken_over_too(folder: Path) -> None:
+    for number, root in enumerate(crashes(folder)):
         board = Board(root)
         text = board.todo_path.read_text()
         save = save_in_place if number % 2 else save_by_renaming
@@ -162,8 +171,8 @@ def test_what_a_person_saves_after_the_crash_is_taken_over_too(tmp_path: Path) -
         assert board.look().state.task(3).description == "The third, by hand."
 
 
-def test_the_finishing_itself_may_be_killed_at_any_call(tmp_path: Path) -> None:
-    template = tmp_path / "template"
+def test_the_finishing_itself_may_be_killed_at_any_call(folder: Path) -> None:
+    template = folder / "template"
     template.mkdir()
     begin(template)
 
@@ -180,7 +189,7 @@ def test_the_finishing_itself_may_be_killed_at_any_call(tmp_path: Path) -> None:
 
     assert killed_at(-1, die_when_committed)
     for number in range(1, MOST_CALLS):
-        root = tmp_path / str(number)
+        root = folder / str(number)
         shutil.copytree(template, root)
 
         def finish(root: Path = root) -> None:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.board.book import Board
-from remit.core.errors import Refused
+from remit.core.errors import Refused, Unavailable
 from remit.system.files import atomic_write, file_lock
 from remit.system.own_folder import make_folder
 from remit.system.processes import is_alive, pid_space, process_start
@@ -82,12 +82,19 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
     """Hold the task while the body runs. Raises `Refused` naming who has it and until when."""
     make_folder(board.root / ".remit")
     folder = _folder(board)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Unavailable(f"{folder} cannot be made: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check permissions.") from error
     with _guard(board):
         _sweep(folder, board.clock.wall())
         lock = _locked(board, number)
-        held = Held(holder=_ours(board, number, command, seconds), _board=board)
-        _write(folder, held.holder)
+        try:
+            held = Held(holder=_ours(board, number, command, seconds), _board=board)
+            _write(folder, held.holder)
+        except BaseException:
+            os.close(lock)
+            raise
     try:
         yield held
     finally:

@@ -117,9 +117,10 @@ def _line_at(data: bytes, place: int) -> int:
 
 def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavailable:
     where = f"{name}, line {line}" if line else name
-    ways = f"Mend it in an editor, or get it back from git (`git checkout -- {name}`)."
+    git = f"get it back from git (`git checkout -- {name}`)"
+    ways = f"Mend it in an editor, or {git}."
     if "archive" not in name:
-        ways = f"{ways[:-1]}, or make it anew from TODO.md (`remit board import`)."
+        ways = f"Mend it in an editor, {git}, or make it anew from TODO.md (`remit board import`)."
     return Unavailable(
         f"{where}: {what}.",
         code="STATUS_SYNC_FAILED",

@@ -60,10 +60,15 @@ def hash_of(data: bytes | None) -> str:
 
 
 def read_or_none(path: Path) -> bytes | None:
+    """Raises `Unavailable` for what is there and cannot be read."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be read: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check what it is, and its permissions."
+        ) from error
 
 
 class Pending:
@@ -109,10 +114,7 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
 def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
     """Put in place whatever a journal names and is not there yet. Any number of times, after a crash anywhere in it."""
     raw = read_or_none(folder / JOURNAL)
-    if raw is None:
-        _sweep(folder)
-        return ()
-    entry = _entry_of(raw, folder)
+    entry = {"moves": (), "pieces": (), "consumed": ()} if raw is None else _entry_of(raw, folder)
     notices: list[str] = []
     try:
         _move_all(root, entry["moves"])
@@ -125,7 +127,7 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
             notices += _set_aside(root, step, folder / step["staged"])
         for path in entry["consumed"]:
             (root / path).unlink(missing_ok=True)
-        (folder / JOURNAL).unlink()
+        (folder / JOURNAL).unlink(missing_ok=True)
         _sweep(folder)
     except OSError as error:
         raise _cannot(root, error, "the next command finishes it") from error
@@ -237,7 +239,7 @@ def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
 def _set_aside(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
     """What came out: into its place when it has one, beside the new file when it is not what was expected, else nowhere."""
     came_out = _came_out(staged) if _came_out(staged).exists() else staged
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's: then it is read again each time
         os.utime(came_out, (UNTOUCHED, UNTOUCHED))  # first: who writes after this is seen by the time, who did before, by the hash
     data = read_or_none(came_out)
     if data is None:
@@ -247,7 +249,8 @@ def _set_aside(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
         place = root / step["displaced_to"]
         _make_folders(place.parent)
         if hash_of(data) != step["expected"]:
-            os.utime(came_out)
+            with contextlib.suppress(PermissionError):
+                os.utime(came_out)
         os.replace(came_out, place)
     elif step["expected"] is not None and hash_of(data) not in (step["expected"], step["new"]):
         kept = _kept(came_out, target.with_name(step["kept_as"]))
@@ -316,8 +319,8 @@ def _write_synced(path: Path, data: bytes, mode: int | None) -> None:
 def _sweep(folder: Path) -> None:
     """Without a journal nothing in here means anything."""
     folder.mkdir(parents=True, exist_ok=True)
-    for entry in os.scandir(folder):
-        os.unlink(entry.path)
+    for name in os.listdir(folder):
+        os.unlink(folder / name)
 
 
 def _sync_all(folders: Iterable[Path]) -> None:
