@@ -75,6 +75,8 @@ def test_a_task_goes_from_a_line_to_the_archive(tmp_path: Path) -> None:
     assert set(git(tmp_path, "ls-files", "*.py", "docs.md").split()) == {"rows.py", "csv_out.py", "docs.md"}
     assert git(tmp_path, "status", "--porcelain").strip() == "?? notes.txt", "another's file is left alone"
 
+    remit(tmp_path, "review", "1")
+    assert disagreements(tmp_path) == []
     remit(tmp_path, "todo")
     assert disagreements(tmp_path) == []
     assert state_of(tmp_path)["active_projects"] == []

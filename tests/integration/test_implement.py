@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -385,3 +386,27 @@ def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path
     assert with_code.split("\t")[1].startswith("sess_")
     assert read_plan((tmp_path / PLAN_PATH).read_text()).phases[0].status is PhaseStatus.COMPLETED
     assert board.look().state.task(1).status is Status.COMPLETED
+
+
+async def test_two_tasks_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
+    """S6.8."""
+    board = made_project(tmp_path)
+    with_tasks(board, replace(task(2), description="the other"))
+    (tmp_path / "odd.md").write_text("mine")
+    worker = Worker()
+    async with Remit.open(tmp_path, agents=worker.agents(), recover=False) as remit:
+        first, second = await asyncio.gather(implement(remit, board, 1), implement(remit, board, 2))
+    assert (first.status, second.status) == ("completed", "completed")
+    phases = [files_of(tmp_path, f"task 1 phase {number}") - BOARD_FILES for number in (1, 2, 3)]
+    assert phases == [{"rows.txt", PLAN_PATH}, {"part2.txt", PLAN_PATH}, {"part3.txt", PLAN_PATH}]
+    assert files_of(tmp_path, "task 2: complete") - BOARD_FILES == {"whole.txt", second.data["summary_path"]}
+    assert git(tmp_path, "status", "--short", "--", ".", ":!.remit").split() == ["??", "odd.md"]
+
+
+async def test_a_plan_that_is_no_utf_8_keeps_its_bytes(tmp_path: Path) -> None:
+    board = made_project(tmp_path, in_git=False)
+    plan = tmp_path / PLAN_PATH
+    plan.write_bytes(PLAN.replace("Write CSV", "Write \u00e9 CSV").encode("latin-1"))
+    outcome = await Worker().implement(board)
+    assert outcome.status == "completed", outcome
+    assert plan.read_bytes().decode("latin-1") == PLAN.replace("Write CSV", "Write \u00e9 CSV").replace("NOT STARTED", "COMPLETED")

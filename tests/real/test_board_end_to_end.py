@@ -102,6 +102,8 @@ async def test_a_real_coding_agent_takes_a_task_from_a_line_to_the_archive(tmp_p
         assert [subject for subject, _ in log_of(stage.project)][-4:] == [*phases, "task 1: complete implementation"]
         assert git(stage.project, "status", "--porcelain").strip() == ""
 
+        await remit(stage, "review", "1")
+        assert disagreements(stage.project) == []
         await remit(stage, "todo")
         assert disagreements(stage.project) == []
         assert state_of(stage.project)["active_projects"] == []

@@ -6,7 +6,7 @@ import typer
 
 from remit.cli.completing import some_tasks
 from remit.cli.errands import DryRun, Timeout
-from remit.cli.exits import Exit
+from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
@@ -49,7 +49,9 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
     from remit.cli.approving import person_here
     from remit.cli.errands import wait_for_others
     from remit.cli.outcomes import Shown, answer, print_outcome
-    from remit.cli.output import say_aside
+    from remit.cli.output import say, say_aside
+    from remit.cli.words import printable
+    from remit.core.result import Status, StopReason
     from remit.orchestrator.implement import implement as implemented
     from remit.orchestrator.implement_many import implement_each, turns_of
     from remit.orchestrator.phases import silently
@@ -61,14 +63,18 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
     else:
         board.look().state.task(numbers[0])
     shown = Shown(as_json=as_json)
-    telling = silently if as_json else say_aside
+    telling = silently if as_json else lambda words: say_aside(printable(words))
     async with Remit.open(board.root, recover=False, approver=person_here()) as remit:
         if len(numbers) == 1:
             outcome = await implemented(remit, board, numbers[0], force=force, timeout=timeout, waiting=shown, telling=telling)
         else:
             each = None if as_json else print_outcome
             outcome = await implement_each(remit, board, numbers, force=force, timeout=timeout, waiting=shown, telling=telling, each=each)
-        code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+        if as_json or len(numbers) == 1:
+            code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
+        else:  # what each came to has been said
+            say(printable(outcome.summary))
+            code = Exit.INTERRUPTED if shown.was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
         await wait_for_others(remit, as_json=as_json)
     return code
 
@@ -76,6 +82,7 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
 def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
     from remit.cli.output import say, say_json
     from remit.cli.project import open_directory
+    from remit.cli.words import printable
     from remit.orchestrator.implement_many import rehearsed
     from remit.settings import load_settings
 
@@ -83,8 +90,9 @@ def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool)
     if as_json:
         say_json(outcome.to_dict())
         return Exit.OK
-    say(outcome.summary)
+    for line in outcome.summary.split("\n"):
+        say(printable(line))
     for warning in outcome.warnings:
-        say(f"  warning  {warning}")
+        say(f"  warning  {printable(warning)}")
     say(outcome.next_steps)
     return Exit.OK

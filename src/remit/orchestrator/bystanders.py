@@ -14,15 +14,15 @@ from remit.core.errors import RemitError
 
 LOOKING_SECONDS = 20.0
 NAMES_SHOWN = 10
-_OURS = (".remit/", "specs/state.json", "specs/TODO.md", "specs/archive/")
-"""Of remit itself: a command on another task may write them at any time."""
+_OURS = (".remit/", "specs/")
+"""Of remit itself: a command on another task may write there at any time. The task's own folder is looked at all the same."""
 
 Sight = Mapping[str, tuple[int, int]]
 """Each file that git does not have as it stands, with its size and time; a file that is gone with (-1, -1)."""
 
 
-def sight(root: Path) -> Sight | None:
-    """None: there is no git here, or it did not answer in time."""
+def sight(root: Path, own: str) -> Sight | None:
+    """`own`: the task's folder. None: there is no git here, or it did not answer in time."""
     try:
         repository = find_repository(root, time.monotonic() + LOOKING_SECONDS)
         if repository is None:
@@ -33,12 +33,12 @@ def sight(root: Path) -> Sight | None:
     below = repository.prefix
     names = [os.fsdecode(entry[3:]) for entry in told.split(b"\0") if len(entry) > 3]
     inside = [name.removeprefix(below) for name in names if name.startswith(below)]
-    return {name: _stamp(root / name) for name in inside if not name.startswith(_OURS)}
+    return {name: _stamp(root / name) for name in inside if not name.startswith(_OURS) or name.startswith(f"{own}/")}
 
 
-def unnamed(root: Path, before: Sight | None, named: Collection[str]) -> tuple[str, ...]:
+def unnamed(root: Path, own: str, before: Sight | None, named: Collection[str]) -> tuple[str, ...]:
     """Files that are otherwise than before and that nobody named."""
-    after = sight(root) if before is not None else None
+    after = sight(root, own) if before is not None else None
     if before is None or after is None:
         return ()
     return tuple(sorted(name for name, stamp in after.items() if before.get(name) != stamp and name not in named))

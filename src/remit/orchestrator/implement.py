@@ -10,7 +10,7 @@ from collections.abc import Callable
 from remit.app import Remit
 from remit.board.book import Board
 from remit.board.claims import claim
-from remit.board.plans import Phase, Plan, read_plan
+from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
 from remit.core.deadline import allowed_timeout
@@ -20,7 +20,7 @@ from remit.orchestrator.dependencies import check_dependencies
 from remit.orchestrator.implemented import completed, out_of_time, stopped, stopped_by_person, stuck
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.phase_records import records_of
-from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, plan_text, silently
+from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, plan_as_read, plan_text, silently
 from remit.orchestrator.uncommitted import commit_left
 from remit.orchestrator.working import claim_seconds, entered, must_exist, return_left, run_left_by
 from remit.system.threads import off_loop
@@ -103,7 +103,7 @@ def plan_of(board: Board, task: Task) -> Plan:
     """The task's plan; one without phases where it has none. Raises `Refused` for one that cannot be read or carried out."""
     if not task.has_plan:
         return Plan()
-    plan = read_plan(plan_text(board, task))
+    plan = plan_as_read(plan_text(board, task))
     if plan.doubled:
         raise Refused(
             f"The plan of task {task.number} cannot be carried out. {' '.join(plan.faults)}",

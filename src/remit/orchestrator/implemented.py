@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.board.plans import Plan, read_plan
+from remit.board.plans import Plan
 from remit.board.repository import find_repository
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import Task, TaskArtifact
@@ -19,7 +19,7 @@ from remit.flow.verify import run_acceptance
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.phase_records import PhaseRecord, completion_words, records_of, summary_text, without_records
-from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, board_paths, plan_text
+from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, board_paths, plan_as_read, plan_text
 from remit.orchestrator.uncommitted import committed, note_of
 from remit.orchestrator.working import moved_on, settled
 from remit.system.threads import off_loop
@@ -185,7 +185,7 @@ def _with_way_back(job: Job, error: ErrorInfo) -> ErrorInfo:
 def _plan_now(job: Job, task: Task) -> Plan:
     """As it stands; without phases where it is gone: what was done is told from the records then."""
     try:
-        return read_plan(plan_text(job.board, task)) if task.has_plan else Plan()
+        return plan_as_read(plan_text(job.board, task)) if task.has_plan else Plan()
     except Refused:
         return Plan()
 

