@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 TITLE_LENGTH = 80
 TEXT_AT_MOST = 100_000
-_SENTENCE = re.compile(r"(.+?[.!?])(?:\s|$)")
+_SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)\.|[!?]))(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +96,6 @@ def numbered(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:
 
 def check_dependencies(board: Board, state: State, number: int, dependencies: Sequence[int]) -> None:
     """They exist, on the board or in the archive, and close no circle."""
-    missing = [one for one in dependencies if state.find(one) is None]
-    if missing:
-        archived = archived_statuses(board)
-        unknown = [one for one in missing if one not in archived]
-        if unknown:
-            raise Misused(f"Task {unknown[0]} not found", advice="A task can depend on tasks of the board and of the archive only.")
     circle = closing(state.tasks, number, dependencies)
     if circle:
         raise Refused(
@@ -109,6 +103,12 @@ def check_dependencies(board: Board, state: State, number: int, dependencies: Se
             code="CYCLE_DETECTED",
             advice="Leave out one of these dependencies.",
         )
+    known = {task.number for task in state.tasks} if dependencies else set()
+    missing = [one for one in dependencies if one not in known]
+    archived = archived_statuses(board) if missing else {}
+    unknown = [one for one in missing if one not in archived]
+    if unknown:
+        raise Misused(f"Task {unknown[0]} not found", advice="A task can depend on tasks of the board and of the archive only.")
 
 
 def title_of(text: str) -> str:

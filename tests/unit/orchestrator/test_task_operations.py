@@ -1,0 +1,383 @@
+"""`remit task` and `remit todo` on the board alone (S6.9): recorded, abandoned, recovered, divided, brought together, archived."""
+
+import json
+import logging
+import multiprocessing
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remit.board import claims
+from remit.board import todo as drawing
+from remit.board.archive import archived_tasks
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import Priority, Task, TaskArtifact
+from remit.core.errors import Misused, Refused
+from remit.orchestrator.abandoning import abandon, recover
+from remit.orchestrator.archiving import todo
+from remit.orchestrator.dividing import divide
+from remit.orchestrator.tasks import Wanted, record, title_of
+from remit.orchestrator.tidying import sync
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    return Board(tmp_path)
+
+
+def add(board: Board, text: str, **more: object) -> int:
+    number = record(board, Wanted(text=text, **more)).task_number  # type: ignore[arg-type]
+    assert number is not None
+    return number
+
+
+def task_of(board: Board, number: int) -> Task:
+    return board.look().state.task(number)
+
+
+def set_to(board: Board, number: int, status: Status, **more: object) -> None:
+    with board.change() as draft:
+        task = draft.state.task(number)
+        draft.state = draft.state.with_task(replace(task.moved(status, at=draft.at, reason="because"), **more))  # type: ignore[arg-type]
+
+
+def agreed(_tasks: Sequence[Task]) -> bool:
+    return True
+
+
+def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -> None:
+    """S4.2, S6.9: a text that speaks of Lean and of urgency decides neither language nor priority."""
+    outcome = record(board, Wanted(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
+    task = task_of(board, 1)
+    assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
+    assert task.title == "Delete all Lean proofs, urgently!"
+    assert task.description == "Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."
+    assert "had no board" in outcome.summary
+    assert outcome.next_steps == "remit research 1"
+    assert "### 1. Delete all Lean proofs, urgently!" in board.todo_path.read_text()
+    assert "had no board" not in record(board, Wanted(text="Another")).summary
+
+
+def test_what_is_given_is_kept(board: Board) -> None:
+    add(board, "First")
+    number = add(
+        board, "Second", title="A title", priority=Priority.HIGH, effort="3h", language="lean", dependencies=(1, 1), accept=("make test",)
+    )
+    task = task_of(board, number)
+    assert (task.title, task.priority, task.effort, task.language) == ("A title", Priority.HIGH, "3h", "lean")
+    assert (task.dependencies, task.accept, task.slug) == ((1,), ("make test",), "a_title")
+
+
+def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
+    """S4.3: task → atomic-task-numberer, in process."""
+    with caplog.at_level(logging.INFO, logger="remit"):
+        record(board, Wanted(text="One"))
+    assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("Fix the parser. It fails on empty input.", "Fix the parser"),
+        ("Support e.g. Python 3.12. Soon.", "Support e.g. Python 3.12"),
+        ("# Heading\n\nmore", "Heading"),
+        ("  \n\nSecond line is first\nthird", "Second line is first"),
+        ("What now? Nothing.", "What now?"),
+        ("word " * 40, "word " * 15 + "word…"),
+        ("x" * 200, "x" * 79 + "…"),
+        ("Bell\x07 and\ttab \x1b[31mred", "Bell and tab [31mred"),
+        ("Wait...", "Wait..."),
+    ],
+)
+def test_the_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:
+    assert title_of(text) == title
+
+
+def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(board: Board) -> None:
+    for text in ("", " \n ", "\x00"):
+        with pytest.raises(Misused, match="no text"):
+            record(board, Wanted(text=text))
+    with pytest.raises(Misused, match=r"^Task 9 not found"):
+        record(board, Wanted(text="x", dependencies=(9,)))
+    with pytest.raises(Refused, match="would wait for itself: 1 → 1"):
+        record(board, Wanted(text="x", dependencies=(1,)))
+    assert not board.state_path.exists()
+
+
+def test_an_open_task_with_the_same_title_is_told(board: Board) -> None:
+    add(board, "Same thing")
+    assert any("Task 1 has the same title" in warning for warning in record(board, Wanted(text="same THING")).warnings)
+    abandon(board, [1, 2], "double")
+    assert record(board, Wanted(text="Same thing")).warnings == ()
+
+
+def test_a_rehearsal_changes_nothing(board: Board) -> None:
+    assert record(board, Wanted(text="One"), is_rehearsal=True).summary == "Task 1 would be recorded: One"
+    assert not board.specs.exists()
+    for text in ("One", "Two\n- a\n- b"):
+        add(board, text)
+    before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
+    abandon(board, [1], "x", is_rehearsal=True)
+    divide(board, 2, is_rehearsal=True)
+    sync(board, is_rehearsal=True)
+    set_to(board, 1, Status.ABANDONED)
+    before = {path: path.read_bytes() for path in (board.state_path, board.todo_path)}
+    recover(board, [1], is_rehearsal=True)
+    todo(board, agreed=agreed, is_rehearsal=True)
+    assert {path: path.read_bytes() for path in before} == before
+    assert not board.archive_path.exists()
+
+
+def _record_many(root: str, count: int) -> None:
+    for place in range(count):
+        record(Board(Path(root)), Wanted(text=f"Task {place}"))
+
+
+def test_two_at_once_never_give_the_same_number(board: Board) -> None:
+    """S6.3: numbers are given under the board's lock."""
+    context = multiprocessing.get_context("fork")
+    processes = [context.Process(target=_record_many, args=(str(board.root), 8)) for _ in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [task.number for task in board.look().state.tasks] == list(range(1, 25))
+
+
+def test_abandoning_checks_all_before_it_changes_any(board: Board) -> None:
+    for text in ("One", "Two", "Three"):
+        add(board, text)
+    set_to(board, 3, Status.COMPLETED)
+    before = board.state_path.read_bytes()
+    with pytest.raises(Misused, match=r"^Task 9 not found"):
+        abandon(board, [1, 9], "x")
+    with pytest.raises(Refused, match=r"Task 3 is \[COMPLETED\] and cannot become \[ABANDONED\]. Allowed: none") as refused:
+        abandon(board, [1, 3], "x")
+    assert refused.value.code == "INVALID_STATUS_TRANSITION"
+    with pytest.raises(Misused, match="needs a reason"):
+        abandon(board, [1], "  ")
+    assert board.state_path.read_bytes() == before
+    assert abandon(board, [1, 2], "not worth it").summary == "Tasks 1, 2 are abandoned."
+    assert {task_of(board, number).blocking_reason for number in (1, 2)} == {"not worth it"}
+    forced = abandon(board, [3], "really", force=True)
+    assert any("--force" in warning for warning in forced.warnings)
+
+
+def test_who_waits_for_what_is_abandoned_is_told(board: Board) -> None:
+    add(board, "One")
+    add(board, "Two", dependencies=(1,))
+    assert "Still waiting for what is abandoned: Task 2." in abandon(board, [1], "x").warnings
+
+
+def test_a_task_that_is_worked_on_is_neither_abandoned_nor_divided(board: Board) -> None:
+    add(board, "One\n- a\n- b")
+    with claims.claim(board, 1, "research", seconds=60):
+        with pytest.raises(Refused, match="being worked on"):
+            abandon(board, [1], "x")
+        with pytest.raises(Refused, match="being worked on"):
+            divide(board, 1)
+        assert todo(board, agreed=agreed).data["archived"] == []
+    assert abandon(board, [1], "x").task_status == "ABANDONED"
+
+
+def test_abandoned_tasks_come_back_from_the_board_and_from_the_archive(board: Board) -> None:
+    for text in ("One", "Two", "Three"):
+        add(board, text)
+    abandon(board, [1, 2], "x")
+    (board.root / "specs/001_one/reports").mkdir(parents=True)
+    (board.root / "specs/001_one/reports/research-001.md").write_text("found")
+    set_to(board, 1, Status.ABANDONED, artifacts=(TaskArtifact(type="research", path="specs/001_one/reports/research-001.md"),))
+    todo(board, agreed=agreed)
+    assert [task.number for task in archived_tasks(board)] == [1, 2]
+    assert (board.root / "specs/archive/001_one/reports/research-001.md").exists()
+    abandon(board, [3], "y")
+    recover(board, [1, 3])
+    assert {task.number: task.status for task in board.look().state.tasks} == {3: Status.NOT_STARTED, 1: Status.NOT_STARTED}
+    assert task_of(board, 1).blocking_reason == ""
+    assert (board.root / task_of(board, 1).artifacts[0].path).read_text() == "found"
+    assert [task.number for task in archived_tasks(board)] == [2]
+
+
+def test_only_abandoned_tasks_are_recovered_and_completed_is_final(board: Board) -> None:
+    """S6.4"""
+    add(board, "One")
+    add(board, "Two")
+    set_to(board, 2, Status.COMPLETED)
+    todo(board, agreed=agreed)
+    for numbers, words in (([1], r"Task 1 is \[NOT STARTED\]"), ([2], r"Task 2 is \[COMPLETED\]"), ([7], "Task 7 not found")):
+        with pytest.raises((Refused, Misused), match=words):
+            recover(board, numbers)
+    assert [task.number for task in archived_tasks(board)] == [2]
+
+
+def test_a_numbered_list_is_divided_into_tasks_that_follow_one_another(board: Board) -> None:
+    add(board, "Base")
+    number = add(
+        board,
+        "Rewrite the reader:\n1. Read headers\n   of both kinds\n2. Read bodies\n3) Write tests",
+        priority=Priority.LOW, language="python", dependencies=(1,), accept=("make test",),
+    )  # fmt: skip
+    outcome = divide(board, number)
+    parts = [task_of(board, one) for one in outcome.data["created"]]
+    assert [part.title for part in parts] == ["Read headers", "Read bodies", "Write tests"]
+    assert [part.dependencies for part in parts] == [(1,), (3,), (4,)]
+    assert {(part.parent, part.priority, part.language) for part in parts} == {(2, Priority.LOW, "python")}
+    assert [part.accept for part in parts] == [(), (), ("make test",)]
+    assert task_of(board, number).status is Status.EXPANDED
+    assert "each after the one before it" in outcome.summary
+    assert "of both kinds" in parts[0].description
+
+
+@pytest.mark.parametrize(
+    ("prompt", "titles"),
+    [
+        ("- a\n- b", ["a", "b"]),
+        ("* [ ] a\n* [x] b", ["a", "b"]),
+        ("one thing; another; a third", ["one thing", "another", "a third"]),
+        ("one thing\nanother", ["one thing", "another"]),
+        ("1. read 2. write", ["read", "write"]),
+    ],
+)
+def test_a_prompt_may_list_the_parts_as_it_likes(board: Board, prompt: str, titles: list[str]) -> None:
+    add(board, "Something without a list")
+    created = divide(board, 1, prompt).data["created"]
+    assert [task_of(board, number).title for number in created] == titles
+
+
+def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
+    add(board, "Build it")
+    (board.root / "plan.md").write_text("# Plan\n\n### Phase 1: Ground [NOT STARTED]\n- **Goal**: x\n\n### Phase 2: Walls [NOT STARTED]\n")
+    set_to(board, 1, Status.NOT_STARTED, plan_path="plan.md")
+    outcome = divide(board, 1)
+    assert [task_of(board, number).title for number in outcome.data["created"]] == ["Ground", "Walls"]
+    assert outcome.data["in_turn"] is True
+
+
+@pytest.mark.parametrize("prompt", ["", "only one thing", "- a", "\n".join(f"- {n}" for n in range(6))])
+def test_fewer_than_two_or_more_than_five_parts_are_refused_with_what_to_write(board: Board, prompt: str) -> None:
+    """S6.9, and nothing is thought up."""
+    add(board, "Nothing to go by here")
+    with pytest.raises(Misused, match="2 to 5 parts") as refused:
+        divide(board, 1, prompt)
+    assert "remit task --divide 1" in refused.value.advice
+    assert task_of(board, 1).status is Status.NOT_STARTED
+
+
+def test_only_what_is_not_started_is_divided(board: Board) -> None:
+    """S6.4"""
+    add(board, "One\n- a\n- b")
+    set_to(board, 1, Status.PLANNED)
+    with pytest.raises(Refused, match="cannot become"):
+        divide(board, 1)
+    assert any("--force" in warning for warning in divide(board, 1, force=True).warnings)
+    with pytest.raises(Refused):
+        divide(board, 1, force=True)
+
+
+def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Board) -> None:
+    """S6.1"""
+    add(board, "One")
+    board.todo_path.write_text(board.todo_path.read_text().replace("**Priority**: Medium", "**Priority**: High"))
+    outcome = sync(board)
+    assert outcome.data["changed"] is True
+    assert task_of(board, 1).priority is Priority.HIGH
+    state = board.look().state
+    assert board.todo_path.read_text() == drawing.draw(state)
+    assert sync(board).data["changed"] is False
+    board.todo_path.unlink()
+    assert sync(board).data["changed"] is True
+    assert board.todo_path.read_text() == drawing.draw(state)
+
+
+def test_sync_tells_what_does_not_fit_and_changes_no_status(board: Board) -> None:
+    for text in ("One", "Two", "Three"):
+        add(board, text)
+    set_to(board, 1, Status.RESEARCHING)
+    set_to(board, 2, Status.NOT_STARTED, dependencies=(3, 77), artifacts=(TaskArtifact(type="research", path="specs/none.md"),))
+    set_to(board, 3, Status.NOT_STARTED, dependencies=(2,))
+    (board.specs / "099_orphan").mkdir()
+    (board.specs / "001_other_name").mkdir()
+    outcome = sync(board)
+    assert outcome.data["stopped"] == [{"task_number": 1, "status": "researching", "run": "remit research 1"}]
+    assert outcome.data["missing_files"] == {"2": ["specs/none.md"]}
+    assert outcome.data["unknown_dependencies"] == {"2": [77]}
+    assert outcome.data["cycles"] == [[2, 3]]
+    assert outcome.data["orphan_folders"] == ["specs/099_orphan"]
+    assert outcome.data["misnamed_folders"] == ["specs/001_other_name"]
+    assert any("2 → 3 → 2" in warning for warning in outcome.warnings)
+    assert task_of(board, 1).status is Status.RESEARCHING
+    with claims.claim(board, 1, "research", seconds=60):
+        assert sync(board).data["stopped"] == []
+
+
+def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
+    """S6.9"""
+    for place in range(7):
+        add(board, f"Task {place}")
+    abandon(board, [1, 2, 3], "x")
+    asked: list[int] = []
+
+    def no(tasks: Sequence[Task]) -> bool:
+        asked.append(len(tasks))
+        return False
+
+    assert todo(board, agreed=no).data["archived"] == [1, 2, 3]
+    assert asked == []
+    for place in range(4):
+        add(board, f"More {place}")
+    for number in range(4, 10):
+        set_to(board, number, Status.COMPLETED)
+    with pytest.raises(Refused, match="6 tasks would be archived"):
+        todo(board, agreed=no)
+    assert asked == [6]
+    assert todo(board, agreed=agreed).data["archived"] == [4, 5, 6, 7, 8, 9]
+    assert [task.number for task in board.look().state.tasks] == [10, 11]
+    assert todo(board, agreed=no).summary == "Nothing to archive: no task is completed or abandoned."
+
+
+def test_numbers_of_archived_tasks_are_not_given_again(board: Board) -> None:
+    """S6.3"""
+    add(board, "One")
+    abandon(board, [1], "x")
+    todo(board, agreed=agreed)
+    assert add(board, "Two") == 2
+    assert add(board, "Three", dependencies=(1,)) == 3
+
+
+def test_a_divided_task_stays_when_the_done_ones_leave(board: Board) -> None:
+    add(board, "One\n- a\n- b")
+    divide(board, 1)
+    set_to(board, 2, Status.COMPLETED)
+    assert todo(board, agreed=agreed).data["archived"] == [2]
+    assert [task.number for task in board.look().state.tasks] == [1, 3]
+
+
+def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
+    """S6.8"""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=board.root, check=True, capture_output=True, text=True).stdout
+
+    git("init", "-q")
+    git("config", "user.name", "a")
+    git("config", "user.email", "a@example.com")
+    (board.root / "mine.txt").write_text("not yours")
+    git("add", "mine.txt")
+    assert record(board, Wanted(text="One\n- a\n- b")).commit
+    divide(board, 1)
+    abandon(board, [2, 3], "x")
+    (board.specs / "002_a").mkdir()
+    (board.specs / "002_a" / "notes.md").write_text("n")
+    git("add", "specs/002_a")
+    git("commit", "-q", "-m", "notes", "--", "specs/002_a")
+    todo(board, agreed=agreed)
+    assert git("log", "--format=%s").splitlines() == [
+        "todo: archive 2 tasks", "notes", "task 2, 3: abandon", "task 1: divide into 2, 3", "task 1: create",
+    ]  # fmt: skip
+    assert git("status", "--porcelain", "--", "specs", "mine.txt") == "A  mine.txt\n"
+    assert "specs/archive/002_a/notes.md" in git("ls-files")
+    assert json.loads(board.archive_path.read_text())["active_projects"][0]["project_number"] == 2
