@@ -1,6 +1,7 @@
 """Committing for the board in real repositories: S6.8 and what users do to theirs."""
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -30,6 +31,13 @@ def hook(repository: Path, name: str, script: str) -> None:
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!/bin/sh\n{textwrap.dedent(script)}")
     path.chmod(0o755)
+
+
+def lives(pid: str) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def in_head(root: Path, reference: str = "HEAD") -> list[str]:
@@ -232,11 +240,11 @@ def test_ignored_and_missing_paths_are_named_and_the_others_are_committed(reposi
 def test_paths_that_lead_out_or_are_git_s_or_remit_s_own_are_refused(repository: Path) -> None:
     put(repository.parent, "outside.md")
     (repository / "way-out").symlink_to(repository.parent)
-    paths = ["../outside.md", "way-out/outside.md", ".git/config", put(repository, ".remit/db"), "/etc/passwd", "."]
+    paths = ["../outside.md", "way-out/outside.md", ".git/config", put(repository, ".remit/db"), "/etc/passwd", ".", "nul\0"]
     done = commit(repository, [*paths, put(repository, ".remit/agents/helper.md")], "task 1: x")
     assert in_head(repository) == [".remit/agents/helper.md"]
     assert done.warning.count("outside the project") == 3
-    assert done.warning.endswith(" and 1 more.")
+    assert done.warning.endswith(" and 2 more.")
     assert ".git/config (git's own), .remit/db (remit's own, of this machine)" in done.warning
 
 
@@ -277,7 +285,7 @@ def test_a_hook_that_hangs_is_stopped_with_its_children(repository: Path) -> Non
     done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
     assert time.monotonic() - began < 20
     assert "GIT_COMMIT_FAILED: git commit did not end" in done.warning
-    assert not any(Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() for pid in pids.read_text().split())
+    assert not any(lives(pid) for pid in pids.read_text().split())
     assert not (repository / ".git/index.lock").exists()
     assert status(repository) == ["?? a.md"]
 
@@ -387,6 +395,41 @@ def test_a_sparse_checkout(repository: Path) -> None:
 def test_a_repository_that_cannot_be_used_is_a_warning(repository: Path) -> None:
     (repository / ".git/config").write_text("[broken\n")
     assert commit(repository, [put(repository, "a.md")], "task 1: x").warning.startswith("GIT_COMMIT_FAILED: fatal: bad config")
+
+
+def test_what_a_killed_commit_had_announced_is_committed_the_next_time(repository: Path) -> None:
+    put(repository, "a.md")
+    git(repository, "add", "--intent-to-add", "a.md")
+    assert commit(repository, [put(repository, "b.md")], "task 1: x").hash
+    assert (in_head(repository), status(repository)) == (["b.md"], [" A a.md"])
+    assert commit(repository, ["a.md"], "task 1: x").hash
+    assert status(repository) == []
+
+
+def test_a_conflict_that_is_not_settled_is_never_committed(repository: Path) -> None:
+    put(repository, "README.md", "stashed\n")
+    git(repository, "stash", "-q")
+    put(repository, "README.md", "other\n")
+    git(repository, "commit", "-qam", "other")
+    subprocess.run(["git", "stash", "pop"], cwd=repository, capture_output=True, check=False)
+    done = commit(repository, [put(repository, "a.md"), "README.md"], "task 1: x")
+    assert done.warning == "Not committed: README.md (has a conflict that is not settled)."
+    assert (in_head(repository), status(repository)) == (["a.md"], ["UU README.md"])
+
+
+def test_ctrl_c_ends_git_too(repository: Path) -> None:
+    pid = repository.parent / "pid"
+    hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
+    put(repository, "a.md")
+    script = "from pathlib import Path; from remit.board.committing import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
+    running = subprocess.Popen([sys.executable, "-c", script], cwd=repository, stderr=subprocess.DEVNULL)
+    while not pid.exists() or not pid.read_text().strip():
+        assert running.poll() is None
+        time.sleep(0.02)
+    running.send_signal(signal.SIGINT)
+    running.wait(20)
+    assert not lives(pid.read_text().strip())
+    assert status(repository) == ["?? a.md"]
 
 
 def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:

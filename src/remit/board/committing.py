@@ -115,14 +115,14 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     if under_way:
         return Committed(warning=_failed(f"a {under_way} is under way here. Finish it, then commit {_listed(paths)} yourself"))
     wait_for_index(repository, INDEX_SECONDS)
-    named = judge(repository, paths, deleted)
+    before = repository.head()
+    named = judge(repository, before, paths, deleted)
     if not named.paths:
         return Committed(nothing=not named.left_out, warning=_left_out(named))
-    before = repository.head()
     index = KeptIndex.of(repository.index)
     try:
         index = _announce(repository, index, named)
-        changed = repository.changed(repository.tree(), named.paths)
+        changed = repository.changed(repository.tree(before), named.paths)
         made = _made(repository, before, changed, message) if changed else Committed(nothing=True)
     except BaseException:
         index.restore(_tidying(repository))

@@ -63,42 +63,45 @@ class Repository:
         except GitFailed:
             return ""
 
-    def tree(self) -> str:
+    def tree(self, head: str) -> str:
         """What is compared with: HEAD, or the empty tree where there is no commit yet."""
-        return self.head() or self.git.says("hash-object", "-t", "tree", os.devnull)
+        return head or self.git.says("hash-object", "-t", "tree", os.devnull)
 
     def untracked(self, paths: Sequence[str]) -> list[str]:
         """Of these paths and below them: the files that are not in the index and not ignored."""
         return [path for some in chunks(paths) for path in _names(self.git.run("ls-files", "-z", "-o", "--exclude-standard", "--", *some))]
 
-    def known(self, paths: Sequence[str]) -> set[str]:
+    def known(self, paths: Sequence[str], head: str) -> set[str]:
         """Of these paths: those in the index or in HEAD."""
         found: set[str] = set()
         for some in chunks(paths):
             found.update(_names(self.git.run("ls-files", "-z", "--", *some)))
-            if self.head():
-                found.update(_names(self.git.run("ls-tree", "-z", "--name-only", "HEAD", "--", *(plain(one) for one in some))))
+            if head:
+                found.update(_names(self.git.run("ls-tree", "-z", "--name-only", head, "--", *(plain(one) for one in some))))
         return found
 
     def ignored(self, paths: Sequence[str]) -> set[str]:
         asked = b"".join(os.fsencode(path) + b"\0" for path in paths)
         return set(_names(self.git.run("check-ignore", "-z", "--stdin", allowed=(0, 1), stdin=asked))) if paths else set()
 
+    def unmerged(self, paths: Sequence[str]) -> set[str]:
+        """Of these paths and below them: the files with a conflict that nobody has settled."""
+        entries = [entry for some in chunks(paths) for entry in _names(self.git.run("ls-files", "-z", "--unmerged", "--", *some))]
+        return {entry.partition("\t")[2] for entry in entries}
+
     def changed(self, tree: str, paths: Sequence[str]) -> list[str]:
         """Of these paths and below them: the files whose working copy differs from the tree."""
         options = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--ignore-submodules=dirty")
         return [path for some in chunks(paths) for path in _names(self.git.run("diff", *options, tree, "--", *some))]
 
-    def submodule_of(self, path: str) -> str:
-        """The submodule, or other repository, that a path stands in; empty: it stands in ours."""
-        above = [parent for parent in _parents(path) if os.path.lexists(self.top / parent / ".git")]
-        if above:
-            return above[0]
-        parents = list(_parents(path))
-        if not parents or not self.head():
-            return ""
-        entries = _names(self.git.run("ls-tree", "-z", "HEAD", "--", *parents))
-        return next((entry.partition("\t")[2] for entry in entries if entry.startswith("160000 ")), "")
+    def others(self, folders: Sequence[str], head: str) -> set[str]:
+        """Of these folders: those that are submodules, or repositories of their own."""
+        found = {folder for folder in folders if os.path.lexists(self.top / folder / ".git")}
+        if head:
+            for some in chunks(list(folders)):
+                entries = _names(self.git.run("ls-tree", "-z", head, "--", *some))
+                found.update(entry.partition("\t")[2] for entry in entries if entry.startswith("160000 "))
+        return found
 
 
 def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
@@ -146,7 +149,7 @@ class Named:
     """What cannot be committed, and why, each for a sentence."""
 
 
-def judge(repository: Repository, paths: Sequence[str], deleted: Sequence[str]) -> Named:
+def judge(repository: Repository, head: str, paths: Sequence[str], deleted: Sequence[str]) -> Named:
     left_out: list[str] = []
     chosen: dict[str, str] = {}  # as git names it: as the caller did
     for path in dict.fromkeys((*paths, *deleted)):
@@ -155,32 +158,38 @@ def judge(repository: Repository, paths: Sequence[str], deleted: Sequence[str]) 
             left_out.append(f"{_shown(path)} ({why})")
         else:
             chosen[placed] = path
+    others = repository.others(list({parent for placed in chosen for parent in _parents(placed)}), head)
+    for placed in list(chosen):
+        inside = next((parent for parent in _parents(placed) if parent in others), "")
+        if inside:
+            left_out.append(f"{_shown(chosen.pop(placed))} (in {_shown(inside)}, a repository of its own: commit it there)")
     left_out += [f"{_shown(chosen.pop(placed))} (ignored by git)" for placed in repository.ignored(list(chosen))]
+    unmerged = repository.unmerged([literal(path) for path in chosen]) if chosen else set()
+    for placed in [one for one in chosen if any(path == one or path.startswith(f"{one}/") for path in unmerged)]:
+        left_out.append(f"{_shown(chosen.pop(placed))} (has a conflict that is not settled)")
     absent = [placed for placed in chosen if not os.path.lexists(repository.top / placed)]
-    if absent:
-        known = repository.known([literal(path) for path in absent])
-        for placed in absent:
-            if placed not in known and not any(one.startswith(f"{placed}/") for one in known):
-                path = chosen.pop(placed)
-                left_out += [] if path in deleted else [f"{_shown(path)} (not there)"]
+    known = repository.known([literal(path) for path in absent], head) if absent else set()
+    for placed in absent:
+        if placed not in known and not any(one.startswith(f"{placed}/") for one in known):
+            path = chosen.pop(placed)
+            left_out += [] if path in deleted else [f"{_shown(path)} (not there)"]
     return Named(paths=tuple(literal(path) for path in chosen), left_out=tuple(left_out))
 
 
 def _placed(repository: Repository, path: str) -> tuple[str, str]:
     """From the top, links above it followed; or why not."""
-    whole = os.path.normpath(repository.root / path)
-    folder, name = os.path.split(whole)
+    if "\0" in path or os.path.normpath(path) == ".":
+        return "", "no file of the project"
+    folder, name = os.path.split(os.path.normpath(repository.root / path))
     real = os.path.join(os.path.realpath(folder), name)
-    if "\0" in path or not _is_below(real, repository.root) or os.path.normpath(path) == ".":
+    if not _is_below(real, repository.root):
         return "", "outside the project"
     parts = os.path.relpath(real, repository.root).split(os.sep)
     if any(part.lower() == ".git" for part in parts):
         return "", "git's own"
     if parts[0] == ".remit" and not (len(parts) > 1 and (parts[1] in _OF_THE_REPOSITORY or parts[1].startswith("policy."))):
         return "", "remit's own, of this machine"
-    placed = os.path.relpath(real, repository.top)
-    submodule = repository.submodule_of(placed)
-    return placed, f"in {_shown(submodule)}, a repository of its own: commit it there" if submodule else ""
+    return os.path.relpath(real, repository.top), ""
 
 
 def literal(path: str) -> str:

@@ -97,10 +97,12 @@ class Git:
             process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
                 code = process.wait(timeout=self._seconds_left(arguments))
-            except subprocess.TimeoutExpired:
+            except BaseException as error:  # also Ctrl-C: in a session of its own, it would go on without us
                 kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
                 process.wait()
-                raise _too_slow(arguments) from None
+                if isinstance(error, subprocess.TimeoutExpired):
+                    raise _too_slow(arguments) from None
+                raise
             output.seek(0)
             words.seek(0)
             if code not in allowed:
