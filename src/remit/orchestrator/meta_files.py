@@ -73,8 +73,10 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
     """Why the text is no such file; empty: it is one. It is read as the program will read it."""
     if not text.strip():
         return "the file is empty."
-    if len(text.encode()) > LARGEST_BYTES:
+    if len(text.encode("utf-8", "replace")) > LARGEST_BYTES:
         return f"it is larger than {LARGEST_BYTES // 1024} KiB."
+    if "\0" in text:
+        return "it is not text."
     path = root / place.path
     try:
         page = page_of(text.replace("\r\n", "\n"), path)
@@ -95,7 +97,7 @@ def filed(root: Path, place: Place, text: str) -> None:
         raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
     descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
             opened.write(text if text.endswith("\n") else f"{text}\n")
         os.chmod(beside, 0o644)
         os.link(beside, root / place.path)

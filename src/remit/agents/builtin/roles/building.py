@@ -30,7 +30,7 @@ async def builder(
     **more: Any,
 ) -> dict[str, Any]:
     """Write an agent file or a command file from a description, by rule."""
-    words = (description or task).strip()
+    words = readable(description or task)
     text = agent_file(name, words) if kind == "agent" else command_file(words)
     path = await put(ctx, text, write_to, f"{name}.md", "documentation", f"The {kind} {name}, a plain file.")
     said = f"A plain {kind} file of your own words. It was written by rule, without judgement: read it and say more where it matters."
@@ -38,6 +38,11 @@ async def builder(
 
 
 META_BUILDER: FunctionAgent = builder
+
+
+def readable(words: str) -> str:
+    """Without signs that no file of text should hold, and no YAML can."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else " " for sign in words).strip() or "Nothing was said."
 
 
 def agent_file(name: str, words: str) -> str:

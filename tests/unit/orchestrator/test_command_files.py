@@ -1,0 +1,187 @@
+"""Command files: found, judged, filled in and carried out (S6.9, issue 5 item 6)."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit import Remit
+from remit.core.errors import Misused
+from remit.orchestrator.command_running import bound, nobody, rehearsed, run
+from remit.orchestrator.command_text import filled
+from remit.orchestrator.commandfiles import every, find, names
+from remit.testing import Scripted, answer
+
+HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
+
+
+def put(root: Path, path: str, text: str) -> None:
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_text(text)
+
+
+# ---- filling in
+
+
+def test_arguments_are_filled_in_once_and_literally() -> None:
+    text = filled("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
+    assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
+
+
+def test_what_is_not_asked_for_is_put_at_the_end() -> None:
+    assert filled("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
+    assert filled("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
+
+
+def test_what_is_missing_is_empty_and_said() -> None:
+    found = filled("Fix $1 in $2", ["it"])
+    assert (found.text, found.warnings) == ("Fix it in ", ("Nothing was given for $2.",))
+
+
+def test_files_are_named_by_the_command_and_never_by_an_argument() -> None:
+    found = filled("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
+    assert found.files == ("docs/a.md", "src/x.py")
+    assert filled("$ARGUMENTS", ["@secret.md"]).files == ()
+
+
+def test_a_shell_line_is_told_and_stays_text() -> None:
+    found = filled("State: !`git status` and\n!`rm x`\nNow.", [])
+    assert found.text == "State: !`git status` and\n!`rm x`\nNow."
+    assert "!`git status` (and 1 more) stays text" in found.warnings[0]
+
+
+@given(st.text(), st.lists(st.text(), max_size=12))
+def test_any_arguments_stand_in_the_text_as_they_were_typed(body: str, arguments: list[str]) -> None:
+    """S6.11: the user's words always reach the agent."""
+    text = filled(body, arguments).text
+    assert all(one in text for one in arguments)
+    assert filled("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
+
+
+# ---- finding
+
+
+def test_the_projects_own_file_goes_before_those_of_other_tools(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", HEAD + "Ours: $1")
+    put(tmp_path, ".claude/commands/deep/fix.md", "Theirs")
+    put(tmp_path, ".opencode/command/tidy.md", "# Tidy\nTidy up.")
+    put(tmp_path, ".opencode/commands/README.md", "No command.")
+    found, problems = every(tmp_path)
+    assert [(one.name, one.path) for one in found] == [("fix", ".remit/commands/fix.md"), ("tidy", ".opencode/command/tidy.md")]
+    assert problems == [".claude/commands/deep/fix.md: there is a command 'fix' in .remit/commands/fix.md, and that one is taken."]
+    assert (found[0].hint, found[0].agent, found[1].description) == ("[number] [words]", "fixer", "Tidy")
+    assert names(tmp_path) == ["fix", "tidy"]
+    assert find(tmp_path, "nothing") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("---\ntimeout: soon\n---\nx", "line 2: timeout must be a positive number of seconds, not 'soon'."),
+        ("---\ndescription: x\nagent: [a]\n---\nx", "line 3: agent must be text, not a list."),
+        ("---\ndescription: x\n---\n", "it says nothing below its head"),
+        ("---\ndescription: x\n", "line 1: its head is not ended"),
+        ("---\n- a\n---\nx", "line 2: the head must be keys and values"),
+    ],
+)
+def test_a_faulty_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_path: Path, text: str, fault: str) -> None:
+    put(tmp_path, ".remit/commands/bad.md", text)
+    put(tmp_path, ".remit/commands/good.md", "Do it.")
+    found, problems = every(tmp_path)
+    assert [one.name for one in found] == ["good"]
+    assert problems[0].startswith(f".remit/commands/bad.md: {fault}")
+    with pytest.raises(Misused):
+        find(tmp_path, "bad")
+
+
+def test_no_file_takes_the_place_of_a_command_that_comes_with_remit(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/task.md", "Mine.")
+    put(tmp_path, ".remit/commands/odd name.md", "Mine.")
+    found, problems = every(tmp_path, ["task"])
+    assert found == []
+    assert problems == [
+        ".remit/commands/odd name.md: 'odd name' is not a name for a command: use letters, digits, - and _.",
+        ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file.",
+    ]
+
+
+def test_links_that_lead_out_of_the_project_are_not_followed(tmp_path: Path) -> None:
+    outside, root = tmp_path / "outside", tmp_path / "project"
+    put(outside, "a.md", "Outside.")
+    (root / ".remit/commands").mkdir(parents=True)
+    os.symlink(outside / "a.md", root / ".remit/commands/a.md")
+    (root / ".claude").mkdir()
+    os.symlink(outside, root / ".claude/commands")
+    found, problems = every(root)
+    assert found == []
+    assert sorted(problems) == [
+        ".claude/commands: it is a link that leads out of the project.",
+        ".remit/commands/a.md: it is a link that leads out of the project.",
+    ]
+
+
+# ---- carrying out
+
+
+async def carried(root: Path, name: str, *arguments: str, agent: Scripted) -> Any:
+    command = find(root, name)
+    assert command is not None
+    found = bound(root, command)
+    async with Remit.open(root, agents=[agent], settings=found.settings) as remit:
+        done = await run(remit, command, arguments, found)
+        assert done.result is not None
+        return done, await remit.describe(done.result.session_id)
+
+
+async def test_it_is_a_command_of_its_own_carried_out_by_its_agent(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", HEAD.replace("agent:", "timeout: 33\nagent:") + "Fix $1.")
+    fixer = Scripted("fixer", answer("Fixed."))
+    done, record = await carried(tmp_path, "fix", "7", "now", agent=fixer)
+    assert fixer.calls == [{"task": "Fix 7.\n\nMore arguments: now"}]
+    assert (record.path, record.command, record.timeout_seconds) == (("orchestrator", "fix", "fixer"), "fix", 33.0)
+    assert (done.outcome.command, done.outcome.status, done.outcome.data["data"]) == ("fix", "completed", "Fixed.")
+
+
+async def test_files_it_names_are_handed_along_by_the_policys_leave(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", HEAD + "See @notes.md, @.env, @../x.md, @gone.md and ask @someone.")
+    put(tmp_path, "notes.md", "the notes")
+    put(tmp_path, ".env", "PASSWORD=1")
+    fixer = Scripted("fixer", answer("Fixed."))
+    done, _ = await carried(tmp_path, "fix", agent=fixer)
+    asked = fixer.calls[0]["task"]
+    assert "--- notes.md\nthe notes" in asked
+    assert "PASSWORD" not in asked
+    assert [one.partition(" ")[0] for one in done.outcome.warnings] == ["@.env", "@gone.md"]
+
+
+async def test_timeouts_and_routes_of_the_settings_hold_for_its_name(tmp_path: Path) -> None:
+    put(tmp_path, "remit.toml", '[timeouts.fix]\ndefault = 44\nmaximum = 55\n\n[[routing.fix]]\nagent = "other"\n')
+    put(tmp_path, ".remit/commands/fix.md", HEAD + "Fix $1.")
+    _, record = await carried(tmp_path, "fix", "7", agent=Scripted("other", answer("Done.")))
+    assert (record.agent, record.timeout_seconds) == ("other", 44.0)
+
+
+def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", "Fix $1.")
+    command = find(tmp_path, "fix")
+    assert command is not None
+    outcome = nobody(command, bound(tmp_path, command))
+    assert (outcome.status, outcome.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+    assert "fix is a command, and no coding agent is declared" in outcome.summary
+    assert "[agents.claude]" in outcome.next_steps
+
+
+def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools_are_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "remit.toml", '[agents.coder]\nkind = "claude"\n')
+    put(tmp_path, ".opencode/command/tidy.md", "---\nagent: build\nmodel: some/model\n---\nTidy.")
+    command = find(tmp_path, "tidy")
+    assert command is not None
+    found = bound(tmp_path, command)
+    assert found.agent == "coder"
+    outcome = rehearsed(command, [], found)
+    assert outcome.data["agent"] == "coder"
+    assert "names the agent 'build', which is not one of this project" in outcome.warnings[0]
+    assert "model is left to the agent" in outcome.warnings[1]

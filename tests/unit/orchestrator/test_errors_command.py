@@ -1,0 +1,227 @@
+"""`errors`: open errors become one task with a diagnosis and a plan, once (S6.9, issue 5 item 6)."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.board.book import Board
+from remit.board.statuses import Status
+from remit.board.task import State
+from remit.core.errors import ErrorInfo
+from remit.flow.context import Context
+from remit.ledger import ErrorLedger, Noted
+from remit.orchestrator.error_tasks import ids_of, note_fixed, settle_ledger
+from remit.orchestrator.errors import errors, rehearsed
+from remit.testing import Scripted, answer, fail
+
+PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
+
+
+def noted(agent: str, message: str, code: str = "UNKNOWN_ERROR", kind: str = "execution") -> Noted:
+    error = ErrorInfo(type=kind, message=message, code=code, recoverable=True, recommendation="Look into it.")
+    return Noted(
+        error=error,
+        agent=agent,
+        command="",
+        session_id="sess_1766700000_abc123",
+        root_id="sess_1766700000_abc123",
+        task_number=None,
+        path=(),
+    )
+
+
+def ledger_of(root: Path) -> ErrorLedger:
+    return ErrorLedger(root / ".remit" / "errors.json")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> ErrorLedger:
+    book = ledger_of(tmp_path)
+    book.note([noted("reader", "no such file"), noted("reader", "no such file"), noted("counter", "bad number", "TIMEOUT", "timeout")])
+    return book
+
+
+def writes(text: str, type_: str) -> Any:
+    """A turn that writes what it is asked for."""
+
+    async def turn(ctx: Context, arguments: dict[str, Any]) -> dict[str, Any]:
+        (ctx.root / arguments["write_to"]).write_text(text)
+        ctx.artifact(arguments["write_to"], type_, "as asked")
+        return {"status": "completed", "summary": "Did it. All is written down.", "artifacts": [], "errors": []}
+
+    return turn
+
+
+def crew(*, plan: Any = None, diagnosis: Any = None) -> list[Scripted]:
+    return [
+        Scripted("error-diagnostics-agent", diagnosis or writes("# Diagnosis\n\nIt is the disk.\n", "report")),
+        Scripted("planner", plan or writes(PLAN, "plan")),
+    ]
+
+
+async def test_open_errors_become_one_task_with_a_diagnosis_and_a_plan(tmp_path: Path, ledger: ErrorLedger) -> None:
+    agents = crew()
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+        records = [await remit.describe(one) for one in outcome.data["sessions"]]
+    assert (outcome.status, outcome.task_status) == ("completed", "PLANNED")
+    task = Board(tmp_path).look().state.task(1)
+    assert task.title == "Fix UNKNOWN_ERROR of reader, TIMEOUT of counter"
+    assert (task.type, str(task.priority), task.status) == ("bugfix", "high", Status.PLANNED)
+    assert task.plan_path == "specs/001_fix_unknown_error_of_reader_timeout_of_counter/plans/implementation-001.md"
+    assert [one.type for one in task.artifacts] == ["research", "plan"]
+    assert set(ids_of(task)) == {entry.id for entry in ledger.entries()}
+    assert task.source.startswith("error ledger: error_")
+    assert {(one.fix_status, one.fix_task_ref, one.fix_plan_ref) for one in ledger.entries()} == {("in_progress", 1, task.plan_path)}
+    assert [record.path for record in records] == [("orchestrator", "errors", "error-diagnostics-agent"), ("orchestrator", "planner")]
+    assert agents[1].calls[0]["reports"] == [f"{task.folder}/reports/research-001.md"]
+    assert agents[1].calls[0]["diagnosis"] == "Did it. All is written down."
+
+
+async def test_run_again_it_makes_no_second_task(tmp_path: Path, ledger: ErrorLedger) -> None:
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        await errors(remit, Board(tmp_path))
+        again = await errors(remit, Board(tmp_path))
+        ledger.note([noted("writer", "disk full")])
+        third = await errors(remit, Board(tmp_path))
+    assert again.summary == "No error is open: those there are, are being mended by task 1."
+    assert (again.task_number, third.task_number) == (None, 2)
+    assert len(ids_of(Board(tmp_path).look().state.task(2))) == 1
+
+
+async def test_without_errors_it_says_so_and_makes_no_board(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+        assert outcome.summary == "The error ledger holds no error. There is nothing to do."
+    assert not (tmp_path / "specs").exists()
+
+
+async def test_only_errors_of_a_type_or_code(tmp_path: Path, ledger: ErrorLedger) -> None:
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        outcome = await errors(remit, Board(tmp_path), kind="TIMEOUT")
+    assert [group["name"] for group in outcome.data["groups"]] == ["TIMEOUT of counter"]
+    assert sorted(entry.fix_status for entry in ledger.entries()) == ["in_progress", "not_addressed"]
+
+
+def test_a_rehearsal_names_the_groups_and_touches_nothing(tmp_path: Path, ledger: ErrorLedger) -> None:
+    before = ledger.path.read_bytes()
+    outcome = rehearsed(Board(tmp_path), ledger, "Routing /errors to …")
+    assert [(group["name"], group["count"]) for group in outcome.data["groups"]] == [
+        ("UNKNOWN_ERROR of reader", 2),
+        ("TIMEOUT of counter", 1),
+    ]
+    assert ledger.path.read_bytes() == before
+    assert not (tmp_path / "specs").exists()
+
+
+async def test_a_plan_that_does_not_come_leaves_a_task_that_the_next_run_goes_on_with(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """S6.6: nothing advances without the artifact; no error gets a second task."""
+    agents = crew(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.status, outcome.task_status, outcome.errors[0].code) == ("failed", "PLANNING", "FILE_NOT_FOUND")
+    assert {entry.fix_task_ref for entry in ledger.entries()} == {1}
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
+    assert len(Board(tmp_path).look().state.tasks) == 1
+
+
+async def test_a_diagnosis_that_fails_ends_the_chain(tmp_path: Path, ledger: ErrorLedger) -> None:
+    agents = crew(diagnosis=fail("no idea"))
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.status, outcome.task_status) == ("failed", "PLANNING")
+    assert agents[1].calls == []
+
+
+async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """S8: what is finished is not run twice; here the process ends between the diagnosis and the plan."""
+
+    class Gone(BaseException):
+        pass
+
+    agents = crew()
+    waited: list[str] = []
+
+    async def dying(remit: Remit, handle: Any) -> Any:
+        if waited:
+            raise Gone
+        waited.append(handle.session_id)
+        return await handle.result()
+
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        with pytest.raises(Gone):
+            await errors(remit, Board(tmp_path), waiting=dying)
+    async with Remit.open(tmp_path, agents=agents) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
+    assert len(agents[0].calls) == 1
+    assert "it goes on from there" in outcome.warnings[0]
+
+
+async def test_by_rule_alone_each_group_gets_a_phase_and_the_plan_says_what_it_is(tmp_path: Path, ledger: ErrorLedger) -> None:
+    async with Remit.open(tmp_path) as remit:
+        outcome = await errors(remit, Board(tmp_path))
+    plan = (tmp_path / Board(tmp_path).look().state.task(1).plan_path).read_text()
+    assert "### Phase 1: Fix UNKNOWN ERROR of reader: no such file" in plan
+    assert "### Phase 2: Fix TIMEOUT of counter: bad number" in plan
+    assert "skeleton" in outcome.summary
+
+
+# ---- the ledger follows the board
+
+
+def moved(board: Board, status: Status) -> State:
+    with board.change() as draft:
+        draft.state = draft.state.with_task(draft.state.task(1).moved(status, at=draft.at, reason="given up"))
+    return board.look().state
+
+
+async def test_completed_means_resolved_and_an_error_that_comes_again_is_open_again(tmp_path: Path, ledger: ErrorLedger) -> None:
+    board = Board(tmp_path)
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        await errors(remit, board)
+    task = moved(board, Status.COMPLETED).task(1)
+    assert len(note_fixed(tmp_path, task)) == 2
+    assert {entry.fix_status for entry in ledger.entries()} == {"resolved"}
+    ledger.note([noted("reader", "no such file")])
+    assert settle_ledger(board, ledger) == ()
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        outcome = await errors(remit, board)
+    assert (outcome.task_number, outcome.data["groups"][0]["count"]) == (2, 3)
+
+
+@pytest.mark.parametrize(("status", "becomes"), [(Status.COMPLETED, "resolved"), (Status.ABANDONED, "not_addressed")])
+async def test_what_was_not_told_when_a_task_ended_is_set_right_later(
+    tmp_path: Path, ledger: ErrorLedger, status: Status, becomes: str
+) -> None:
+    board = Board(tmp_path)
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        await errors(remit, board)
+    moved(board, status)
+    settle_ledger(board, ledger)
+    assert {entry.fix_status for entry in ledger.entries()} == {becomes}
+
+
+def test_a_task_that_names_errors_is_believed_before_the_ledger(tmp_path: Path, ledger: ErrorLedger) -> None:
+    """As after a crash between the two writes."""
+    from remit.orchestrator.tasks import Wanted, record
+
+    board = Board(tmp_path)
+    record(board, Wanted(text="Fix it"))
+    with board.change() as draft:
+        ids = [entry.id for entry in ledger.entries()]
+        draft.state = draft.state.with_task(replace(draft.state.task(1), extra={"error_ids": ids}))
+    assert len(settle_ledger(board, ledger)) == 2
+    assert {(entry.fix_status, entry.fix_task_ref) for entry in ledger.entries()} == {("in_progress", 1)}
+
+
+def test_what_a_person_has_settled_stays_settled(tmp_path: Path, ledger: ErrorLedger) -> None:
+    first = ledger.entries()[0]
+    ledger.set_fix(first.id, status="wont_fix")
+    settle_ledger(Board(tmp_path), ledger)
+    assert len(rehearsed(Board(tmp_path), ledger, "").data["groups"]) == 1

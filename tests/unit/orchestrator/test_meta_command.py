@@ -1,0 +1,142 @@
+"""`meta`: new agents and commands from a description, filed only if they load (S6.9, issue 5 item 6)."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit import Remit
+from remit.agents.builtin.roles.building import agent_file, command_file, readable
+from remit.cli.commands import Commands
+from remit.core.errors import Misused, RemitError
+from remit.orchestrator.commandfiles import find
+from remit.orchestrator.meta import Wish, meta, placed
+from remit.orchestrator.meta_files import Kind, Place, fault_in, kind_of
+from remit.testing import Scripted, answer
+
+
+def wrote(text: str) -> Any:
+    return answer({"status": "completed", "summary": "Wrote it. It is good.", "artifacts": [], "errors": [], "data": {"file": text}})
+
+
+async def made(root: Path, text: str, *, builder: Scripted | None = None, **more: Any) -> Any:
+    async with Remit.open(root, agents=[builder] if builder else []) as remit:
+        return await meta(remit, Wish(text=text, built_in_commands=("task",), **more))
+
+
+async def test_by_rule_the_users_own_words_become_an_agent_that_loads(tmp_path: Path) -> None:
+    outcome = await made(tmp_path, 'Checks: "links" in Markdown files. Never edits.')
+    assert (outcome.status, outcome.artifacts[0].path) == ("completed", ".remit/agents/checks-links-markdown-files.md")
+    assert "written by rule" in outcome.summary
+    async with Remit.open(tmp_path) as remit:
+        assert remit.directory.problems == []
+        found = remit.directory.find("checks-links-markdown-files")
+        assert found is not None
+        assert found.spec.description == 'Checks: "links" in Markdown files.'
+
+
+async def test_by_rule_a_command_takes_what_is_typed_behind_its_name(tmp_path: Path) -> None:
+    await made(tmp_path, "Summarise what changed.", kind=Kind.COMMAND, name="news")
+    command = find(tmp_path, "news")
+    assert command is not None
+    assert command.body == "Summarise what changed.\n\n$ARGUMENTS"
+
+
+async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) -> None:
+    text = "---\ndescription: Finds dead links.\n---\nYou find dead links."
+    builder = Scripted("meta-builder", wrote(text))
+    outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
+    assert outcome.status == "completed"
+    assert (tmp_path / ".remit/agents/links.md").read_text() == f"{text}\n"
+    assert "named links" in builder.calls[0]["task"]
+    assert builder.calls[0]["description"] == "Finds dead links"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("You find links.", "it has no head"),
+        ("---\nname: other\ndescription: x\n---\nx", "it names itself 'other'"),
+        ("---\ndescription: x\nremit:\n  command: [rm, -rf, /]\n---\nx", "command would give it more than its carrier has"),
+        ("---\ndescription: x\nremit:\n  allow: [execute]\n---\nx", "allow would give it more"),
+        ("---\ndescription: x\nremit:\n  timeout: never\n---\nx", "timeout"),
+        ("---\ndescription: x\n---\n", "it says nothing below its head"),
+        ("---\ndescription: [\n---\nx", "its head is not YAML"),
+    ],
+)
+async def test_what_does_not_load_is_told_once_to_its_writer_then_kept_aside(tmp_path: Path, text: str, fault: str) -> None:
+    builder = Scripted("meta-builder", wrote(text))
+    outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
+    assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
+    assert fault in outcome.summary
+    assert len(builder.calls) == 2
+    assert fault in builder.calls[1]["task"]
+    assert not (tmp_path / ".remit/agents/links.md").exists()
+    assert (tmp_path / outcome.data["kept"]).read_text() == text
+
+
+async def test_a_second_attempt_that_loads_is_filed(tmp_path: Path) -> None:
+    builder = Scripted("meta-builder", wrote("Nothing."), wrote("---\ndescription: x\n---\nYou are it."))
+    outcome = await made(tmp_path, "Finds dead links", builder=builder, name="links")
+    assert outcome.status == "completed"
+
+
+async def test_a_command_cannot_name_an_agent_that_is_not_there(tmp_path: Path) -> None:
+    builder = Scripted("meta-builder", wrote("---\ndescription: x\nagent: nobody\n---\nDo $ARGUMENTS"))
+    outcome = await made(tmp_path, "Does it", builder=builder, kind=Kind.COMMAND, name="doit")
+    assert "line 3: there is no agent 'nobody'" in outcome.summary
+
+
+async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
+    error = {"type": "permission", "message": "No key.", "code": "NO_KEY", "recoverable": True, "recommendation": "Get one."}
+    blocked = answer({"status": "blocked", "summary": "No key. Get one.", "artifacts": [], "errors": [error]})
+    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", blocked))
+    assert (outcome.status, outcome.summary) == ("blocked", "No agent was made. No key. Get one.")
+
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Kind.AGENT, "planner"),
+        (Kind.AGENT, "worker"),
+        (Kind.AGENT, "there"),
+        (Kind.COMMAND, "task"),
+        (Kind.COMMAND, "THERE"),
+        (Kind.AGENT, "a/b"),
+    ],
+)
+def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: Path, kind: Kind, name: str) -> None:
+    for folder in ("agents", "commands"):
+        (tmp_path / ".remit" / folder).mkdir(parents=True)
+        (tmp_path / ".remit" / folder / "there.md").write_text("mine")
+    with pytest.raises(RemitError):
+        placed(tmp_path, Wish(text="x", kind=kind, name=name, built_in_commands=tuple(Commands.table) or ("task",)), ["planner"])
+
+
+async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_over(tmp_path: Path) -> None:
+    first = await made(tmp_path, "Finds dead links")
+    mine = tmp_path / ".remit/agents/finds-dead-links.md"
+    before = mine.read_text()
+    second = await made(tmp_path, "Finds dead links")
+    assert (first.data["name"], second.data["name"]) == ("finds-dead-links", "finds-dead-links-2")
+    assert mine.read_text() == before
+
+
+def test_the_words_say_whether_it_is_a_command(tmp_path: Path) -> None:
+    assert kind_of("A command that deploys") is Kind.COMMAND
+    assert kind_of("An agent that runs a command") is Kind.AGENT
+    with pytest.raises(Misused):
+        placed(tmp_path, Wish(text="  "), [])
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text())
+def test_whatever_the_words_what_the_rule_writes_loads(tmp_path: Path, words: str) -> None:
+    words = readable(words)
+    assert fault_in(tmp_path, Place(kind=Kind.AGENT, name="one"), agent_file("one", words), []) == ""
+    assert fault_in(tmp_path, Place(kind=Kind.COMMAND, name="one"), command_file(words), []) == ""
