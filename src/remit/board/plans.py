@@ -171,8 +171,15 @@ def _phase_of(text: str, lines: Sequence[_Line], faults: list[str]) -> Phase:
 
 
 def _name_in(words: str) -> str:
-    plain = re.sub(r"[ \t]+#+[ \t]*$", "", words.strip())
+    plain = _without_closing(words.strip())
     return plain.strip(" \t:.-–—").removesuffix("**").removesuffix("__").lstrip("*_").strip(" \t:")
+
+
+def _without_closing(words: str) -> str:
+    """Without the `###` that may end a heading. No pattern: on a long run of spaces one would take for ever."""
+    plain = words.rstrip()
+    bare = plain.rstrip("#")
+    return bare.rstrip() if bare != plain and bare.endswith((" ", "\t")) else plain
 
 
 def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
@@ -181,7 +188,7 @@ def _marker_in(rest: str) -> tuple[PhaseStatus | None, tuple[int, int]]:
         word = " ".join(re.split(r"[ _-]", found["word"].upper()))
         if status := _STATUSES.get(word):
             return status, found.span("marker")
-    plain = re.sub(r"[ \t]+#+[ \t\r]*$", "", rest).rstrip()
+    plain = _without_closing(rest)
     return None, (len(plain), len(plain))
 
 

@@ -147,3 +147,18 @@ def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: 
         assert [one.status for one in after.phases if one.number != phase.number] == [
             one.status for one in before.phases if one.number != phase.number
         ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "### Phase 1: a" + " " * 200_000 + "b",
+        "### Phase 1: " + " #" * 50_000 + "x",
+        "- **Accept**: " + "`a``b" * 20_000,
+        "- " + "*" * 200_000,
+    ],
+    ids=["spaces", "hashes", "backticks", "stars"],
+)
+@pytest.mark.timeout(20)
+def test_no_line_takes_for_ever(line: str) -> None:
+    assert len(read_plan(f"{line}\n### Phase 2: B\n").phases) >= 1
