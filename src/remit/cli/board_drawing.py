@@ -11,7 +11,7 @@ from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View
 from remit.cli.cells import columns, cut, padded, painted, width
-from remit.cli.words import count, duration, short
+from remit.cli.words import count, duration, short, wrapped
 
 SHOWN = 15
 DONE_SHOWN = 5
@@ -48,7 +48,7 @@ def print_board(view: View, *, every: bool = False) -> None:
 def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
     """What is shown, line by line; none is wider than the terminal."""
     if not view.exists:
-        yield cut('No board here yet: remit task "TEXT" records the first task and makes it.', 2 * wide)
+        yield from wrapped('No board here yet: remit task "TEXT" records the first task and makes it.', wide).split("\n")
         return
     yield from _head(view, wide)
     room = _room(view, wide)
@@ -141,10 +141,15 @@ def _numbers(numbers: Sequence[object]) -> str:
 
 def _foot(view: View, wide: int) -> Iterator[str]:
     for circle in view.circles[:CIRCLES_SHOWN]:
-        yield ""
         way = " → ".join(map(str, (*circle, circle[0]) if len(circle) < 12 else (*circle[:10], "…", circle[0])))
-        yield painted(cut(f"! These wait for one another and none can begin: {way}", 2 * wide), "bold red")
+        yield ""
+        yield from _several(f"! These wait for one another and none can begin: {way}", wide, "bold red")
     if len(view.circles) > CIRCLES_SHOWN:
         yield painted(f"! … and {count(len(view.circles) - CIRCLES_SHOWN, 'more circle')} (--json)", "bold red")
     for notice in view.notices[:SHOWN]:
-        yield painted(cut(f"TODO.md: {notice}", 3 * wide), "yellow")
+        yield from _several(f"TODO.md: {notice}", wide, "yellow")
+
+
+def _several(text: str, wide: int, style: str) -> Iterator[str]:
+    """As many lines as it takes, for what must not be cut."""
+    yield from (painted(cut(line, wide), style) for line in wrapped(cut(text, 10 * wide), wide).split("\n"))

@@ -30,7 +30,8 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         return [*warnings, *_left_waiting(draft.state, numbers)]
 
     warnings, draft = changing(board, step, is_rehearsal=is_rehearsal)
-    after = f"remit task --recover {spelled(numbers)} brings {'it' if len(numbers) == 1 else 'them'} back"
+    it = "it" if len(numbers) == 1 else "them"
+    after = f"`remit task --recover {spelled(numbers)}` brings {it} back, `remit todo` archives {it}"
     return _told(board, draft, numbers, "abandoned", warnings, after, is_rehearsal=is_rehearsal)
 
 

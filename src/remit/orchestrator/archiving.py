@@ -100,7 +100,7 @@ def _summary(tasks: Sequence[Task], *, is_rehearsal: bool) -> str:
 
 def _recovering(tasks: Sequence[Task]) -> str:
     abandoned = [task.number for task in tasks if task.status is Status.ABANDONED]
-    return f"remit task --recover {spelled(abandoned)} would bring back what was abandoned" if abandoned else ""
+    return f"`remit task --recover {spelled(abandoned)}` brings back what was abandoned" if abandoned else ""
 
 
 def _missing(board: Board, draft: Draft) -> dict[int, str]:

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 TITLE_LENGTH = 80
 TEXT_AT_MOST = 100_000
-_SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)\.|[!?]))(?:\s|$)")
+_SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,7 @@ def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCapture
         ("x" * 200, "x" * 79 + "…"),
         ("Bell\x07 and\ttab \x1b[31mred", "Bell and tab [31mred"),
         ("Wait...", "Wait..."),
+        ("Tell users: 1. write 2. publish", "Tell users: 1. write 2. publish"),
     ],
 )
 def test_the_title_is_the_first_sentence_cut_between_words(text: str, title: str) -> None:

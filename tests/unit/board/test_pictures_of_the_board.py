@@ -1,0 +1,187 @@
+"""The board drawn: in a terminal of any width, as SVG, as a page. Titles are anybody's words."""
+
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.board import claims
+from remit.board.book import Board
+from remit.board.page import page
+from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw
+from remit.board.statuses import Status
+from remit.board.task import Priority, Task
+from remit.board.view import Standing, View, chosen, view_of
+from remit.cli.board_drawing import lines_of
+from remit.cli.cells import cut, width
+from remit.core.errors import Misused
+
+HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def task(number: int, *dependencies: int, title: str = "", status: Status = Status.NOT_STARTED, **more: object) -> Task:
+    return Task(number=number, title=title or f"Task {number}", slug="t", dependencies=dependencies, status=status, **more)  # type: ignore[arg-type]
+
+
+def board_of(root: Path, *tasks: Task) -> Board:
+    board = Board(root)
+    with board.change(make=True) as draft:
+        draft.state = replace(draft.state, tasks=tasks, next_number=1 + max((one.number for one in tasks), default=0))
+    return board
+
+
+@pytest.fixture
+def view(tmp_path: Path) -> View:
+    return view_of(
+        board_of(
+            tmp_path,
+            task(1, status=Status.COMPLETED),
+            task(2, 1, priority=Priority.HIGH, language="lean"),
+            task(3, 2, status=Status.PLANNED),
+            task(4, status=Status.BLOCKED, blocking_reason="no key"),
+            task(5, status=Status.RESEARCHING),
+            task(6, 7),
+            task(7, 6),
+        )
+    )
+
+
+def test_every_task_stands_somewhere(view: View) -> None:
+    assert {number: str(standing) for number, standing in view.standing.items()} == {
+        1: "done", 2: "ready", 3: "waiting", 4: "blocked", 5: "stopped", 6: "waiting", 7: "waiting",
+    }  # fmt: skip
+    assert view.circles == ((6, 7),)
+
+
+def test_the_terminal_shows_what_to_type_what_waits_and_why(view: View) -> None:
+    text = "\n".join(lines_of(view, 100))
+    assert re.search(r"! 2  \[NOT STARTED\]  Task 2 +→ remit research 2", text)
+    assert re.search(r"3  \[PLANNED\] .* waits for 2", text)
+    assert re.search(r"4  \[BLOCKED\] .* no key", text)
+    assert re.search(r"5  \[RESEARCHING\] .* → remit research 5", text)
+    assert "none can begin: 6 → 7 → 6" in text
+    assert text.splitlines()[0] == "7 tasks: 1 stopped · 1 ready · 3 waiting · 1 blocked · 1 done"
+
+
+def test_who_works_on_a_task_is_shown(tmp_path: Path) -> None:
+    board = board_of(tmp_path, task(1, status=Status.RESEARCHING, session_id="sess_1700000000_abc123"))
+    with claims.claim(board, 1, "research", seconds=60):
+        seen = view_of(board)
+        assert seen.standing[1] is Standing.RUNNING
+        assert re.search(r"research · 0\.\d\d s · abc123", "\n".join(lines_of(seen, 100)))
+        assert seen.to_dict()["tasks"][0]["running"]["command"] == "research"
+
+
+def test_only_what_is_asked_for_is_shown(view: View) -> None:
+    def numbers(**asked: str) -> list[int]:
+        return sorted(one.number for one in chosen(view, **asked).tasks)
+
+    assert numbers(status="ready") == [2]
+    assert numbers(status="planned, [BLOCKED]") == [3, 4]
+    assert numbers(priority="high") == [2]
+    assert numbers(language="lean") == [2]
+    assert numbers(language="general", status="waiting") == [3, 6, 7]
+    with pytest.raises(Misused, match="Unknown status 'nope'"):
+        numbers(status="nope")
+    assert "No task fits." in lines_of(chosen(view, status="partial"), 80)
+
+
+def test_a_long_board_is_cut_visibly_and_shown_whole_when_asked(tmp_path: Path) -> None:
+    seen = view_of(board_of(tmp_path, *(task(number) for number in range(1, 828))))
+    assert "  … and 812 more (--all)" in lines_of(seen, 80)
+    assert len(list(lines_of(seen, 80, every=True))) > 827
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=300), st.integers(40, 200), st.text(max_size=100))
+def test_no_line_is_wider_than_the_terminal_and_none_controls_it(title: str, wide: int, reason: str) -> None:
+    tasks = (
+        task(1, title=title or "x"),
+        task(12345, 1, title=title or "x"),
+        task(3, status=Status.BLOCKED, title="y", blocking_reason=reason),
+    )
+    seen = replace(_view(*tasks, *(task(number, 100 + number % 30) for number in range(100, 130))), notices=(reason, title))
+    for line in lines_of(seen, wide):
+        assert width(line) <= wide
+        assert line == "" or line.isprintable()
+
+
+@given(st.text(), st.integers(1, 60))
+def test_what_is_cut_fits(text: str, cells: int) -> None:
+    assert width(cut(text, cells)) <= cells
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=120), min_size=1, max_size=6))
+def test_no_title_breaks_out_of_a_picture_or_a_page(titles: list[str]) -> None:
+    tasks = tuple(
+        task(place, *([place - 1] if place > 1 else []), title=f"{title}{HOSTILE}", status=Status.BLOCKED, blocking_reason=title + HOSTILE)
+        for place, title in enumerate(titles, start=1)
+    )
+    seen = _view(*tasks)
+    root = ET.fromstring(draw(seen, HOSTILE))
+    assert {element.tag.removeprefix(SVG) for element in root.iter()} <= {
+        "svg", "title", "style", "defs", "marker", "path", "rect", "text", "g", "tspan",
+    }  # fmt: skip
+    assert not [name for element in root.iter() for name in element.attrib if name.lower().startswith("on") or "href" in name]
+    tags = _Tags()
+    tags.feed(page(seen, HOSTILE))
+    assert "script" not in tags.seen
+    assert "img" not in tags.seen
+    assert not tags.handlers
+
+
+def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> None:
+    root = ET.fromstring(draw(view, "Tasks of it"))
+    texts = [text for element in root.iter(f"{SVG}text") if (text := "".join(element.itertext()))]
+    assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
+    arrows = [str(element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}path") if element.get("class")]
+    assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
+    assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "c"] == ["c", "c"]
+    assert any("6 → 7 → 6 wait for one another" in text for text in texts)
+    assert {"blocked", "planned", "completed"} <= set(texts)
+
+
+def test_the_page_has_a_row_for_each_task_and_forbids_scripts(view: View) -> None:
+    text = page(view, "Tasks of it")
+    assert all(f'<tr id="t{number}">' in text for number in range(1, 8))
+    assert all(f'<a href="#t{number}">' in text for number in range(1, 8))
+    assert "default-src 'none'" in text
+    assert "http" not in re.sub(r"http://www\.w3\.org/2000/svg|http-equiv", "", text)
+
+
+def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
+    tasks = [task(number, *([number - 1] if number % 3 else [])) for number in range(1, 3001)]
+    text = draw(_view(*tasks, task(3001, 3001)), "x")
+    assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
+    assert re.search(r"[\d,]+ left out of the picture", text)
+    assert "3001 → 3001 wait" in text
+
+
+def _view(*tasks: Task) -> View:
+    """Without files: titles that no file could hold are drawn as well."""
+    from remit.board.book import Seen
+    from remit.board.task import State
+
+    class Unwritten(Board):
+        def look(self) -> Seen:
+            return Seen(state=State(tasks=tasks))
+
+    return view_of(Unwritten(Path("/nowhere")))
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+        self.handlers: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.add(tag)
+        self.handlers += [name for name, _ in attrs if name.startswith("on")]
