@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task
-from remit.board.todo_lines import MAY_MEAN_MORE, guarded, heading_of, one_line, plain, stripped
+from remit.board.todo_lines import MAY_MEAN_MORE, first_plain, guarded, heading_of, one_line, plain, stripped
 
 HEAD = "# TODO"
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
@@ -74,7 +74,8 @@ def block(task: Task) -> str:
 def _description(task: Task) -> str:
     text = task.description
     if not text or text.isspace():
-        return "\n**Description**:\n" if task.lines else ""
+        # Lines that are no fields would be read as the description.
+        return "\n**Description**:\n" if task.lines and first_plain(task.lines) < len(task.lines) else ""
     if MAY_MEAN_MORE.search(text):
         text = "\n".join(guarded(plain(text).split("\n")))
     if not text[0].isalpha() or text[-1] == "\n":

@@ -133,6 +133,21 @@ def _unguard_quoted(lines: Sequence[str], index: int) -> str:
     return line[1:] if line.startswith("\\") and _HEADING.match(line) and is_followed_by_field(lines, index) else line
 
 
+def first_plain(lines: Sequence[str]) -> int:
+    """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        is_comment = line.lstrip().startswith("<!--")
+        end = zone_end(lines, index) if is_comment else None
+        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
+        if not line.strip() or end is not None or is_below or FIELD.match(line):
+            index = index + 1 if end is None else end + 1
+            continue
+        return index
+    return len(lines)
+
+
 def stripped(lines: Sequence[str]) -> list[str]:
     """Without the blank lines at both ends."""
     first, last = 0, len(lines)

@@ -15,6 +15,7 @@ from remit.board.todo_lines import (
     NUMBERED,
     SECTION,
     UNNUMBERED,
+    first_plain,
     heading_of,
     is_followed_by_field,
     is_rule,
@@ -220,23 +221,8 @@ def read_block(lines: Sequence[str]) -> Written:
         else:
             others.append(lines[index])
         index += 1
-    begin = _first_plain(others)
+    begin = first_plain(others)
     return _written(fields, again, others[:begin], others[begin:])
-
-
-def _first_plain(lines: Sequence[str]) -> int:
-    """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
-    index = 0
-    while index < len(lines):
-        line = lines[index]
-        is_comment = line.lstrip().startswith("<!--")
-        end = zone_end(lines, index) if is_comment else None
-        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
-        if not line.strip() or end is not None or is_below or FIELD.match(line):
-            index = index + 1 if end is None else end + 1
-            continue
-        return index
-    return len(lines)
 
 
 def _written(fields: dict[str, str], again: list[tuple[str, str]], others: Sequence[str], description: Sequence[str]) -> Written:

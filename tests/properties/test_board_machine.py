@@ -1,0 +1,349 @@
+"""The whole board beside a plain model (item 8): random commands of two users, a person's edits of TODO.md, crashes within a change.
+
+Never a lost task or word, never an illegal move, and TODO.md is always the drawing of state.json once a command has run.
+"""
+
+import json
+import os
+import re
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from remit.board import writeset
+from remit.board.book import Board
+from remit.board.reading import read_state
+from remit.board.statuses import Status, check_move
+from remit.board.todo import draw
+from remit.core.errors import RemitError
+from remit.orchestrator.abandoning import abandon, recover
+from remit.orchestrator.archiving import todo
+from remit.orchestrator.tasks import Wanted, record
+
+LEGAL = {
+    "not_started": "researching planning implementing blocked abandoned expanded",
+    "researching": "researched blocked abandoned",
+    "researched": "researching planning implementing blocked abandoned",
+    "planning": "planned blocked abandoned",
+    "planned": "revising implementing blocked abandoned",
+    "revising": "revised blocked abandoned",
+    "revised": "implementing revising blocked abandoned",
+    "implementing": "completed partial blocked abandoned",
+    "partial": "implementing completed revising planning abandoned",
+    "blocked": "researching planning revising implementing abandoned",
+    "abandoned": "",
+    "expanded": "",
+    "completed": "",
+}
+"""S6.4, copied by hand. A person who writes TODO.md may leave out the marker in between."""
+IN_PROGRESS = ("researching", "planning", "revising", "implementing")
+
+
+def is_legal_for_a_person(old: str, new: str) -> bool:
+    return new in LEGAL[old].split() or any(new in LEGAL[between].split() for between in LEGAL[old].split() if between in IN_PROGRESS)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class BoardAndModel(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = Path(self.folder.name)
+        self.boards = [Board(self.root), Board(self.root)]
+        self.model: dict[int, str] = {}
+        self.shelf: dict[int, str] = {}
+        self.words: dict[str, int | None] = {}
+        """What was written, and in which task; None: between tasks."""
+        self.wishes: dict[int, str] = {}
+        """Statuses a person has written into TODO.md, with a reason, and no command has read yet."""
+        self.fresh: list[str] = []
+        """Words of tasks a person has added there."""
+        self.count = 0
+
+    def teardown(self) -> None:
+        self.folder.cleanup()
+
+    def word(self) -> str:
+        self.count += 1
+        return f"kw{self.count}x"
+
+    # ---- the model
+
+    def settle_edits(self) -> None:
+        """What the person wrote is read by the command that has just run."""
+        for number, wanted in self.wishes.items():
+            if number in self.model and is_legal_for_a_person(self.model[number], wanted):
+                self.model[number] = wanted
+        self.wishes = {}
+
+    def adopt_fresh(self) -> None:
+        state = self.state()
+        for word in self.fresh:
+            found = [task for task in state.tasks if word in task.title]
+            assert len(found) == 1, word
+            self.words[word] = found[0].number
+            self.model[found[0].number] = "not_started"
+            assert found[0].status is Status.NOT_STARTED
+        self.fresh = []
+
+    def state(self) -> Any:
+        return read_state(self.boards[0].state_path.read_bytes(), "state.json").state
+
+    def ran(self, after: Callable[[], None]) -> None:
+        """A command has run: the edits first, then what it did."""
+        self.settle_edits()
+        self.adopt_fresh()
+        after()
+
+    # ---- commands
+
+    @initialize()
+    def begin(self) -> None:
+        self.record_a_task(0)
+
+    @rule(who=st.integers(0, 1))
+    def record_a_task(self, who: int) -> None:
+        word = self.word()
+        made = record(self.boards[who], Wanted(text=f"Task {word}", title=f"Title {word}"))
+        number = made.task_number
+        assert number is not None
+        assert number not in self.model
+        assert number not in self.shelf
+
+        def after() -> None:
+            self.model[number] = "not_started"
+            self.words[word] = number
+
+        self.ran(after)
+
+    @rule()
+    def two_record_at_once(self) -> None:
+        made: list[tuple[int | None, str]] = []
+
+        def one(who: int, word: str) -> None:
+            made.append((record(self.boards[who], Wanted(text=f"Task {word}")).task_number, word))
+
+        threads = [threading.Thread(target=one, args=(who, self.word())) for who in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+
+        def after() -> None:
+            for number, word in made:
+                assert number is not None
+                assert number not in self.model
+                self.model[number] = "not_started"
+                self.words[word] = number
+
+        assert len(made) == 2
+        self.ran(after)
+
+    @rule(who=st.integers(0, 1), which=st.integers(0, 30), status=st.sampled_from(Status))
+    def move(self, who: int, which: int, status: Status) -> None:
+        number = self.some(which)
+        if number is None:
+            return
+        try:
+            with self.boards[who].change("moved") as draft:
+                task = draft.state.task(number)
+                check_move(number, task.status, status, reason="why")
+                before = str(task.status)
+                if status is Status.NOT_STARTED:
+                    raise Killed  # that move is recover's alone, and here the body ends by an exception
+                draft.state = draft.state.with_task(task.moved(status, at=draft.at, reason="why"))
+        except (RemitError, Killed):
+            return
+        assert str(status) in LEGAL[before].split()
+        self.ran(lambda: self.model.update({number: str(status)}))
+
+    @rule(who=st.integers(0, 1), which=st.integers(0, 30))
+    def abandon_one(self, who: int, which: int) -> None:
+        number = self.some(which)
+        if number is None:
+            return
+        try:
+            abandon(self.boards[who], [number], "no longer")
+        except RemitError:
+            return
+        self.ran(lambda: self.model.update({number: "abandoned"}))
+
+    @rule(who=st.integers(0, 1), which=st.integers(0, 30))
+    def recover_one(self, who: int, which: int) -> None:
+        number = self.some(which, {**self.model, **self.shelf})
+        if number is None:
+            return
+        try:
+            recover(self.boards[who], [number])
+        except RemitError:
+            return
+
+        def after() -> None:
+            assert {**self.model, **self.shelf}[number] == "abandoned"
+            self.shelf.pop(number, None)
+            self.model[number] = "not_started"
+
+        self.ran(after)
+
+    @rule(who=st.integers(0, 1))
+    def archive(self, who: int) -> None:
+        todo(self.boards[who], agreed=lambda _: True)
+
+        def after() -> None:
+            for number in [number for number, status in self.model.items() if status in ("completed", "abandoned")]:
+                self.shelf[number] = self.model.pop(number)
+
+        self.ran(after)
+
+    @rule(who=st.integers(0, 1), at=st.integers(0, 3))
+    def die_while_writing(self, who: int, at: int) -> None:
+        """Between any two files of the set. The change is made, or it is not; whoever comes next sees to the rest."""
+        word = self.word()
+        calls = iter(range(100))
+        original = writeset._put
+
+        def put(*args: Any, **more: Any) -> Any:
+            if next(calls) == at:
+                raise Killed
+            return original(*args, **more)
+
+        try:
+            with patch.object(writeset, "_put", put):
+                record(self.boards[who], Wanted(text=f"Task {word}"))
+        except Killed:
+            pass
+        self.boards[who] = Board(self.root)
+        with self.boards[1 - who].change():
+            pass
+        found = [task.number for task in self.state().tasks if word in task.description]
+
+        def after() -> None:
+            assert len(found) == 1  # the journal was there
+            self.model[found[0]] = "not_started"
+            self.words[word] = found[0]
+
+        self.ran(after)
+
+    # ---- the person
+
+    def edit(self, change: Callable[[str], str]) -> bool:
+        path = self.boards[0].todo_path
+        before = path.read_text()
+        after = change(before)
+        path.write_text(after)
+        past = time.time() - 60
+        os.utime(path, (past, past))  # they saved it a while ago: nobody has to wait for the end of it
+        return before != after
+
+    def in_block(self, number: int, pattern: str, new: str) -> bool:
+        """Replace once within the block of a task."""
+
+        def change(text: str) -> str:
+            found = re.search(rf"(?ms)^### {number}\. .*?^---$", text)
+            if found is None:
+                return text
+            return text[: found.start()] + re.sub(pattern, new, found[0], count=1) + text[found.end() :]
+
+        return self.edit(change)
+
+    @rule(which=st.integers(0, 30), status=st.sampled_from(Status))
+    def person_sets_a_status(self, which: int, status: Status) -> None:
+        number = self.some(which)
+        if number is not None and self.in_block(
+            number, r"- \*\*Status\*\*: .*", f"- **Status**: [{status.marker}]\n- **Blocking Reason**: why"
+        ):
+            self.wishes[number] = str(status)
+
+    @rule(which=st.integers(0, 30))
+    def person_adds_words_to_a_task(self, which: int) -> None:
+        number, word = self.some(which), self.word()
+        if number is not None and self.in_block(number, r"\n---$", f"\nMore {word}\n\n---"):
+            self.words[word] = number
+
+    @rule(where=st.integers(0, 30))
+    def person_writes_between_tasks(self, where: int) -> None:
+        word = self.word()
+
+        def change(text: str) -> str:
+            ends = [found.end() for found in re.finditer(r"(?m)^---$", text)]
+            at = ends[where % len(ends)] if ends else len(text)
+            return f"{text[:at]}\n\nNote {word}\n{text[at:]}"
+
+        if self.edit(change):
+            self.words[word] = None
+
+    @rule(which=st.integers(0, 30))
+    def person_takes_a_block_out(self, which: int) -> None:
+        number = self.some(which)
+        if number is None or self.wishes.get(number) or any(at == number for at in self.words_not_saved()):
+            return
+        self.in_block(number, r"(?s).*", "")
+
+    def words_not_saved(self) -> list[int | None]:
+        saved = self.boards[0].state_path.read_text()
+        return [at for word, at in self.words.items() if word not in saved]
+
+    @rule(section=st.sampled_from(["High", "Medium", "Low"]), is_numbered=st.booleans())
+    def person_adds_a_task(self, section: str, is_numbered: bool) -> None:
+        word = self.word()
+        heading = f"### {self.count % 7}. Wish {word}" if is_numbered else f"### Wish {word}"
+        if self.edit(lambda text: text.replace(f"## {section} Priority\n", f"## {section} Priority\n\n{heading}\nDo it.\n\n---\n", 1)):
+            self.fresh.append(word)
+            self.words[word] = None
+
+    @precondition(lambda self: self.count % 3 == 0)
+    @rule()
+    def person_empties_the_file(self) -> None:
+        """Only where nothing of theirs waits in it."""
+        if not (self.wishes or self.fresh or self.words_not_saved()):
+            self.edit(lambda _: "")
+
+    def some(self, which: int, among: dict[int, str] | None = None) -> int | None:
+        numbers = sorted(among if among is not None else self.model)
+        return numbers[which % len(numbers)] if numbers else None
+
+    # ---- what always holds
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        if not self.model and not self.shelf:
+            return
+        data = json.loads(self.boards[0].state_path.read_text())
+        archive = self.boards[0].archive_path
+        away = json.loads(archive.read_text())["active_projects"] if archive.exists() else []
+        text = self.boards[0].todo_path.read_text()
+        assert {entry["project_number"]: entry["status"] for entry in data["active_projects"]} == self.model
+        assert {entry["project_number"]: entry["status"] for entry in away} == self.shelf
+        everywhere = set(re.findall(r"kw\d+x", json.dumps([data, away]) + text))
+        assert set(self.words) <= everywhere
+
+    @invariant()
+    def the_drawing_is_true_once_a_command_has_run(self) -> None:
+        """What a person has changed since is taken over by whoever looks; the look writes nothing."""
+        board = self.boards[1]
+        if not board.state_path.exists():
+            return
+        text = board.todo_path.read_text()
+        seen = board.look()
+        assert board.todo_path.read_text() == text
+        assert {task.number for task in seen.state.tasks} >= set(self.model)
+        if not seen.notices and text:
+            assert draw(self.state()) == text
+        for task in seen.state.tasks:
+            old = self.model.get(task.number, "not_started")
+            assert str(task.status) == old or is_legal_for_a_person(old, str(task.status))
+
+
+BoardAndModel.TestCase.settings = settings(max_examples=12, stateful_step_count=18, deadline=None)
+TestBoardAndModel = BoardAndModel.TestCase
