@@ -19,6 +19,7 @@ from remit.orchestrator.command_text import MOST_FILES, filled
 from remit.orchestrator.commandfiles import CommandFile
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.settings import Settings, load_settings
+from remit.switchboard.here import token_here
 
 FILE_BYTES = 100_000
 ALL_BYTES = 300_000
@@ -100,7 +101,9 @@ async def run(
     included, warnings = await _included(remit, ready.files)
     text = f"{ready.text}\n\n{included}" if included else ready.text
     limit = command.timeout if timeout is None else timeout
-    handle = await remit.start(f"/{command.name}", parameters={"task": text}, timeout=limit)
+    # Inside of an agent it is that agent's child: only the root of a tree is routed.
+    target = f"/{command.name}" if token_here() is None or found.agent is None else found.agent
+    handle = await remit.start(target, parameters={"task": text}, timeout=limit)
     result = await waiting(remit, handle)
     said = (*found.warnings, *command.warnings, *ready.warnings, *warnings, *result.warnings)
     result = replace(result, warnings=tuple(dict.fromkeys(said)))

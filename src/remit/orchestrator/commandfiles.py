@@ -90,7 +90,8 @@ def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], l
 
 
 def is_name(name: str) -> bool:
-    return len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
+    """Also that somebody reads a file of this name: a README is for people."""
+    return name.casefold() != "readme" and len(name) <= LONGEST_NAME and _NAME.fullmatch(name) is not None
 
 
 def command_of(page: "Page", root: Path) -> CommandFile:
@@ -129,10 +130,14 @@ def _read(path: Path, root: Path) -> CommandFile:
 def _places(root: Path, problems: list[str]) -> Iterator[tuple[str, Path]]:
     for folder in FOLDERS:
         place = root / folder
-        if not place.is_dir():
-            continue
-        if not place.resolve().is_relative_to(root.resolve()):
-            problems.append(f"{folder}: it is a link that leads out of the project.")
+        try:
+            if not place.is_dir():
+                continue
+            if not place.resolve().is_relative_to(root.resolve()):
+                problems.append(f"{folder}: it is a link that leads out of the project.")
+                continue
+        except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
+            problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
             continue
         for path in _pages_in(place, folder, problems):
             yield path.stem, path

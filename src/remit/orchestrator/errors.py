@@ -13,7 +13,8 @@ from remit.app import Remit
 from remit.board import claims
 from remit.board.book import Board, Draft
 from remit.board.statuses import ENDED, Status
-from remit.board.task import Priority, Task, TaskArtifact
+from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.core.errors import Refused
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.result import Status as Ending
 from remit.flow.artifacts import seen_artifacts
@@ -60,6 +61,7 @@ async def errors(
     if not found.groups:
         return nothing_to_do(remit.ledger, kind)
     task, said = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
+    found = replace(found, groups=tuple(grouped([entry for entry in found.entries if entry.id in ids_of(task)])))
     await off_loop(settle_ledger, board, remit.ledger)
     with claims.claim(board, task.number, COMMAND, seconds=claim_seconds(remit, COMMAND, timeout)):
         mark = await off_loop(_entered, board, task.number)
@@ -122,14 +124,27 @@ def rehearsed(board: Board, ledger: ErrorLedger, log_line: str, kind: str | None
 
 def _record(board: Board, found: Found) -> tuple[Task, tuple[str, ...]]:
     def step(draft: Draft) -> Task:
-        task = numbered(board, draft.state, _wanted(found), at=draft.at)
-        task = replace(task, extra={**task.extra, IDS: [entry.id for entry in found.entries]})
+        ours = _left_by_others(found, draft.state)
+        task = numbered(board, draft.state, _wanted(ours), at=draft.at)
+        task = replace(task, extra={**task.extra, IDS: [entry.id for entry in ours.entries]})
         draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
         return task
 
     task, draft = changing(board, step, is_rehearsal=False, make=True)
     made = kept(board, Outcome(command=COMMAND, status="completed", summary=""), draft, f"task {task.number}: create from errors")
     return task, (*draft.notices, *made.warnings)
+
+
+def _left_by_others(found: Found, state: State) -> Found:
+    """Under the board's lock: without what another `errors` has taken up a moment ago."""
+    theirs = {one: task.number for task in state.tasks if task.status not in ENDED for one in ids_of(task)}
+    if not any(entry.id in theirs for entry in found.entries):
+        return found
+    left = [entry for entry in found.entries if entry.id not in theirs]
+    if not left:
+        number = next(theirs[entry.id] for entry in found.entries)
+        raise Refused(f"Task {number} was made for these errors a moment ago.", advice=f"`remit task {number}` shows it.")
+    return replace(found, groups=tuple(grouped(left)))
 
 
 def _wanted(found: Found) -> Wanted:

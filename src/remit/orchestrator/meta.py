@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.app import Remit
 from remit.board.committing import commit
-from remit.core.errors import ErrorInfo, Misused
+from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
 from remit.orchestrator.meta_files import LARGEST_BYTES, Kind, Place, fault_in, filed, kept_aside, kind_of, place_for
@@ -139,7 +139,10 @@ def _is_plain(result: Return) -> bool:
 
 
 def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
-    filed(root, place, text)
+    try:
+        filed(root, place, text)
+    except RemitError as error:  # what was written is kept, whoever was in its place
+        return _not_loaded(root, place, result, text, error.message)
     made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
     use = f'`remit delegate {place.name} task="…"`' if place.kind is Kind.AGENT else f"`remit {place.name} …`"
     return Outcome(
@@ -161,7 +164,7 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
     error = ErrorInfo(
         type="validation",
         code="VALIDATION_FAILED",
-        message=f"{result.metadata.agent_type} wrote a file that does not load: {fault}{kept}",
+        message=f"What {result.metadata.agent_type} wrote could not be filed: {fault}{kept}",
         recoverable=True,
         recommendation=f"Mend it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
     )

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from remit.agents import vendors
 from remit.agents.files import FOLDERS as AGENT_FOLDERS
-from remit.agents.function import agent_name
 from remit.agents.pages import Page, page_of
 from remit.agents.profiles import definition_for
 from remit.core.agents import COME_WITH_REMIT, ROLES
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Misused, Refused, Unavailable
 from remit.orchestrator import commandfiles
 from remit.system.files import write_beside
 
@@ -92,19 +91,22 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
 def filed(root: Path, place: Place, text: str) -> None:
     """Put it in its place, whole or not at all. Raises `Refused` where somebody made a file of that name meanwhile."""
     folder = root / place.kind.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    if not folder.resolve().is_relative_to(root.resolve()):
-        raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
-    descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
-            opened.write(text if text.endswith("\n") else f"{text}\n")
-        os.chmod(beside, 0o644)
-        os.link(beside, root / place.path)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
+        descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
+                opened.write(text if text.endswith("\n") else f"{text}\n")
+            os.chmod(beside, 0o644)
+            os.link(beside, root / place.path)
+        finally:
+            os.unlink(beside)
     except FileExistsError:
         raise Refused(f"{place.path} is there already; it stays as it is.", advice="Give another name with --name.") from None
-    finally:
-        os.unlink(beside)
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def kept_aside(root: Path, place: Place, text: str) -> str:
@@ -136,14 +138,10 @@ def _fault_of_command(page: Page, root: Path, agents: Collection[str]) -> str:
 
 
 def _check_name(kind: Kind, name: str) -> None:
-    if kind is Kind.AGENT:
-        agent_name(name)
-        if "." in name or len(name) > commandfiles.LONGEST_NAME:
-            raise Misused(f"{name!r} is not a name for an agent file.", advice="Use up to 64 letters, digits, - and _.")
-    elif not commandfiles.is_name(name):
-        raise Misused(
-            f"{name!r} is not a name for a command.", advice="Use up to 64 letters, digits, - and _; begin with a letter or digit."
-        )
+    """Alike for both: an agent file whose name begins with an underscore would be read by nobody."""
+    if not commandfiles.is_name(name):
+        what = "an agent file" if kind is Kind.AGENT else "a command"
+        raise Misused(f"{name!r} is not a name for {what}.", advice="Use up to 64 letters, digits, - and _; begin with a letter or digit.")
 
 
 def _why_taken(root: Path, kind: Kind, name: str, taken: Collection[str]) -> str:
@@ -162,6 +160,7 @@ def _why_taken(root: Path, kind: Kind, name: str, taken: Collection[str]) -> str
 def _names_from(text: str) -> Iterator[str]:
     words = re.findall(r"[a-z0-9]+", text.lower())
     telling = [word for word in words if not _FILLING.fullmatch(word) and len(word) > 1][:NAME_WORDS]
-    base = "-".join(telling)[:NAME_LENGTH].strip("-") or "new"
+    base = "-".join(telling)[:NAME_LENGTH].strip("-")
+    base = base if commandfiles.is_name(base) else "new"
     yield base
     yield from (f"{base}-{number}" for number in range(2, 10_000))

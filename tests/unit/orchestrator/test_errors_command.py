@@ -10,11 +10,11 @@ from remit import Remit
 from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import State
-from remit.core.errors import ErrorInfo
+from remit.core.errors import ErrorInfo, Refused
 from remit.flow.context import Context
 from remit.ledger import ErrorLedger, Noted
 from remit.orchestrator.error_tasks import ids_of, note_fixed, settle_ledger
-from remit.orchestrator.errors import errors, rehearsed
+from remit.orchestrator.errors import _record, errors, found_in, rehearsed
 from remit.testing import Scripted, answer, fail
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"
@@ -90,6 +90,17 @@ async def test_run_again_it_makes_no_second_task(tmp_path: Path, ledger: ErrorLe
     assert again.summary == "No error is open: those there are, are being mended by task 1."
     assert (again.task_number, third.task_number) == (None, 2)
     assert len(ids_of(Board(tmp_path).look().state.task(2))) == 1
+
+
+async def test_two_at_once_make_no_task_for_the_same_errors(tmp_path: Path, ledger: ErrorLedger) -> None:
+    board = Board(tmp_path)
+    seen_by_the_other = found_in(board, ledger)
+    async with Remit.open(tmp_path, agents=crew()) as remit:
+        await errors(remit, board, kind="TIMEOUT")
+        task, _ = _record(board, seen_by_the_other)
+        assert len(ids_of(task)) == 1
+        with pytest.raises(Refused, match="was made for these errors a moment ago"):
+            _record(board, seen_by_the_other)
 
 
 async def test_without_errors_it_says_so_and_makes_no_board(tmp_path: Path) -> None:

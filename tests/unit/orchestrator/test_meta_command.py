@@ -11,6 +11,7 @@ from remit import Remit
 from remit.agents.builtin.roles.building import agent_file, command_file, readable
 from remit.cli.commands import Commands
 from remit.core.errors import Misused, RemitError
+from remit.flow.context import Context
 from remit.orchestrator.commandfiles import find
 from remit.orchestrator.meta import Wish, meta, placed
 from remit.orchestrator.meta_files import Kind, Place, fault_in, kind_of
@@ -108,6 +109,8 @@ async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
         (Kind.COMMAND, "task"),
         (Kind.COMMAND, "THERE"),
         (Kind.AGENT, "a/b"),
+        (Kind.AGENT, "_hidden"),
+        (Kind.COMMAND, "README"),
     ],
 )
 def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: Path, kind: Kind, name: str) -> None:
@@ -125,6 +128,20 @@ async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_o
     second = await made(tmp_path, "Finds dead links")
     assert (first.data["name"], second.data["name"]) == ("finds-dead-links", "finds-dead-links-2")
     assert mine.read_text() == before
+
+
+async def test_what_was_written_is_kept_when_somebody_took_its_place_meanwhile(tmp_path: Path) -> None:
+    text = "---\ndescription: x\n---\nYou are it."
+
+    async def while_another(ctx: Context, _arguments: dict[str, Any]) -> Any:
+        (ctx.root / ".remit/agents").mkdir(parents=True)
+        (ctx.root / ".remit/agents/links.md").write_text("mine")
+        return {"status": "completed", "summary": "Wrote it. Good.", "artifacts": [], "errors": [], "data": {"file": text}}
+
+    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", while_another), name="links")
+    assert "is there already; it stays as it is" in outcome.summary
+    assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
+    assert (tmp_path / outcome.data["kept"]).read_text() == text
 
 
 def test_the_words_say_whether_it_is_a_command(tmp_path: Path) -> None:
