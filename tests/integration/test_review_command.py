@@ -120,6 +120,7 @@ async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_wha
     assert "research-001.md` is linked, but missing or empty" in gaps
     assert "phases of its plan are not: 2 [NOT STARTED]" in gaps
     assert "`exit 3` exited 3" in gaps
+    assert "not committed" not in gaps, "the report that is being written is no gap"
     assert "exit 4" not in gaps, "a phase that was not carried out cannot pass yet"
     assert any("Git has 1 commit of it" in one for one in outcome.data["record"])
     report = (project / "specs/004_run_it/reports/review-001.md").read_text()

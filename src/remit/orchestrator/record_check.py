@@ -3,6 +3,7 @@
 Looks and runs the acceptance commands; changes nothing. Used by `review` of a task.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 from remit.board.book import Board
 from remit.board.plans import Plan, read_plan
-from remit.board.repository import find_repository, task_commits
+from remit.board.repository import find_repository, literal, task_commits
 from remit.board.statuses import IN_PROGRESS, Status
 from remit.board.task import Task
 from remit.core.errors import RemitError
@@ -50,9 +51,9 @@ class RecordCheck:
         return "\n".join([*lines, ""])
 
 
-async def check_record(board: Board, task: Task, *, seconds: float) -> RecordCheck:
-    """`seconds`: for the acceptance commands together."""
-    found = await off_loop(lambda: list(_looked(board, task)))
+async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float) -> RecordCheck:
+    """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
+    found = await off_loop(lambda: list(_looked(board, task, besides)))
     commands = tuple(dict.fromkeys([*task.accept, *await off_loop(_accept_of_plan, board.root, task)]))
     if commands:
         acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds)
@@ -64,10 +65,10 @@ async def check_record(board: Board, task: Task, *, seconds: float) -> RecordChe
     return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
 
 
-def _looked(board: Board, task: Task) -> Iterator[Gap | str]:
+def _looked(board: Board, task: Task, besides: str) -> Iterator[Gap | str]:
     yield from _artifacts(board.root, task)
     yield from _plan(board.root, task)
-    yield from _commits(board.root, task)
+    yield from _commits(board.root, task, besides)
     if task.status in IN_PROGRESS:
         command = {Status.RESEARCHING: "research", Status.PLANNING: "plan", Status.REVISING: "revise"}.get(task.status, "implement")
         words = f"It is still marked [{task.status.marker}]."
@@ -117,13 +118,16 @@ def _accept_of_plan(root: Path, task: Task) -> list[str]:
     return [*plan.accept, *(one for phase in plan.phases if not phase.is_open for one in phase.accept)] if plan is not None else []
 
 
-def _commits(root: Path, task: Task) -> Iterator[Gap | str]:
+def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
     try:
         repository = find_repository(root, time.monotonic() + GIT_SECONDS)
         if repository is None:
             return
         found = task_commits(repository.git, task.number)
-        uncommitted = repository.git.run("status", "--porcelain", "-z", "--", f":(literal){repository.prefix}{task.folder}").strip()
+        said = repository.git.run(
+            "status", "--porcelain", "-z", "-uall", "--no-renames", "--", literal(f"{repository.prefix}{task.folder}")
+        )
+        uncommitted = [one for one in os.fsdecode(said).split("\0") if one and one[3:] != f"{repository.prefix}{besides}"]
     except RemitError as error:
         yield Gap(what=f"Its commits could not be looked at: {error.message}", follow_up="`git status` says more.")
         return

@@ -51,6 +51,8 @@ def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Perm
         return change
     touched = {path for one, _ in commits for path in _names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one)}
     change.files = _readable(sorted(path for path in touched if not _BOARD.match(path)), change, permitted)
+    if not change.files:
+        change.not_seen.append("A change: the commits of the task touch the board's own files alone.")
     base = _parent(git, commits[-1][0])
     ours = {one for one, _ in commits}
     between = git.says("rev-list", f"{commits[-1][0]}..HEAD", "--", *_literal(change.files)).split() if change.files else []

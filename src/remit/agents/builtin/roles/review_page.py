@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -26,12 +26,14 @@ class Page:
     commits: Sequence[str] = ()
     looked_at: Sequence[str] = ()
     not_seen: Sequence[str] = ()
+    has_change: bool = True
     number: int | None = None
     focus: str = ""
-    counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def verdict_of(findings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def verdict_of(findings: Sequence[Mapping[str, Any]], *, has_change: bool) -> tuple[str, str]:
+    if not findings and not has_change:
+        return "nothing to review", "There was no change to look at; the code around it was analysed."
     found = {one["severity"] for one in findings}
     return next((name, words) for severities, name, words in _VERDICTS if not severities or found.intersection(severities))
 
@@ -51,7 +53,7 @@ def written(page: Page) -> str:
 
 
 def _lines(page: Page) -> Iterator[str]:
-    verdict, words = verdict_of(page.findings)
+    verdict, words = verdict_of(page.findings, has_change=page.has_change)
     yield from (f"# Review: {_text(page.title)}", "")
     yield from (f"- **Task number**: {page.number}",) if page.number is not None else ()
     yield from (f"- **Asked for in particular**: {_text(page.focus)}",) if page.focus else ()

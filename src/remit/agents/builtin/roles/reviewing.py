@@ -54,10 +54,11 @@ async def reviewer(
         commits=change.commits,
         looked_at=list(_looked(review, analysis)),
         not_seen=[*change.not_seen, *_not_seen(review, analysis, change)],
+        has_change=bool(change.text.strip()),
         number=number,
         focus=focus,
     )
-    verdict, _ = verdict_of(findings)
+    verdict, _ = verdict_of(findings, has_change=page.has_change)
     place = await put(ctx, written(page), write_to, "review.md", "report", f"Review: {verdict}.")
     return _told(page, place, verdict, review)
 
