@@ -123,7 +123,7 @@ def _quickly(arguments: list[str]) -> int | None:
     given = read(command, rest)
     if given is None:
         return None
-    gc.disable()  # thousands of tasks are read, none of them is garbage, and the process ends at once
+    gc.disable()  # thousands of tasks are read, none of them is garbage until the end
     try:
         return answered(command, given)
     except KeyboardInterrupt:
@@ -131,6 +131,8 @@ def _quickly(arguments: list[str]) -> int | None:
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
+    finally:
+        gc.enable()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""The commands of the board that run no agent, as processes: what a person sees, what a shell is offered, what is not imported."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_project import remit, remit_json
+
+from remit.cli import completing
+from remit.cli.main import Commands, every_command
+
+
+def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) -> None:
+    first = remit(tmp_path, "task", "Fix", "the", "parser", "--priority", "high")
+    assert first.returncode == 0, first.stderr
+    assert "Task 1 is recorded: Fix the parser" in first.stdout
+    assert "next  remit research 1" in first.stdout
+    second = remit_json(tmp_path, "task", "-", "--depends", "1", stdin="From a file.\nWith more.\n")
+    assert (second["task_number"], second["title"], second["dry_run"]) == (2, "From a file", False)
+    assert remit_json(tmp_path, "board")["tasks"][1]["waits_for"] == [1]
+    drawn = remit(tmp_path, "board", "--svg", "a.svg", "--html", "a.html")
+    assert drawn.stdout == "a.svg: 2 tasks\na.html: 2 tasks\n"
+    assert (tmp_path / "a.svg").read_text().startswith("<svg ")
+    page = remit(tmp_path, "board", "2")
+    assert "depends on   1 Fix the parser [NOT STARTED]" in page.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (("task",), 2, 'A task needs a text. Usage: remit task "TEXT"'),
+        (("task", "--sync", "--divide", "1"), 2, "--divide and --sync exclude one another."),
+        (("task", "--abandon", "1", "text here", "--reason", "x"), 2, "--abandon takes no text"),
+        (("task", "--abandon", "x", "--reason", "y"), 2, "Task number must be an integer. Got: x"),
+        (("task", "--recover", "5-3"), 2, "Invalid range 5-3"),
+        (("task", "x", "--reason", "y"), 2, "--reason goes with --abandon."),
+        (("task", "--sync", "--title", "y"), 2, "--title is for recording"),
+        (("task", "x", "--priority", "huge"), 2, "Unknown priority 'huge'. Use high, medium or low."),
+        (("board", "--status", "x"), 2, "Unknown status 'x'."),
+        (("board", "show"), 2, "Task number required. Usage: remit board N"),
+        (("board", "--svg", "no/such/a.svg"), 2, "There is no folder no/such."),
+        (("todo",), 2, "This project has no board yet."),
+    ],
+)
+def test_wrong_command_lines_are_answered_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, message: str
+) -> None:
+    """S6.10. In this process: what `main` does with a command line."""
+    from remit.cli.main import main
+
+    (tmp_path / ".remit").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["remit", *words])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == code
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "specs").exists()
+
+
+def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    done = remit(tmp_path, "tusk")
+    assert done.returncode == 2
+    assert "Did you mean 'task'?" in done.stderr
+
+
+def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    seen = remit(tmp_path, "board")
+    assert seen.returncode == 0
+    assert seen.stdout.startswith("No board here yet")
+    assert not (tmp_path / "specs").exists()
+
+
+def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
+    """S6.9"""
+    from remit.board.book import Board
+    from remit.orchestrator.abandoning import abandon
+    from remit.orchestrator.tasks import Wanted, record
+
+    board = Board(tmp_path)
+    for place in range(6):
+        record(board, Wanted(text=f"Task {place}"))
+    abandon(board, range(1, 7), "done with")
+    refused = remit(tmp_path, "todo")
+    assert refused.returncode == 5
+    assert "6 tasks would be archived, and there is no terminal to ask at." in refused.stderr
+    assert "--yes" in refused.stderr
+    assert _at_a_terminal(tmp_path, "todo", answer="n\n")[0] == 5
+    code, said = _at_a_terminal(tmp_path, "todo", answer="y\n")
+    assert (code, "Archive these 6 tasks?" in said) == (0, True)
+    assert board.look().state.tasks == ()
+
+
+def test_the_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
+    heavy = ("remit.app", "remit.engine", "remit.agents", "remit.store", "remit.settings", "pydantic.main", "rich")
+    code = f"""
+import sys
+from remit.cli.main import main
+sys.argv = ["remit", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as left:
+    assert not left.code, left.code
+found = [name for name in {heavy!r} if name in sys.modules]
+assert not found, found
+"""
+    for words in (("task", "One"), ("task", "--sync"), ("todo", "--dry-run"), ("board",), ("board", "--svg", "a.svg")):
+        done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, (words, done.stderr)
+
+
+def test_a_shell_is_offered_commands_and_task_numbers_with_titles(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / "specs").mkdir()
+    entries = [{"project_number": number, "title": f"Title {number}", "status": "planned", "language": "lean"} for number in (1, 12, 13)]
+    (tmp_path / "specs" / "state.json").write_text(json.dumps({"active_projects": entries}))
+    offered = _offered(tmp_path, "remit task --abandon 1")
+    assert "12" in offered
+    assert "Title 12 [PLANNED]" in offered
+    assert '"task"' in _offered(tmp_path, "remit ta")
+
+
+def test_what_is_offered_behind_a_comma_is_the_next_of_the_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "specs").mkdir()
+    (tmp_path / ".remit").mkdir()
+    entries = [{"project_number": number, "title": "\x1b[31mx", "status": "planned"} for number in (1, 12, 13)]
+    (tmp_path / "specs" / "state.json").write_text(json.dumps({"active_projects": entries}))
+    monkeypatch.chdir(tmp_path)
+    assert completing.some_tasks("12,1") == [("12,1", "[31mx [PLANNED]"), ("12,13", "[31mx [PLANNED]")]
+    assert [word for word, _ in completing.some_statuses("re")] == ["researching", "researched", "revising", "revised"]
+    (tmp_path / "specs" / "state.json").write_text("{damaged")
+    assert completing.some_tasks("") == []
+
+
+def test_every_command_of_the_table_loads_and_has_a_heading() -> None:
+    assert set(every_command()) == set(Commands.table)
+    assert all(command.rich_help_panel for command in every_command().values())
+
+
+def _offered(project: Path, line: str) -> str:
+    env = {**os.environ, "_REMIT_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": line}
+    done = subprocess.run([sys.executable, "-m", "remit"], cwd=project, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout
+
+
+def _at_a_terminal(project: Path, *words: str, answer: str) -> tuple[int, str]:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "remit", *words]
+    process = subprocess.Popen(command, cwd=project, stdin=theirs, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    os.write(ours, answer.encode())
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    return process.wait(30), said.decode(errors="replace")
