@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from remit.board.entries import task_to_entry
+from remit.board.files import read_or_none
 from remit.board.reading import read_state, state_to_bytes
 from remit.board.task import State, Task
-from remit.board.writeset import read_or_none
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from remit.board import archive, saved, todo, writeset
+from remit.board.files import NOTHING, hash_of, read_or_none
 from remit.board.reading import Read, read_state, state_to_bytes, to_bytes
 from remit.board.saved import Version
 from remit.board.task import State
-from remit.board.writeset import NOTHING, Piece, WriteSet, hash_of, read_or_none
+from remit.board.writeset import Piece, WriteSet
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Unavailable
 from remit.system.files import file_lock
@@ -82,7 +83,7 @@ class _Found:
 
     state: bytes | None
     versions: tuple[Version, ...] = ()
-    """What people may have written: TODO.md first, then what was displaced."""
+    """What people have written, the oldest first: what was displaced, then TODO.md."""
     is_drawn: bool = False
     """There is a TODO.md, as drawn last."""
 
@@ -162,16 +163,18 @@ class Board:
         text = saved.read_at_rest(self.todo_path, base)
         is_drawn = text is not None and hash_of(text) == base
         versions = () if text is None or is_drawn else (Version(data=text, base=base, path=self.todo_path),)
-        return _Found(state=data, versions=(*versions, *saved.left(self._left)), is_drawn=is_drawn)
+        return _Found(state=data, versions=(*saved.left(self._left), *versions), is_drawn=is_drawn)
 
     def _read(self, data: bytes) -> Read:
         if self._last is None or self._last[0] != data:
             self._last = (data, read_state(data, STATE))
         return self._last[1]
 
-    def _merged(self, found: _Found, state: State) -> Seen:
-        """`state` with the edits of each version, against the drawing it began from."""
+    def _merged(self, found: _Found, state: State, before: frozenset[int] | None = None) -> Seen:
+        """`state` with the edits of each version, against the drawing it began from. `before`: the numbers that the board had when this
+        change began, of a later look at what is saved meanwhile."""
         notices: tuple[str, ...] = ()
+        before = _numbers(state) if before is None else before
         for version in found.versions:
             if not version.data.strip():
                 notices += (f"{TODO} was empty; it is drawn again from state.json.",)
@@ -183,8 +186,10 @@ class Board:
                 onto=state,
                 taken_numbers=archive.numbers(self),
             )
-            state = merged.state
-            notices += (*merged.taken, *merged.kept)
+            twice = _twice(state, merged.state, before)
+            state = merged.state.without(twice) if twice else merged.state
+            is_new = tuple(f"Task {number} is new" for number in twice)
+            notices += tuple(line for line in (*merged.taken, *merged.kept) if not (is_new and line.startswith(is_new)))
         return Seen(state=state, notices=notices)
 
     def _began_from(self, found: _Found, version: Version) -> State:
@@ -194,6 +199,17 @@ class Board:
             with contextlib.suppress(Unavailable):  # half written when the power went
                 return read_state(shown, version.base).state
         return self._read(found.state or b"").state
+
+    def _goes_on_from(self, found: _Found, version: Version, merged: State) -> State:
+        """What this person sees: should they save again, or only now write the rest, it is this that they changed. Without what others did
+        since, and with the numbers that their new tasks have got."""
+        base, text = self._began_from(found, version), todo.text_of(version.data)
+        if not text.strip():
+            return base
+        known, before = _numbers(base), _numbers(self._read(found.state or b"").state)
+        edited = todo.merge(base, text, at=self.now()).state
+        new = [task for task in merged.tasks if task.number not in before and task.title in text]
+        return replace(edited.without(_numbers(edited) - known), next_number=merged.next_number).with_tasks(new)
 
     def _nothing(self) -> Seen:
         """A project without a state.json. Raises when it has a TODO.md all the same."""
@@ -222,13 +238,13 @@ class Board:
                 draft.state = draft.state.noting(draft.at, activity)
         elif found.state is not None and found.is_drawn and len(found.versions) == 0 and self._is_shown(found.state):
             return
+        began = _numbers(self._read(found.state).state) if found.state is not None else frozenset()
         draft.notices += self._write_once(draft, found, before, draft.files, draft.moves)
         for _ in range(_ROUNDS):
-            late = tuple(saved.left(self._left))
-            if not late:
+            if next(saved.left(self._left), None) is None:
                 break
             found = self._found()
-            seen = self._merged(found, self._read(found.state or b"").state)
+            seen = self._merged(found, self._read(found.state or b"").state, began)
             draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
             draft.notices += self._write_once(draft, found, seen.state, {}, {})
         saved.sweep_left(self._left)
@@ -247,11 +263,11 @@ class Board:
         drawn = hash_of(text)
         known = self._read(found.state).entries if found.state is not None else {}
         state = state_to_bytes(draft.state, drawn, known)
-        standing = next((hash_of(version.data) for version in found.versions if not version.is_displaced), None)
-        if standing is not None:  # what they saved next, if they do, they began from what they saved now
-            saved.keep_drawing(self._drawn, standing, state_to_bytes(merged, standing, known))
+        taken = {version.path: hash_of(version.data) for version in found.versions}
+        for version in found.versions:
+            saved.keep_drawing(self._drawn, taken[version.path], state_to_bytes(self._goes_on_from(found, version, merged), "", known))
         saved.keep_drawing(self._drawn, drawn, state)
-        was = standing if standing is not None else self._read(found.state).drawn if found.state is not None else NOTHING
+        was = taken.get(self.todo_path) or (self._read(found.state).drawn if found.state is not None else NOTHING)
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data, expected=draft.expected(path)) for path, data in files.items()),
@@ -259,12 +275,28 @@ class Board:
                 Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{saved.left_name(was)}" if was else ""),
             ),
             moves=tuple(moves.items()),
-            consumed=tuple(version.path.relative_to(self.root).as_posix() for version in found.versions if version.is_displaced),
+            consumed=tuple(
+                (path.relative_to(self.root).as_posix(), f"{LEFT}/{saved.left_name(hashed)}", hashed)
+                for path, hashed in taken.items()
+                if path != self.todo_path
+            ),
             stamp=re.sub(r"[-:]", "", draft.at),
         )
         notices = writeset.write(self._set, self.root, files_of_set)
         self._last = (state, Read(state=draft.state, drawn=drawn, entries=known))
         return notices
+
+
+def _numbers(state: State) -> frozenset[int]:
+    return frozenset([task.number for task in state.tasks])
+
+
+def _twice(state: State, merged: State, before: frozenset[int]) -> tuple[int, ...]:
+    """New tasks of one version that another has brought already: who saves twice while we write has saved the first ones again."""
+    if len(merged.tasks) == len(state.tasks):
+        return ()
+    known = {(task.title, task.description) for task in state.tasks if task.number not in before}
+    return tuple(task.number for task in merged.tasks if state.find(task.number) is None and (task.title, task.description) in known)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from remit.board.writeset import UNTOUCHED, hash_of, read_or_none
+from remit.board.displaced import UNTOUCHED
+from remit.board.files import hash_of, read_or_none
 
 QUIET_SECONDS = 0.03
 """A file that nobody has touched for so long is whole."""
@@ -33,8 +34,6 @@ class Version:
     base: str
     """Hash of the drawing they began from."""
     path: Path
-    is_displaced: bool = False
-    """It is no longer TODO.md: what it says counts once."""
 
 
 def read_at_rest(path: Path, drawn: str) -> bytes | None:
@@ -75,7 +74,7 @@ def left(folder: Path) -> Iterator[Version]:
         base = path.name.partition("-")[0]
         data = None if touched == UNTOUCHED else read_at_rest(path, base)
         if data is not None and data.strip() and hash_of(data) != base:
-            yield Version(data=data, base=base, path=path, is_displaced=True)
+            yield Version(data=data, base=base, path=path)
 
 
 def sweep_left(folder: Path) -> None:

@@ -10,24 +10,23 @@ meanwhile, and theirs is kept. Knows no task and no TODO.md. Callers hold the bo
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-import shutil
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from remit.board.displaced import came_out_at, lay_aside, set_aside
+from remit.board.files import NOTHING as NOTHING
+from remit.board.files import copy_or_link, make_folders, sync, sync_all, target_of, write_synced
+from remit.board.files import hash_of as hash_of
+from remit.board.files import read_or_none as read_or_none
 from remit.core.errors import Misused, Unavailable
 from remit.system.exchanging import exchange, name_new
 
 JOURNAL = "journal.json"
-NOTHING = ""
-"""As a hash: no file."""
-UNTOUCHED = 0
-"""When a displaced file was written last, as long as nobody has written to it since."""
 _TRIES = 100
 
 
@@ -49,26 +48,10 @@ class WriteSet:
     pieces: tuple[Piece, ...]
     moves: tuple[tuple[str, str], ...] = ()
     """Folders renamed, before the files are put in place."""
-    consumed: tuple[str, ...] = ()
-    """Files that are used up by this change and go with it."""
+    consumed: tuple[tuple[str, str, str], ...] = ()
+    """Displaced files of before that this change has taken in: from where, to where, and the hash of what was taken in."""
     stamp: str
     """For the names of what is kept."""
-
-
-def hash_of(data: bytes | None) -> str:
-    return NOTHING if data is None else hashlib.sha256(data).hexdigest()
-
-
-def read_or_none(path: Path) -> bytes | None:
-    """Raises `Unavailable` for what is there and cannot be read."""
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise Unavailable(
-            f"{path} cannot be read: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check what it is, and its permissions."
-        ) from error
 
 
 class Pending:
@@ -100,10 +83,10 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
         _sweep(folder)
         steps = [_staged(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
         entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed}
-        _write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
-        _sync(folder)  # the names of what was staged are on disk before the journal can be
+        write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
+        sync(folder)  # the names of what was staged are on disk before the journal can be
         os.rename(folder / "journal.new", journal)
-        _sync(folder)
+        sync(folder)
     except OSError as error:
         if not journal.exists():
             raise _cannot(root, error, "nothing was changed") from error
@@ -122,11 +105,11 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
             # What is in place already came out, and is here in its stead.
             if is_fresh or hash_of(read_or_none(folder / step["staged"])) == step["new"]:
                 _put(root, step, folder / step["staged"])
-        _sync_all(target_of(root, step["path"]).parent for step in entry["pieces"])
+        sync_all(target_of(root, step["path"]).parent for step in entry["pieces"])
         for step in entry["pieces"]:
-            notices += _set_aside(root, step, folder / step["staged"])
-        for path in entry["consumed"]:
-            (root / path).unlink(missing_ok=True)
+            notices += set_aside(root, step, folder / step["staged"])
+        for path, place, expected in entry["consumed"]:
+            lay_aside(root / path, root / place, expected)
         (folder / JOURNAL).unlink(missing_ok=True)
         _sweep(folder)
     except OSError as error:
@@ -148,11 +131,6 @@ def _entry_of(raw: bytes, folder: Path) -> dict[str, Any]:
     )
 
 
-def target_of(root: Path, path: str) -> Path:
-    """A link is followed, so that the file it names is the one replaced."""
-    return Path(os.path.realpath(root / path))
-
-
 def check_path(path: str) -> None:
     parts = Path(path).parts
     if not parts or Path(path).is_absolute() or ".." in parts:
@@ -168,7 +146,7 @@ def _staged(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> di
         mode = stat.S_IMODE(found.st_mode)
         if not stat.S_ISREG(found.st_mode):
             raise Misused(f"{piece.path} is not a file.", advice="The board writes there: move it away.")
-    _write_synced(folder / name, piece.data, mode)
+    write_synced(folder / name, piece.data, mode)
     return {
         "path": piece.path,
         "staged": name,
@@ -181,7 +159,7 @@ def _staged(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> di
 
 def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
     target = target_of(root, step["path"])
-    _make_folders(target.parent)
+    make_folders(target.parent)
     before = staged.stat()
     for _ in range(_TRIES):
         try:
@@ -195,13 +173,13 @@ def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
 
 
 def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
-    came_out = _came_out(staged)
+    came_out = came_out_at(staged)
     try:
         if not target.exists():
             name_new(staged, target)
         elif not exchange(staged, target):
             came_out.unlink(missing_ok=True)
-            _copy(target, came_out)
+            copy_or_link(target, came_out)
             os.replace(staged, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
@@ -214,10 +192,10 @@ def _put_across(step: dict[str, Any], staged: Path, target: Path, came_out: Path
     standing = read_or_none(target)
     if hash_of(standing) != step["new"]:
         if standing is not None:
-            _copy(target, came_out)
+            copy_or_link(target, came_out)
         beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
         beside.unlink(missing_ok=True)
-        _write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
+        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
         os.replace(beside, target)
     staged.unlink()
 
@@ -236,84 +214,15 @@ def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
             )
 
 
-def _set_aside(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
-    """What came out: into its place when it has one, beside the new file when it is not what was expected, else nowhere."""
-    came_out = _came_out(staged) if _came_out(staged).exists() else staged
-    with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's: then it is read again each time
-        os.utime(came_out, (UNTOUCHED, UNTOUCHED))  # first: who writes after this is seen by the time, who did before, by the hash
-    data = read_or_none(came_out)
-    if data is None:
-        return []
-    target = target_of(root, step["path"])
-    if step["displaced_to"]:
-        place = root / step["displaced_to"]
-        _make_folders(place.parent)
-        if hash_of(data) != step["expected"]:
-            with contextlib.suppress(PermissionError):
-                os.utime(came_out)
-        os.replace(came_out, place)
-    elif step["expected"] is not None and hash_of(data) not in (step["expected"], step["new"]):
-        kept = _kept(came_out, target.with_name(step["kept_as"]))
-        return [f"{step['path']} was changed by somebody else while it was written: their version is kept as {kept.name}."]
-    return []
-
-
-def _kept(file: Path, wanted: Path) -> Path:
-    for number in range(1, 1000):
-        place = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
-        try:
-            name_new(file, place)
-        except FileExistsError:
-            continue
-        except OSError as error:
-            if error.errno != errno.EXDEV:
-                raise
-            shutil.copyfile(file, place)
-            file.unlink()
-        return place
-    raise Unavailable(f"Too many files of the name {wanted} are kept already.", code="STATUS_SYNC_FAILED", advice="Look at them.")
-
-
-def _came_out(staged: Path) -> Path:
-    """Where what was replaced is, when names could not be exchanged."""
-    return staged.with_name(f"{staged.name}.out")
-
-
 def _move_all(root: Path, moves: Iterable[Sequence[str]]) -> None:
     touched: set[Path] = set()
     for source, target in moves:
         old, new = root / source, root / target
         if old.exists() and not new.exists():
-            _make_folders(new.parent)
+            make_folders(new.parent)
             os.rename(old, new)
             touched |= {old.parent, new.parent}
-    _sync_all(touched)
-
-
-def _make_folders(folder: Path) -> None:
-    if not folder.is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        _sync(folder.parent)
-
-
-def _copy(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one without links
-        shutil.copyfile(source, target)
-
-
-def _write_synced(path: Path, data: bytes, mode: int | None) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        if mode is not None:
-            os.fchmod(descriptor, mode)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_all(touched)
 
 
 def _sweep(folder: Path) -> None:
@@ -321,19 +230,6 @@ def _sweep(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in os.listdir(folder):
         os.unlink(folder / name)
-
-
-def _sync_all(folders: Iterable[Path]) -> None:
-    for folder in sorted(set(folders)):
-        _sync(folder)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _cannot(root: Path, error: OSError, then: str) -> Unavailable:

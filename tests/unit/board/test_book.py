@@ -2,9 +2,11 @@
 
 import json
 import os
+import random
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,6 +152,25 @@ def test_an_editor_that_had_the_old_file_open_may_finish_its_save_later(board: B
         pass
     state = agrees(board)
     assert [state.task(2).title, state.task(3).description] == ["Ours", "Text 3, at last."]
+
+
+def test_an_editor_that_pauses_in_the_middle_of_its_save_is_waited_for_over_several_changes(board: Board) -> None:
+    text = board.todo_path.read_text().replace("Text 3.", "Text 3, at last.")
+    middle = text.index("### 2.")
+    with board.change() as draft:
+        draft.state = titled(2, "Ours")(draft.state)
+        editor = board.todo_path.open("w")
+        editor.write(text[:middle])
+        editor.flush()
+    assert len(agrees(board).tasks) == 3
+    with board.change() as draft:
+        draft.state = titled(1, "Ours too")(draft.state)
+    with editor:
+        editor.write(text[middle:])
+    with board.change():
+        pass
+    state = agrees(board)
+    assert [state.task(1).title, state.task(2).title, state.task(3).description] == ["Ours too", "Ours", "Text 3, at last."]
 
 
 def test_a_new_task_that_a_person_saved_meanwhile_is_taken_once(board: Board) -> None:
@@ -368,6 +389,43 @@ def test_many_processes_and_threads_lose_nothing(board: Board) -> None:
     assert state.next_number == max(task.number for task in state.tasks) + 1
 
 
+def test_a_person_who_saves_all_the_while_loses_nothing_and_finds_nothing_twice(board: Board) -> None:
+    """In place, in two halves, and by renaming, at moments that nobody chose."""
+    chance = random.Random(5)
+
+    def write_tasks() -> None:
+        for count in range(25):
+            text = ""
+            while "## Low Priority\n" not in text:
+                text = board.todo_path.read_text()
+            text = text.replace("## Low Priority\n", f"## Low Priority\n\n### Theirs {count}\n- **Status**: [NOT STARTED]\n\n---\n")
+            if count % 2:
+                beside = board.todo_path.with_name("TODO.md.swp")
+                beside.write_text(text)
+                beside.replace(board.todo_path)
+            else:
+                with board.todo_path.open("w") as file:
+                    file.write(text[: len(text) // 2])
+                    file.flush()
+                    time.sleep(chance.random() / 200)
+                    file.write(text[len(text) // 2 :])
+            time.sleep(chance.random() / 10)
+
+    person = threading.Thread(target=write_tasks)
+    person.start()
+    ours = 0
+    while person.is_alive():
+        with board.change() as draft:
+            draft.state = draft.state.with_task(Task(number=draft.state.next_number, title=f"Ours {ours}", slug="ours"))
+        ours += 1
+    for _ in range(2):
+        with board.change():
+            pass
+    titles = [task.title for task in agrees(board).tasks]
+    expected = [*(f"Title {number}" for number in (1, 2, 3)), *(f"Ours {count}" for count in range(ours))]
+    assert sorted(titles) == sorted([*expected, *(f"Theirs {count}" for count in range(25))])
+
+
 def test_looking_never_sees_half_a_change(board: Board) -> None:
     """Each change gives all tasks the same title; a looker who sees two titles, or an edit that nobody made, has seen half of one."""
     ended = threading.Event()
@@ -405,8 +463,6 @@ def test_activities_and_times_are_noted(tmp_path: Path) -> None:
 
 def test_thousands_of_tasks_are_read_and_changed_in_a_moment(tmp_path: Path) -> None:
     """The number is in `bench/`; this only keeps it from becoming a walk for each task."""
-    import time
-
     board = Board(tmp_path)
     with board.change(make=True) as draft:
         draft.state = draft.state.with_tasks(Task(number=number, title=f"Title {number}", slug="x") for number in range(1, 5001))

@@ -1,0 +1,75 @@
+"""Files of a project, as the board reads and writes them: whole, on disk when it is said, with what goes wrong told.
+
+Knows bytes, names and hashes. Used by `board.writeset` and those around it.
+"""
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from remit.core.errors import Unavailable
+
+NOTHING = ""
+"""As a hash: no file."""
+
+
+def hash_of(data: bytes | None) -> str:
+    return NOTHING if data is None else hashlib.sha256(data).hexdigest()
+
+
+def read_or_none(path: Path) -> bytes | None:
+    """Raises `Unavailable` for what is there and cannot be read."""
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be read: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check what it is, and its permissions."
+        ) from error
+
+
+def target_of(root: Path, path: str) -> Path:
+    """A link is followed, so that the file it names is the one replaced."""
+    return Path(os.path.realpath(root / path))
+
+
+def make_folders(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        sync(folder.parent)
+
+
+def copy_or_link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, target)
+
+
+def write_synced(path: Path, data: bytes, mode: int | None) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_all(folders: Iterable[Path]) -> None:
+    for folder in sorted(set(folders)):
+        sync(folder)
+
+
+def sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
