@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ALONE = ("chaos/", "integration/test_bench.py", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
-"""Where seconds count: these run one at a time, after the others, which run two at a time (`make test`)."""
+"""Where seconds count: these run one at a time, after the others, three of which run at a time: most of them wait (`make test`)."""
 NOT_ALONE = (
     "chaos/test_board_kill9.py",
     "chaos/test_escapes.py",

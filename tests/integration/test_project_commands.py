@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from remit.cli.main import app
+from remit.cli.output import console, error_console
 
 AGENT = '''
 from remit import agent
@@ -39,6 +40,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def remit(*arguments: str) -> Result:
+    for kept in (console, error_console):
+        kept.cache_clear()  # each run has a stdout of its own here
     return CliRunner().invoke(app, list(arguments), prog_name="remit")
 
 
@@ -69,6 +72,7 @@ def test_a_file_that_shadows_a_command_is_told_and_changes_nothing(project: Path
     ran = remit("commands")
     assert ran.exit_code == 1
     assert ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file." in ran.output
+    assert "comes with remit and stays what it is" in remit("doctor").output
     assert "Record a task" in remit("task", "--help").output
     assert json.loads(remit("commands", "--json").stdout)["commands"][0]["name"] == "fix"
 

@@ -197,6 +197,7 @@ def _project(root: Path) -> Iterator[Finding]:
     advice = "" if strict else 'policy_mode = "strict" in remit.toml has the rules hold.'
     yield Finding(part=part, name="policy", mark=Mark.GOOD if strict else Mark.WORSE, found=found, advice=advice)
     yield from _roles(root)
+    yield from _commands(root)
     databases = sorted(folder.glob("*.db")) if folder.is_dir() else []
     if databases:
         size = sum(path.stat().st_size for path in databases)
@@ -208,6 +209,18 @@ def _project(root: Path) -> Iterator[Finding]:
     yield Finding(part=part, name="disk", mark=Mark.WORSE if few else Mark.GOOD, found=f"{free / 1e9:.1f} GB free", advice=few)
     if not os.access(folder if folder.exists() else root, os.W_OK):
         yield Finding(part=part, name="writable", mark=Mark.WORSE, found=f"{root} cannot be written to", advice="chown or chmod it.")
+
+
+def _commands(root: Path) -> Iterator[Finding]:
+    """Files that add no command, though they look like it."""
+    from remit.cli.commands import Commands
+    from remit.orchestrator.commandfiles import every
+
+    found, problems = every(root, Commands.table)
+    for problem in problems:
+        yield Finding(part="project", name="commands", mark=Mark.WORSE, found=problem, advice="`remit commands` lists those that hold.")
+    if found and not problems:
+        yield Finding(part="project", name="commands", mark=Mark.GOOD, found=", ".join(one.name for one in found)[:200])
 
 
 def _roles(root: Path) -> Iterator[Finding]:
