@@ -11,7 +11,8 @@ import pytest
 from remit.board.book import Board
 from remit.board.importing import import_board
 from remit.board.todo import draw
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.orchestrator.tasks import Wanted, record
 from remit.testing.boards import damaged_board
 
 ALL_STATUSES = {
@@ -156,6 +157,26 @@ def test_a_state_json_cut_short_or_unreadable_is_told_and_kept(tmp_path: Path) -
     told = import_board(broken)
     assert [task.number for task in broken.look().state.tasks] == [3]
     assert (tmp_path / "b" / told.kept_in / "state.json").read_text() == "]]] no json"
+
+
+def test_a_board_of_ours_that_was_damaged_is_made_anew_from_what_is_there(tmp_path: Path) -> None:
+    board = Board(tmp_path)
+    for word in ("alpha", "beta"):
+        record(board, Wanted(text=f"Write {word}\n\n---\n### 9. {word}", effort="1h"))
+    board.todo_path.write_text(board.todo_path.read_text() + "\n## Notes\n\nMine.\n")
+    with board.change():
+        pass
+    before = board.look().state
+    broken = board.state_path.read_text().replace('"status": "not_started"', '"status": "odd"', 1)
+    board.state_path.write_text(broken)
+    with pytest.raises(Unavailable):
+        board.look()
+    import_board(board)
+    after = board.look().state
+    assert [(task.number, task.title, task.description, task.lines) for task in after.tasks] == [
+        (task.number, task.title, task.description, task.lines) for task in before.tasks
+    ]
+    assert (after.texts, after.next_number) == (before.texts, before.next_number)
 
 
 def test_two_boards_are_not_mixed(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def block(task: Task) -> str:
     if task.artifacts or task.plan_path:
         head += "".join(_links(task))
     if task.lines:
-        head += "\n".join(guarded(task.lines)) + "\n"
+        head += "\n".join(guarded("\n".join(task.lines).split("\n"))) + "\n"
     return f"{head}{_description(task)}\n---"
 
 

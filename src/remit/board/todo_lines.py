@@ -14,17 +14,17 @@ KNOWN_FIELDS = {
 }  # fmt: skip
 """Names of the lines of a task, as they are compared and as they are drawn."""
 NUMBER_LIMIT = 999_999
-"""Above it, what stands before the dot is part of a title and no task number."""
+"""Above it, what a person writes before the dot is part of a title and no task number."""
 
 SECTION = re.compile(r"##\s+(?:[^\w\s]+\s*)?(high|medium|low)[\s-]+priority\b", re.IGNORECASE)
-NUMBERED = re.compile(r"###\s+0*(\d{1,6})[.)](?:\s+(.*))?$")
+NUMBERED = re.compile(r"###\s+0*(\d{1,15})[.)](?!\d)\s*(.*)$")
 UNNUMBERED = re.compile(r"###\s+(\S.*)$")
 FIELD = re.compile(r"\s*(?:[-*+]\s+)?\*\*([^*\n]{1,60}?)(?::\*\*|\*\*\s*:)\s*(.*)$")
 _NEXT_FIELD = re.compile(
     r"\s*(?:[-*+]\s+)?\*\*(?:" + "|".join(KNOWN_FIELDS) + r"|description)(?::\*\*|\*\*\s*:)", re.IGNORECASE
 )  # fmt: skip
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
-_LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,6}[.)])")
+_LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,15}[.)])")
 _LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
 _HEADING = re.compile(r"\\*###\s")
 MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
@@ -48,41 +48,49 @@ def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
     return False
 
 
-def zone_end(lines: Sequence[str], index: int, *, is_barrier: Callable[[int], bool] | None = None) -> int | None:
-    """Where the fence or comment that opens at `index` closes; None: nothing opens there, or it never closes.
+class Zones:
+    """Fences and comments of some lines. Remembers where none closes, so that a thousand that are left open are looked at once."""
 
-    `is_barrier`: a line that no fence reaches across, however it looks: the heading of a task the board has.
-    """
-    line = lines[index]
-    if "```" not in line and "~~~" not in line and "<!--" not in line:
-        return None
-    if line.lstrip().startswith("<!--"):
-        return _first(lines, index, lambda text: "-->" in text, is_barrier)
-    opened = _FENCE.match(line)
-    if opened is None:
-        return None
-    closing = re.compile(rf"\s*{re.escape(opened[1][0])}{{{len(opened[1])},}}\s*$")
-    return _first(lines, index + 1, lambda text: closing.match(text) is not None, is_barrier)
+    def __init__(self, lines: Sequence[str], *, is_barrier: Callable[[int], bool] | None = None) -> None:
+        """`is_barrier`: a line that none reaches across, however it looks: the heading of a task the board has."""
+        self.lines = lines
+        self.is_barrier = is_barrier
+        self._open_until: dict[str, int] = {}
 
-
-def _first(
-    lines: Sequence[str], start: int, is_close: Callable[[str], bool], is_barrier: Callable[[int], bool] | None
-) -> int | None:  # fmt: skip
-    for index in range(start, len(lines)):
-        if is_close(lines[index]):
-            return index
-        if is_barrier is not None and lines[index].startswith("### ") and is_barrier(index):
+    def end(self, index: int) -> int | None:
+        """Where the one that opens at `index` closes; None: nothing opens there, or it never closes."""
+        line = self.lines[index]
+        if "```" not in line and "~~~" not in line and "<!--" not in line:
             return None
-    return None
+        if line.lstrip().startswith("<!--"):
+            return self._first("<!--", index, index, lambda text: "-->" in text)
+        opened = _FENCE.match(line)
+        if opened is None:
+            return None
+        closing = re.compile(rf"\s*{re.escape(opened[1][0])}{{{len(opened[1])},}}\s*$")
+        return self._first(opened[1], index, index + 1, lambda text: closing.match(text) is not None)
+
+    def _first(self, kind: str, index: int, start: int, is_close: Callable[[str], bool]) -> int | None:
+        if index < self._open_until.get(kind, 0):
+            return None
+        at = len(self.lines)
+        for at in range(start, len(self.lines)):
+            if is_close(self.lines[at]):
+                return at
+            if self.is_barrier is not None and self.lines[at].startswith("### ") and self.is_barrier(at):
+                break
+        self._open_until[kind] = at
+        return None
 
 
 def guarded(lines: Sequence[str]) -> list[str]:
     """With a backslash before each line that would be read as structure."""
     result: list[str] = []
+    zones = Zones(lines)
     index = 0
     while index < len(lines):
         line = lines[index]
-        end = zone_end(lines, index)
+        end = zones.end(index)
         if end is not None:
             result += [_guard_quoted(lines, at) for at in range(index, end + 1)]
             index = end + 1
@@ -95,9 +103,10 @@ def guarded(lines: Sequence[str]) -> list[str]:
 def unguarded(lines: Sequence[str]) -> list[str]:
     """`guarded` taken back."""
     result: list[str] = []
+    zones = Zones(lines)
     index = 0
     while index < len(lines):
-        end = zone_end(lines, index)
+        end = zones.end(index)
         if end is not None:
             result += [_unguard_quoted(lines, at) for at in range(index, end + 1)]
             index = end + 1
@@ -135,11 +144,12 @@ def _unguard_quoted(lines: Sequence[str], index: int) -> str:
 
 def first_plain(lines: Sequence[str]) -> int:
     """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
+    zones = Zones(lines)
     index = 0
     while index < len(lines):
         line = lines[index]
         is_comment = line.lstrip().startswith("<!--")
-        end = zone_end(lines, index) if is_comment else None
+        end = zones.end(index) if is_comment else None
         is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
         if not line.strip() or end is not None or is_below or FIELD.match(line):
             index = index + 1 if end is None else end + 1

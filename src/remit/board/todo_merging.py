@@ -27,6 +27,7 @@ from remit.board.todo_reading import Block, Sheet, Written, read_block, read_she
 from remit.core.errors import Refused
 
 _NEW = re.compile(r"new(?:\s+task)?\s*:\s*", re.IGNORECASE)
+_LOOSE_NUMBER = re.compile(r"(?:task\s*)?#?\d+\s*[.:)–-]*\s*", re.IGNORECASE)
 _CONFLICT = re.compile(r"^(?:<{7}|>{7})(?: |$)", re.MULTILINE)
 _NAMED = 5
 """How many of the tasks that were taken out are told one by one."""
@@ -79,6 +80,8 @@ class _Merging:
         self.taken_numbers = set(taken_numbers)
         self.tasks = {task.number: task for task in target.tasks}
         self.next_number = max(target.next_number, state.next_number, 1 + max(self.taken_numbers, default=0))
+        self.following: int | None = None
+        """The number that the next new task without one gets."""
         self.taken: list[str] = []
         self.kept: list[str] = []
         self.stray: list[str] = []
@@ -124,8 +127,11 @@ class _Merging:
             if number not in found:
                 lost.setdefault(block.title, []).append(number)
         for index, block in enumerate(self.mine.blocks):
-            candidates = lost.get(block.title, []) if self.numbers[index] is None else []
+            loose = _LOOSE_NUMBER.match(block.title) if block.title not in lost else None
+            title = block.title[loose.end() :] if loose else block.title
+            candidates = lost.get(title, []) if self.numbers[index] is None else []
             if len(candidates) == 1:
+                block.title = title
                 self.numbers[index] = candidates.pop()
                 self.kept.append(f"Task {self.numbers[index]} keeps its number: numbers never change.")
 
@@ -195,9 +201,11 @@ class _Merging:
 
     def _next(self) -> int:
         """Above everything: also above the free numbers other new tasks have asked for."""
-        wanted = (block.number for block in self.mine.blocks if block.number is not None)
-        asked = [number for number in wanted if number >= self.next_number]
-        return max([self.next_number, *(1 + number for number in (*self.tasks, *asked))])
+        if self.following is None:
+            asked = (block.number for block in self.mine.blocks if block.number is not None and block.number >= self.next_number)
+            self.following = max([self.next_number, *(1 + number for number in (*self.tasks, *asked))])
+        self.following += 1
+        return self.following - 1
 
     def _is_copy(self, block: Block) -> bool:
         first = next(one for one, number in zip(self.mine.blocks, self.numbers, strict=True) if number == block.number)

@@ -15,6 +15,7 @@ from remit.board.todo_lines import (
     NUMBERED,
     SECTION,
     UNNUMBERED,
+    Zones,
     first_plain,
     heading_of,
     is_followed_by_field,
@@ -22,7 +23,6 @@ from remit.board.todo_lines import (
     plain,
     stripped,
     unguarded,
-    zone_end,
 )
 
 
@@ -100,6 +100,7 @@ class Reader:
         self.lines = lines
         self.titles = titles
         self.next_number = next_number
+        self.zones = Zones(lines, is_barrier=self._is_known)
         self.sheet = Sheet(gaps={"top": []})
         self.section: Priority | None = None
         self.is_own = False
@@ -123,7 +124,7 @@ class Reader:
                 self.block.is_closed = True
                 self._gap(f"after:#{len(self.sheet.blocks) - 1}")
                 continue
-            end = zone_end(self.lines, index, is_barrier=self._is_known)
+            end = self.zones.end(index)
             done = index + 1 if end is None else end + 1
             self.into += self.lines[index:done]
         self.into += self.lines[done:]
@@ -132,7 +133,7 @@ class Reader:
     def _is_known(self, index: int) -> bool:
         """The heading of a task the board has, with its lines: no fence or comment reaches across it."""
         found = NUMBERED.match(self.lines[index])
-        if found is None or self.titles.get(int(found[1])) != (found[2] or "").strip():
+        if found is None or self.titles.get(int(found[1])) != found[2].strip():
             return False
         return is_followed_by_field(self.lines, index)
 
@@ -170,8 +171,10 @@ class Reader:
 
     def _is_task(self, index: int, line: str) -> bool:
         found = NUMBERED.match(line)
-        number = int(found[1]) if found and 0 < int(found[1]) <= NUMBER_LIMIT else None
-        title = (found[2] or "").strip() if found and number else ""
+        number = int(found[1]) if found else None
+        if number is not None and number not in self.titles and not 0 < number <= NUMBER_LIMIT:
+            number = None
+        title = found[2].strip() if found and number is not None else ""
         if number is None:
             unnumbered = UNNUMBERED.match(line)
             if unnumbered is None:
@@ -202,9 +205,10 @@ def read_block(lines: Sequence[str]) -> Written:
     fields: dict[str, str] = {}
     again: list[tuple[str, str]] = []
     others: list[str] = []
+    zones = Zones(lines)
     index = 0
     while index < len(lines):
-        end = zone_end(lines, index)
+        end = zones.end(index)
         if end is not None:
             others += lines[index : end + 1]
             index = end + 1

@@ -1,5 +1,6 @@
 """What a person changes in TODO.md and what becomes of it (S6.1, S6.2, S6.4)."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -195,6 +196,29 @@ def test_a_task_whose_number_was_changed_keeps_it() -> None:
     merged = edit(board(), ("### 2. Two", "### 20. Two"))
     assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
     assert "keeps its number" in merged.kept[0]
+
+
+@pytest.mark.parametrize(
+    "heading", ["### 2: Two", "### Task 2 - Two", "### #2. Two", "### 2.Two", "### 2) Two", "### Two", "###   002. Two"]
+)
+def test_a_heading_written_another_way_is_still_its_task(heading: str) -> None:
+    merged = edit(board(), ("### 2. Two", heading))
+    assert merged.state.tasks == board().tasks
+
+
+def test_a_board_with_numbers_beyond_a_million_is_read_as_any_other() -> None:
+    state = board(Task(number=1_234_567_890, title="Far", slug="far"), Task(number=2, title="3.5 is out", slug="out"))
+    merged = edit(state, ("3.5 is out", "3.6 is out"))
+    assert [(task.number, task.title) for task in merged.state.tasks] == [(1_234_567_890, "Far"), (2, "3.6 is out")]
+
+
+def test_ten_thousand_fences_that_never_close_are_read_at_once() -> None:
+    state = board()
+    text = "\n".join(["```x", "<!-- y"] * 5_000)
+    started = time.monotonic()
+    merged = edit(state, ("First words.", text))
+    assert time.monotonic() - started < 5
+    assert merged.state.task(1).description == text
 
 
 def test_a_block_that_stands_twice_is_one_task_and_a_different_one_is_a_new_task() -> None:
