@@ -32,12 +32,21 @@ def board_import(
     from remit.cli.output import say, say_json
     from remit.cli.project import find_root
 
-    found = import_board(Board(find_root(root)), folder, is_rehearsal=dry_run)
+    board = Board(find_root(root))
+    found = import_board(board, folder, is_rehearsal=dry_run)
+    warning = _committed(board.root, found) if found.paths else ""
     if as_json:
-        say_json(found.to_dict())
+        say_json({**found.to_dict(), "warnings": [warning] if warning else []})
     else:
-        say("\n".join(_lines(found)))
+        say("\n".join([*_lines(found), *([warning] if warning else [])]))
     return Exit.OK
+
+
+def _committed(root: Path, found: "Imported") -> str:
+    """Kept in git like every change of the board; a warning when that failed."""
+    from remit.board.committing import commit
+
+    return commit(root, found.paths, f"board: import {_count(found.tasks, 'task')}").warning
 
 
 def _lines(found: "Imported") -> "Iterator[str]":

@@ -40,6 +40,8 @@ class Imported:
     drifts: tuple[Drift, ...] = ()
     told: tuple[str, ...] = ()
     """Everything else that was not as it should be, a sentence each."""
+    paths: tuple[str, ...] = ()
+    """What was written, relative to the root."""
     kept_in: str = ""
     """Where the old files are kept."""
     is_done: bool = True
@@ -237,7 +239,8 @@ def _write(board: Board, made: _Made, old: OldState, name: str, sha256: str) -> 
             draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(made.shelf, last_updated=draft.at))
     _sweep_copies(board, old)
-    return replace(made.told, kept_in=kept_in)
+    paths = (*draft.files, *(path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)))
+    return replace(made.told, kept_in=kept_in, paths=paths)
 
 
 def _sweep_copies(board: Board, old: OldState) -> None:
