@@ -40,7 +40,8 @@ async def ask(asked: Client, tool: str, **arguments: Any) -> Any:
 
 async def main() -> None:
     async with client() as first:
-        print("targets:", sorted({one["target"] for one in (await ask(first, "list_agents"))["agents"]}))
+        listed = (await ask(first, "list_agents"))["agents"]
+        print("with operations:", sorted({one["target"] for one in listed if one.get("operation")}))
         done = await ask(first, "delegate", target="text", operation="count", parameters={"path": "README.md"})
         print("one:", done["status"], done["data"])
         wrong = await ask(first, "delegate", target="text", operation="cuont", parameters={})

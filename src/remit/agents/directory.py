@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from remit.agents.bindings import binding_problems
-from remit.agents.builtin.roles import built_in_agent, declared_role, is_there
+from remit.agents.builtin.roles import built_in_agent, declared_role
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
@@ -83,7 +83,7 @@ class Directory:
 
     def offer_roles(self, roles: Iterable[str] = ROLES) -> None:
         """Each is read, and joined with who carries it out, when it is first asked for."""
-        self._roles |= {role for role in roles if is_there(role)}
+        self._roles |= set(roles)
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Told of each agent that is registered, and of each that will be: nothing that is merely offered is loaded for it."""

@@ -115,7 +115,7 @@ def budget(case: Case) -> ErrorInfo | None:
 def unknown_agent(case: Case) -> ErrorInfo | None:
     if case.known:
         return None
-    names = sorted(case.directory())
+    names = sorted(case.directory(), key=lambda name: (name in ROLES, name))  # those that anybody delegates to by name go first
     close = difflib.get_close_matches(case.target, names, n=3, cutoff=0.5)
     hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names[:12])}."
     advice = f"{hint} `remit agents` lists all." if names else "Put one into .remit/agents/: `remit agents` shows how."

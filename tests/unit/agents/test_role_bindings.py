@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.agents.bindings import binding_problems
-from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of, is_there
+from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory, is_built_in, is_role
 from remit.agents.files import declarations_of
@@ -130,7 +130,7 @@ def test_a_role_is_bound_by_a_variable_too_and_its_hyphen_is_recognised(tmp_path
 def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is_there(tmp_path: Path) -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.md")) == sorted(ROLES)
     made = directory(tmp_path)
-    for role in filter(is_there, ROLES):
+    for role in ROLES:
         declared = definition_for(declared_role(role))
         assert declared.spec.description
         assert all(part in declared.instructions for part in ("## What you are given", "## What you hand back", "## What you must not do"))
@@ -140,7 +140,7 @@ def test_every_role_has_a_file_that_says_what_it_is_and_names_a_built_in_that_is
         assert is_role(found.spec)
         assert is_built_in(found.spec)
     assert made.problems == []
-    assert [role.name for role in seen_roles(made)] == list(filter(is_there, ROLES))
+    assert [role.name for role in seen_roles(made)] == list(ROLES)
 
 
 def test_a_role_is_read_only_when_it_is_asked_for_and_alone(tmp_path: Path) -> None:

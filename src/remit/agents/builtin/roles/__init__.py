@@ -40,12 +40,6 @@ def file_of(role: str) -> Path:
     return FOLDER / f"{role}.md"
 
 
-def is_there(role: str) -> bool:
-    """Whether the built-in that its file names is part of this installation."""
-    place = BUILT_INS.get(role)
-    return place is None or (FOLDER / f"{place.partition(':')[0]}.py").is_file()
-
-
 def source_of(role: str) -> str:
     """The place of a role's file as agents name theirs: one of those that come with remit."""
     return f"{__name__}:{role}.md"
