@@ -14,6 +14,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_project import make_project, serving_http
 from mcp_types import CallToolResult
 
+from remit.core.agents import ROLES
+
 ANSWER_AFTER = 1.5
 LARGEST_ANSWER = 80_000
 """Characters: Claude Code cuts a tool's answer at 25,000 tokens."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from remit.agents.builtin.roles.diagnosing import groups_of, report_of
 from remit.agents.builtin.roles.drafting import SKELETON, Known, new_plan, revised_plan
 from remit.agents.builtin.roles.phasing import effort_in, items_of, phases_of, timing_of
-from remit.agents.builtin.roles.places import likely_files, command_of_tests
+from remit.agents.builtin.roles.places import command_of_tests, likely_files
 from remit.agents.builtin.roles.planning import findings_in
 from remit.agents.builtin.roles.researching import question_of
 from remit.board.plans import read_plan, with_phase
