@@ -89,6 +89,14 @@ def cycles(tasks: Iterable[Task]) -> list[tuple[int, ...]]:
     return sorted(_walk(knot, after) for knot in _knots(after))
 
 
+def circle_words(circle: Sequence[int]) -> str:
+    """`Tasks 3 → 5 → 3 wait for one another`, `Task 4 waits for itself`"""
+    if len(circle) == 1:
+        return f"Task {circle[0]} waits for itself"
+    shown = [*map(str, circle[:12]), *(["…"] if len(circle) > 12 else []), str(circle[0])]
+    return f"Tasks {' → '.join(shown)} wait for one another"
+
+
 def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -> tuple[int, ...]:
     """The circle that task `number` would close by depending on these; empty: none."""
     after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}

@@ -4,6 +4,7 @@ Self-contained: no script, nothing loaded from anywhere. Titles are other people
 scripts besides.
 """
 
+from remit.board.graph import circle_words
 from remit.board.picture import COLOURS, draw
 from remit.board.statuses import Status
 from remit.board.task import Task
@@ -31,10 +32,7 @@ h2 {{ font-size: 13px; margin: 0; padding: 10px 10px 4px; text-transform: capita
 
 
 def page(view: View, title: str) -> str:
-    circles = "".join(
-        f'<p class="circle">Tasks {safe(" → ".join(map(str, (*circle, circle[0]))))} wait for one another: none can begin.</p>'
-        for circle in view.circles[:20]
-    )
+    circles = "".join(f'<p class="circle">{safe(circle_words(circle))}: none of them can begin.</p>' for circle in view.circles[:20])
     counts = " · ".join(f"{number:,} {name}" for name, number in view.counts().items() if number)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from remit.board.graph import CLOSED
+from remit.board.graph import CLOSED, circle_words
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View
@@ -122,7 +122,8 @@ def _key(number: int) -> str:
 def _wrapped(title: str) -> list[str]:
     line = " ".join(title[:400].split())
     narrow = _LETTERS if line.isascii() else max(8, int(_LETTERS * len(line) * 7.0 / max(wide(line), 1.0)))
-    return textwrap.wrap(line, narrow, max_lines=_LINES, placeholder=" …", break_long_words=True) or ["…"]
+    lines = textwrap.wrap(line, narrow) or ["…"]
+    return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], lines[_LINES - 1][: narrow - 2].rstrip() + " …"]
 
 
 def _shelved(alone: Sequence[Task], sizes: dict[str, tuple[float, float]], layout: Layout) -> tuple[dict[str, Box], float, float]:
@@ -198,15 +199,10 @@ def _legend(drawn: Drawn, view: View, height: float) -> tuple[str, float, float]
     notes += ["thick border: ready (green) or running (blue)", "!: high priority"] if there else []
     notes += ["dashed arrows: part of a divided task"] if drawn.parts else []
     lines = [" · ".join(notes)] if notes else []
-    lines += [f"red: {_circle(circle)} wait for one another and none can begin" for circle in view.circles[:6]]
+    lines += [f"red: {circle_words(circle)}, so none of them can begin" for circle in view.circles[:6]]
     lines += [f"… and {len(view.circles) - 6} more circles"] if len(view.circles) > 6 else []
     for line in lines:
         y += 21.0
         parts.append(f'<text class="s" x="0" y="{y:.1f}">{safe(line)}</text>')
         reach = max(reach, wide(line))
     return "".join(parts), y + 8.0, reach
-
-
-def _circle(circle: tuple[int, ...]) -> str:
-    shown = circle if len(circle) <= 10 else circle[:10]
-    return " → ".join(map(str, shown)) + (" → …" if len(circle) > 10 else "") + f" → {circle[0]}"

@@ -139,10 +139,11 @@ def _check_place(path: Path) -> None:
 
 
 def _tell(view: "View", written: list[str]) -> None:
+    from remit.board.graph import circle_words
     from remit.cli.output import say, say_aside
 
     for path in written:
         if path != "-":
             say(f"{path}: {len(view.tasks):,} task{'s' if len(view.tasks) != 1 else ''}")
     for circle in view.circles[:5]:
-        say_aside(f"These wait for one another: {' → '.join(map(str, (*circle, circle[0])))}")
+        say_aside(f"{circle_words(circle)}.")

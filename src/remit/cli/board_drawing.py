@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from remit.board.graph import circle_words
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View
@@ -141,9 +142,8 @@ def _numbers(numbers: Sequence[object]) -> str:
 
 def _foot(view: View, wide: int) -> Iterator[str]:
     for circle in view.circles[:CIRCLES_SHOWN]:
-        way = " → ".join(map(str, (*circle, circle[0]) if len(circle) < 12 else (*circle[:10], "…", circle[0])))
         yield ""
-        yield from _several(f"! These wait for one another and none can begin: {way}", wide, "bold red")
+        yield from _several(f"! {circle_words(circle)}: none of them can begin.", wide, "bold red")
     if len(view.circles) > CIRCLES_SHOWN:
         yield painted(f"! … and {count(len(view.circles) - CIRCLES_SHOWN, 'more circle')} (--json)", "bold red")
     for notice in view.notices[:SHOWN]:

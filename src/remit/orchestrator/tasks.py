@@ -19,8 +19,11 @@ from remit.orchestrator.outcome import Outcome
 log = logging.getLogger(__name__)
 
 TITLE_LENGTH = 80
+GIVEN_TITLE_LENGTH = 200
+"""What a person or an agent chose is kept longer; beyond it nobody reads a title."""
 TEXT_AT_MOST = 100_000
 _SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
+_LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,11 @@ class Wanted:
 
 def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outcome:
     """Give it the next number and write it down: all that `task` does. A project without a board gets one."""
+    if wanted.language and not _LANGUAGE.fullmatch(wanted.language):
+        raise Misused(
+            f"{one_line(wanted.language)!r} is no language.",
+            advice="It is one word, like lean or python, and routes exactly as it is written.",
+        )
     is_first = not board.state_path.exists()
 
     def step(draft: Draft) -> tuple[Task, tuple[str, ...]]:
@@ -69,7 +77,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
 
 def numbered(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:
     """The task with its number, checked and not yet on the board: also for those that other commands make. Raises `Misused`."""
-    text, title = wanted.text.strip(), one_line(wanted.title) or title_of(wanted.text)
+    text, title = wanted.text.strip(), one_line(wanted.title)[:GIVEN_TITLE_LENGTH] or title_of(wanted.text)
     if not title:
         raise Misused("There is no text to record.", advice='Say what is to be done: remit task "Fix the parser".')
     if len(text) > TEXT_AT_MOST:

@@ -12,7 +12,7 @@ from typing import Any
 
 from remit.board.book import Board, Draft
 from remit.board.claims import holders
-from remit.board.graph import CLOSED, cycles, next_command
+from remit.board.graph import CLOSED, circle_words, cycles, next_command
 from remit.board.statuses import IN_PROGRESS
 from remit.board.task import State, Task
 from remit.orchestrator.changing import archived_statuses, changing, kept, named
@@ -59,7 +59,7 @@ class Findings:
         )
         yield from _some([f"Task {number} names files that are gone: {', '.join(paths)}." for number, paths in self.gone.items()])
         yield from _some([f"Task {number} depends on {named(found).lower()}, which never was." for number, found in self.unknown.items()])
-        yield from _some([f"These tasks wait for one another: {circle_words(circle)}." for circle in self.circles])
+        yield from _some([f"{circle_words(circle)}." for circle in self.circles])
         yield from _some([f"{folder} belongs to no task." for folder in self.orphans])
         yield from _some([f"{folder} is not named like its task." for folder in self.misnamed])
 
@@ -99,11 +99,6 @@ def look_over(board: Board, state: State) -> Findings:
         orphans=orphans,
         misnamed=misnamed,
     )
-
-
-def circle_words(circle: tuple[int, ...]) -> str:
-    """`3 → 5 → 3`, each waiting for the next."""
-    return " → ".join(map(str, (*circle, circle[0])))
 
 
 def _gone(board: Board, task: Task) -> tuple[str, ...]:

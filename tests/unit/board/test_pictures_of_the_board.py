@@ -65,7 +65,7 @@ def test_the_terminal_shows_what_to_type_what_waits_and_why(view: View) -> None:
     assert re.search(r"3  \[PLANNED\] .* waits for 2", text)
     assert re.search(r"4  \[BLOCKED\] .* no key", text)
     assert re.search(r"5  \[RESEARCHING\] .* → remit research 5", text)
-    assert "none can begin: 6 → 7 → 6" in text
+    assert "Tasks 6 → 7 → 6 wait for one another: none of them can begin." in text
     assert text.splitlines()[0] == "7 tasks: 1 stopped · 1 ready · 3 waiting · 1 blocked · 1 done"
 
 
@@ -161,7 +161,7 @@ def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
     text = draw(_view(*tasks, task(3001, 3001)), "x")
     assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
     assert re.search(r"[\d,]+ left out of the picture", text)
-    assert "3001 → 3001 wait" in text
+    assert "Task 3001 waits for itself" in text
 
 
 def _view(*tasks: Task) -> View:

@@ -104,6 +104,8 @@ def test_an_empty_text_and_unknown_dependencies_are_refused_and_nothing_is_made(
             record(board, Wanted(text=text))
     with pytest.raises(Misused, match=r"^Task 9 not found"):
         record(board, Wanted(text="x", dependencies=(9,)))
+    with pytest.raises(Misused, match="'lean 4' is no language"):
+        record(board, Wanted(text="x", language="lean\n4"))
     with pytest.raises(Refused, match="would wait for itself: 1 → 1"):
         record(board, Wanted(text="x", dependencies=(1,)))
     assert not board.state_path.exists()
