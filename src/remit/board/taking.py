@@ -1,0 +1,74 @@
+"""What people saved in TODO.md taken over into the board: each version against the drawing its person began from, and once (S6.1).
+
+Which version, against what, onto what; how it is read is `board.todo`'s. Nothing is written here. Used by `board.book`.
+"""
+
+import contextlib
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from remit.board import saved, todo
+from remit.board.finding import TODO, Found
+from remit.board.reading import read_state
+from remit.board.saved import Version
+from remit.board.task import State
+from remit.core.errors import Unavailable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """How versions are taken over now."""
+
+    drawn: Path
+    """Where the boards are remembered that were drawn last."""
+    at: str
+    taken_numbers: Collection[int]
+    """Of the archive."""
+
+    def taken_over(self, found: Found, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
+        """`state` with the edits of all versions, and what is to be said of them. `before`: the numbers the board had at first; a task that
+        is new since and stands in two versions is one task."""
+        notices: tuple[str, ...] = ()
+        for version in found.versions:
+            if not version.data.strip():
+                notices += (f"{TODO} was empty; it is drawn again from state.json.",)
+                continue
+            text = todo.text_of(version.data)
+            merged = todo.merge(self._began_from(found, version), text, at=self.at, onto=state, taken_numbers=self.taken_numbers)
+            twice = _twice(state, merged.state, before)
+            state = merged.state.without(twice) if twice else merged.state
+            is_new = tuple(f"Task {number} is new" for number in twice)
+            notices += tuple(line for line in (*merged.taken, *merged.kept) if not (is_new and line.startswith(is_new)))
+        return state, notices
+
+    def goes_on_from(self, found: Found, version: Version, merged: State) -> State:
+        """What this person sees: should they save again, or only now write the rest, it is this that they changed. Without what others did
+        since, and with the numbers that their new tasks have got."""
+        base, text = self._began_from(found, version), todo.text_of(version.data)
+        if not text.strip():
+            return base
+        edited = todo.merge(base, text, at=self.at).state
+        before = numbers_of(found.read.state)
+        new = [task for task in merged.tasks if task.number not in before and task.title in text]
+        return replace(edited.without(numbers_of(edited) - numbers_of(base)), next_number=merged.next_number).with_tasks(new)
+
+    def _began_from(self, found: Found, version: Version) -> State:
+        """The board that the person saw: not the one on disk when that was changed since, by us or by hand."""
+        shown = saved.drawing(self.drawn, version.base)
+        if shown is not None and shown != found.data:
+            with contextlib.suppress(Unavailable):  # half written when the power went
+                return read_state(shown, version.base).state
+        return found.read.state
+
+
+def numbers_of(state: State) -> frozenset[int]:
+    return frozenset([task.number for task in state.tasks])
+
+
+def _twice(state: State, merged: State, before: frozenset[int]) -> tuple[int, ...]:
+    """New tasks of one version that another has brought already: who saves twice while we write has saved the first ones again."""
+    if len(merged.tasks) == len(state.tasks):
+        return ()
+    known = {(task.title, task.description) for task in state.tasks if task.number not in before}
+    return tuple(task.number for task in merged.tasks if state.find(task.number) is None and (task.title, task.description) in known)
