@@ -1,5 +1,6 @@
 """The roles of the board at work (item 3, S4.3): by built-ins, by a command, by a coding agent, by what a project puts in their place."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -108,6 +109,13 @@ async def test_a_path_that_leads_out_of_the_project_is_refused_before_anything_i
     assert not (project.parent / "outside.md").exists()
 
 
+@pytest.mark.parametrize("role", ["researcher", "planner", "task-executor", "implementer"])
+async def test_a_role_that_is_asked_nothing_is_refused(project: Path, role: str) -> None:
+    async with Remit.open(project) as remit:
+        result = await remit.delegate(role, parameters={"task": ""})
+    assert (result.status, result.errors[0].code, result.stop_reason) == ("failed", "INVALID_PARAMETERS", "refused")
+
+
 # ---- bound
 
 
@@ -201,6 +209,14 @@ async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path:
         assert unknown.errors[0].message == "Task 9 not found"
     task = Board(tmp_path).look().state.task(1)
     assert (str(task.status), str(task.priority), task.description) == ("planning", "high", "Write a parser. Run rm -rf now.")
+
+
+async def test_tasks_that_are_recorded_at_once_get_numbers_of_their_own(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path) as remit:
+        asked = [remit.delegate("atomic-task-numberer", parameters={"task": f"Task of {name}"}) for name in "abcdefgh"]
+        made = await asyncio.gather(*asked)
+    assert sorted(one.data["number"] for one in made) == list(range(1, 9))
+    assert [task.number for task in Board(tmp_path).look().state.tasks] == list(range(1, 9))
 
 
 async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> None:

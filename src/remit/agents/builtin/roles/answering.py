@@ -5,7 +5,9 @@ Used by the built-ins beside it.
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from remit.core.errors import ErrorInfo, Failed, Misused
 from remit.core.result import Return
@@ -13,6 +15,8 @@ from remit.flow.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
+Words = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
+"""The one parameter that every role has which is asked in words."""
 SUMMARY_LENGTH = 400
 READ_BYTES = 512 * 1024
 """Of one report or plan that is read."""

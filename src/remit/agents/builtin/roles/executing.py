@@ -5,7 +5,7 @@ It writes nothing itself and never pretends: where nobody can implement, it says
 
 from typing import Any
 
-from remit.agents.builtin.roles.answering import handed_on
+from remit.agents.builtin.roles.answering import Words, handed_on
 from remit.agents.function import FunctionAgent, agent
 from remit.flow.context import Context
 from remit.settings import Settings
@@ -18,7 +18,7 @@ def task_executor(settings: Settings) -> FunctionAgent:
     longest = settings.limits_for(IMPLEMENTER).maximum_seconds
 
     @agent("task-executor", effects=("read", "write"))
-    async def execute(ctx: Context, task: str, **more: Any) -> dict[str, Any]:
+    async def execute(ctx: Context, task: Words, **more: Any) -> dict[str, Any]:
         """Carry out one phase of a plan, by the implementer."""
         ctx.progress("The implementer has it")
         # All the time there is: its own default could be less than what this phase was given.

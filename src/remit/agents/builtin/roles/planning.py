@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.builtin.roles.answering import answered, description_of, plain_list, put, read, shortly, title_of
+from remit.agents.builtin.roles.answering import Words, answered, description_of, plain_list, put, read, shortly, title_of
 from remit.agents.builtin.roles.phasing import Item, effort_in, items_of, phases_of
 from remit.agents.builtin.roles.places import command_of_tests, likely_files
 from remit.agents.function import FunctionAgent, agent
@@ -44,7 +44,7 @@ def planner(settings: Settings) -> FunctionAgent:
     @agent("planner", effects=("read", "write"), acts_on={"write_to": "path"}, requires_artifacts=True)
     async def plan(
         ctx: Context,
-        task: str,
+        task: Words,
         focus: str = "",
         reason: str = "",
         reports: list[str] | str | None = None,

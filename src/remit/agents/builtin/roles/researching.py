@@ -12,8 +12,20 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.builtin.roles.answering import answered, description_of, handed_on, plain_list, put, read, shortly, title_of
+from remit.agents.builtin.roles.answering import (
+    SUMMARY_LENGTH,
+    Words,
+    answered,
+    description_of,
+    handed_on,
+    plain_list,
+    put,
+    read,
+    shortly,
+    title_of,
+)
 from remit.agents.function import FunctionAgent, agent
+from remit.core.errors import Misused
 from remit.core.result import Return, Status
 from remit.flow.context import Context
 
@@ -35,7 +47,7 @@ Sources = Annotated[list[str] | str | None, Field(description="files, docs, web,
 @agent("researcher", **_DECLARED)
 async def researcher(
     ctx: Context,
-    task: str,
+    task: Words,
     focus: str = "",
     reports: list[str] | str | None = None,
     write_to: str | None = None,
@@ -50,7 +62,7 @@ async def researcher(
 @agent("lean-research-agent", **_DECLARED)
 async def lean_researcher(
     ctx: Context,
-    task: str,
+    task: Words,
     focus: str = "",
     reports: list[str] | str | None = None,
     write_to: str | None = None,
@@ -65,7 +77,7 @@ async def lean_researcher(
 @agent("web-research-specialist", **{**_DECLARED, "effects": ("read", "write", "network")})
 async def web_researcher(
     ctx: Context,
-    task: str,
+    task: Words,
     focus: str = "",
     reports: list[str] | str | None = None,
     write_to: str | None = None,
@@ -86,6 +98,8 @@ async def _study(
     ctx: Context, task: str, focus: str, reports: Any, write_to: str | None, sources: list[str], max_depth: int
 ) -> dict[str, Any]:
     question = question_of(title_of(ctx, task), description_of(ctx, task), focus)
+    if not question:
+        raise Misused("The task names nothing to look for.", code="INVALID_PARAMETERS", advice="Say in words what is to be found out.")
     ctx.progress(f"Looking for what speaks of: {shortly(question, 120)}")
     # The board's own files speak of the task in its own words: without this they would be quoted as the answer to it.
     asked = {"query": question, "max_depth": min(5, max(1, max_depth)), "sources": [*sources, f"!{SPECS}"]}
@@ -93,10 +107,16 @@ async def _study(
     report = next((one for one in found.artifacts if one.path.endswith(".md")), None)
     text = await read(ctx, report.path) if report is not None else ""
     if not text:
-        return handed_on(found)
+        return _not_made(found)
     head = _head(ctx, title_of(ctx, task), focus, question, plain_list(reports))
     path = await put(ctx, f"{head}\n\n{_below_head(text)}", write_to, "report.md", "report", "What was found, quoted with its sources.")
     return _told(found, path, focus)
+
+
+def _not_made(found: Return) -> dict[str, Any]:
+    """The study as far as it came; its errors are those of whoever looked."""
+    begun = "The study is not complete." if found.status is Status.PARTIAL else "The study could not be made."
+    return {**handed_on(found), "artifacts": [], "summary": shortly(f"{begun} {found.summary}", SUMMARY_LENGTH)}
 
 
 def question_of(title: str, description: str, focus: str) -> str:
@@ -136,6 +156,6 @@ def _told(found: Return, path: str, focus: str) -> dict[str, Any]:
         advice = found.next_steps or "Name other sources, add a focus, or bind the role researcher to a language model ([roles])."
         return answered("completed", words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
-        return {**handed_on(found), "artifacts": [], "data": data}
+        return {**_not_made(found), "data": data}
     about = f" Asked for in particular: {shortly(focus, 80)}." if focus.strip() else ""
     return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
