@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from remit.board.entries_fast import task_of
 from remit.board.statuses import Status, status_of
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
@@ -78,7 +79,7 @@ def entry_to_task(entry: Mapping[str, Any]) -> Task:
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
     texts: dict[str, str] = {}
     extra: dict[str, Any] = {}
-    for key, value in entry.items():  # once over all of them: boards of thousands of tasks are read by every command
+    for key, value in entry.items():
         if key in _TEXTS:
             if value:
                 texts[key] = value if type(value) is str else _text(entry, key)
@@ -149,7 +150,7 @@ def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
     seen: dict[int, int] = {}
     for index, entry in enumerate(entries):
         try:
-            task = entry_to_task(entry)
+            task = task_of(entry) or entry_to_task(entry)
             if seen.setdefault(task.number, index) != index:
                 raise BadEntry(f"there are two tasks {task.number}: {tasks[seen[task.number]].title!r} and {task.title!r}")
         except Misused as error:

@@ -1,0 +1,80 @@
+"""Entries of state.json that are as we write them, read at once by pydantic's validator: a board of thousands is read by every command.
+
+Whatever is written otherwise, or wrong, is not for here: `board.entries`, which uses this, reads it patiently or tells what is wrong.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from pydantic_core import SchemaValidator, ValidationError
+
+from remit.board.statuses import Status
+from remit.board.task import PlanVersion, Priority, Task, TaskArtifact
+
+_TEXT = {"type": "str", "strict": True}
+_WORD = _TEXT | {"min_length": 1}
+_NUMBER = {"type": "int", "strict": True, "ge": 1}
+_KEYS = {"number": "project_number", "slug": "project_name", "lines": "todo_lines"}
+"""Of fields that are named otherwise than their keys."""
+_NO_KEY = "\0"
+"""What nobody knows is kept by the patient reader: an entry that has such keys is not for here."""
+
+
+def task_of(entry: Mapping[str, Any]) -> Task | None:
+    """None: it is not quite as we write it."""
+    try:
+        found: Task = _validator().validate_python(entry)
+    except ValidationError:
+        return None
+    return found
+
+
+@cache
+def _validator() -> SchemaValidator:
+    artifact = _value(TaskArtifact, {"type": _WORD, "path": _TEXT})
+    version = _value(PlanVersion, {"version": _NUMBER, "path": _TEXT})
+    schema = _value(
+        Task,
+        {
+            "number": _NUMBER,
+            "title": _WORD,
+            "slug": _WORD,
+            "type": _WORD,
+            "status": _one_of(Status),
+            "priority": _one_of(Priority),
+            "language": {"type": "nullable", "schema": _WORD},
+            "dependencies": _several(_NUMBER),
+            "artifacts": _several(artifact),
+            "plan_versions": _several(version),
+            "accept": _several(_TEXT),
+            "parent": {"type": "nullable", "schema": _NUMBER},
+            "lines": _several(_TEXT),
+        },
+    )
+    return SchemaValidator(schema)  # written out: its own words for it take longer to import than a board to read
+
+
+def _value(kind: type, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A dataclass of ours; fields that are not in `schemas` are texts."""
+    members: list[dict[str, Any]] = []
+    for one in fields(kind):
+        schema: Mapping[str, Any] = schemas.get(one.name, _TEXT)
+        if one.name == "extra":
+            schema = {"type": "default", "schema": {"type": "dict"}, "default_factory": dict}
+        elif one.default is not MISSING and one.name != "status":
+            schema = {"type": "default", "schema": schema, "default": one.default}
+        key = _NO_KEY if one.name == "extra" else _KEYS.get(one.name, one.name)
+        members.append({"type": "dataclass-field", "name": one.name, "schema": schema, "kw_only": True, "validation_alias": key})
+    inner = {"type": "dataclass-args", "dataclass_name": kind.__name__, "fields": members, "extra_behavior": "forbid"}
+    return {"type": "dataclass", "cls": kind, "fields": [one.name for one in fields(kind)], "slots": True, "schema": inner}
+
+
+def _one_of(kind: type[StrEnum]) -> dict[str, Any]:
+    return {"type": "enum", "cls": kind, "members": list(kind), "sub_type": "str"}
+
+
+def _several(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "tuple", "items_schema": [item], "variadic_item_index": 0}
