@@ -173,12 +173,19 @@ class Board:
         text = to_bytes(todo.draw(draft.state))
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn, found.read.entries)
-        taken = {version.path: hash_of(version.data) for version in found.versions}
+        stamp = re.sub(r"[-:]", "", draft.at)
+        was, consumed = found.read.drawn, []
         for version in found.versions:
-            seen_by_them = self._taking().goes_on_from(found, version, merged)
-            saved.keep_drawing(self.root / DRAWN, taken[version.path], state_to_bytes(seen_by_them))
-        saved.keep_drawing(self.root / DRAWN, drawn, state)
-        was = taken.pop(self.todo_path, found.read.drawn)
+            hashed = hash_of(version.data)
+            goes_on_from = self._taking().goes_on_from(found, version, merged)
+            if goes_on_from is not None:
+                saved.keep_drawing(self.root / DRAWN, hashed, state_to_bytes(goes_on_from), self.root / LEFT)
+            if version.is_displaced:
+                place = f"{LEFT}/{saved.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
+                consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))
+            else:
+                was = hashed
+        saved.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data, expected=draft.expected(path)) for path, data in files.items()),
@@ -186,10 +193,8 @@ class Board:
                 Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{saved.left_name(was)}" if was else ""),
             ),
             moves=tuple(moves.items()),
-            consumed=tuple(
-                (path.relative_to(self.root).as_posix(), f"{LEFT}/{saved.left_name(hashed)}", hashed) for path, hashed in taken.items()
-            ),
-            stamp=re.sub(r"[-:]", "", draft.at),
+            consumed=tuple(consumed),
+            stamp=stamp,
         )
         notices = writeset.write(self.root / SET, self.root, files_of_set)
         self._finder.remember(state, Read(state=draft.state, drawn=drawn, entries=found.read.entries))

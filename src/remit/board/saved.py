@@ -22,7 +22,7 @@ QUIET_SECONDS = 0.03
 LONGEST_WAIT_SECONDS = 1.0
 LEFT_SECONDS = 10.0
 """So long a displaced TODO.md is kept for somebody who still writes to it."""
-LEFT_AT_MOST = 20
+LEFT_AT_MOST = 8
 DRAWINGS_KEPT = 4
 
 
@@ -34,6 +34,8 @@ class Version:
     base: str
     """Hash of the drawing they began from."""
     path: Path
+    is_displaced: bool = False
+    """It is not TODO.md any more."""
 
 
 def read_at_rest(path: Path, drawn: str) -> bytes | None:
@@ -71,34 +73,44 @@ def left_name(drawn: str) -> str:
 def left(folder: Path) -> Iterator[Version]:
     """Displaced versions that are not what they were drawn as, oldest first: a person's."""
     for touched, path in _by_age(folder):
-        base = path.name.partition("-")[0]
+        base = _base_of(path)
         data = None if touched == UNTOUCHED else read_at_rest(path, base)
         if data is not None and data.strip() and hash_of(data) != base:
-            yield Version(data=data, base=base, path=path)
+            yield Version(data=data, base=base, path=path, is_displaced=True)
 
 
 def sweep_left(folder: Path) -> None:
-    """Away with those that nobody wrote to."""
-    found = _by_age(folder)
-    for place, (touched, path) in enumerate(found):
-        with contextlib.suppress(FileNotFoundError):
-            is_old = time.time() - path.stat().st_ctime > LEFT_SECONDS
-            is_empty = touched != UNTOUCHED and is_old and not path.read_bytes().strip()
-            if is_empty or (touched == UNTOUCHED and (is_old or place < len(found) - LEFT_AT_MOST)):
-                path.unlink()
+    """Away with those that nobody wrote to, once they are old or many."""
+    found = [(path.stat().st_ctime, touched, path) for touched, path in _by_age(folder)]
+    for place, (displaced_at, touched, path) in enumerate(sorted(found)):
+        is_old = time.time() - displaced_at > LEFT_SECONDS
+        if touched == UNTOUCHED:
+            is_theirs = not (is_old or place < len(found) - LEFT_AT_MOST)
+        else:
+            data = path.read_bytes()
+            is_theirs = not is_old or (bool(data.strip()) and hash_of(data) != _base_of(path))
+        if not is_theirs:
+            path.unlink()
+
+
+def _base_of(path: Path) -> str:
+    return path.name.partition("-")[0]
 
 
 # ---- what was drawn
 
 
-def keep_drawing(folder: Path, drawn: str, state: bytes) -> None:
-    """Remember the board that this drawing shows. Not on disk for certain: without it a displaced version is merged as well as may be."""
+def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
+    """Remember the board that this drawing shows, as long as it is among the last, or something is left that began from it. Not on disk
+    for certain: without it, a displaced version is kept beside TODO.md."""
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / "new"
     temporary.write_bytes(state)
     os.replace(temporary, folder / f"{drawn}.json")
+    needed = {_base_of(path) for _, path in _by_age(left_in)}
     for _, path in _by_age(folder)[:-DRAWINGS_KEPT]:
-        path.unlink(missing_ok=True)
+        if path.stem not in needed:
+            path.unlink(missing_ok=True)
 
 
 def drawing(folder: Path, drawn: str) -> bytes | None:

@@ -13,7 +13,7 @@ from remit.board.finding import TODO, Found
 from remit.board.reading import read_state
 from remit.board.saved import Version
 from remit.board.task import State
-from remit.core.errors import Unavailable
+from remit.core.errors import Refused, Unavailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,38 +28,56 @@ class Taking:
 
     def taken_over(self, found: Found, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
         """`state` with the edits of all versions, and what is to be said of them. `before`: the numbers the board had at first; a task that
-        is new since and stands in two versions is one task."""
+        is new since and stands in two versions is one task. Raises `Refused` when TODO.md cannot be taken over as it is."""
         notices: tuple[str, ...] = ()
         for version in found.versions:
             if not version.data.strip():
                 notices += (f"{TODO} was empty; it is drawn again from state.json.",)
                 continue
-            text = todo.text_of(version.data)
-            merged = todo.merge(self._began_from(found, version), text, at=self.at, onto=state, taken_numbers=self.taken_numbers)
+            merged = self._merged(found, version, state)
+            if merged is None:
+                notices += (f"A {TODO} that was saved meanwhile could not be taken over: it is kept beside as TODO.md.kept-….",)
+                continue
             twice = _twice(state, merged.state, before)
             state = merged.state.without(twice) if twice else merged.state
             is_new = tuple(f"Task {number} is new" for number in twice)
             notices += tuple(line for line in (*merged.taken, *merged.kept) if not (is_new and line.startswith(is_new)))
         return state, notices
 
-    def goes_on_from(self, found: Found, version: Version, merged: State) -> State:
+    def goes_on_from(self, found: Found, version: Version, merged: State) -> State | None:
         """What this person sees: should they save again, or only now write the rest, it is this that they changed. Without what others did
-        since, and with the numbers that their new tasks have got."""
+        since, and with the numbers that their new tasks have got. None: it was not taken over."""
         base, text = self._began_from(found, version), todo.text_of(version.data)
-        if not text.strip():
+        if base is None or not text.strip():
             return base
-        edited = todo.merge(base, text, at=self.at).state
+        edited = self._merged(found, version, base)
+        if edited is None:
+            return None
         before = numbers_of(found.read.state)
         new = [task for task in merged.tasks if task.number not in before and task.title in text]
-        return replace(edited.without(numbers_of(edited) - numbers_of(base)), next_number=merged.next_number).with_tasks(new)
+        known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
+        return replace(known, next_number=merged.next_number).with_tasks(new)
 
-    def _began_from(self, found: Found, version: Version) -> State:
+    def _merged(self, found: Found, version: Version, onto: State) -> todo.Merged | None:
+        """None: a displaced version of which nobody knows what it began from, or with the marks of an unfinished merge. A person can mend
+        TODO.md and is told to; this one they do not see."""
+        base = self._began_from(found, version)
+        if base is None:
+            return None
+        try:
+            return todo.merge(base, todo.text_of(version.data), at=self.at, onto=onto, taken_numbers=self.taken_numbers)
+        except Refused:
+            if version.is_displaced:
+                return None
+            raise
+
+    def _began_from(self, found: Found, version: Version) -> State | None:
         """The board that the person saw: not the one on disk when that was changed since, by us or by hand."""
         shown = saved.drawing(self.drawn, version.base)
         if shown is not None and shown != found.data:
             with contextlib.suppress(Unavailable):  # half written when the power went
                 return read_state(shown, version.base).state
-        return found.read.state
+        return None if version.is_displaced and version.base != found.read.drawn else found.read.state
 
 
 def numbers_of(state: State) -> frozenset[int]:

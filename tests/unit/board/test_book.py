@@ -173,6 +173,30 @@ def test_an_editor_that_pauses_in_the_middle_of_its_save_is_waited_for_over_seve
     assert [state.task(1).title, state.task(2).title, state.task(3).description] == ["Ours too", "Ours", "Text 3, at last."]
 
 
+def test_what_cannot_be_merged_and_is_no_longer_todo_is_kept_beside(board: Board) -> None:
+    """Of a merge in git that fell into our writing; and of a drawing that nobody remembers."""
+    for spoil in ("<<<<<<< HEAD\n=======\n>>>>>>> theirs\n", ""):
+        with board.change() as draft:
+            draft.state = titled(2, f"Ours{spoil[:1]}")(draft.state)
+            in_place(board.todo_path, spoil + board.todo_path.read_text().replace("Text 3.", "Text 3, meanwhile."))
+            if not spoil:
+                for path in (board.folder / "drawn").iterdir():
+                    path.unlink()
+        assert any("kept beside" in notice for notice in draft.notices)
+        assert agrees(board).task(3).description == "Text 3."
+    kept = [path.read_text() for path in board.specs.glob("TODO.md.kept-*")]
+    assert sorted("<<<<<<<" in text for text in kept) == [False, True]
+    assert all("Text 3, meanwhile." in text for text in kept)
+
+
+def test_what_is_left_goes_away_when_nobody_writes_to_it(board: Board) -> None:
+    for count in range(15):
+        with board.change() as draft:
+            draft.state = titled(1, f"Title {count}")(draft.state)
+    assert len(list((board.folder / "left").iterdir())) <= 8
+    assert len(list((board.folder / "drawn").iterdir())) <= 14
+
+
 def test_a_new_task_that_a_person_saved_meanwhile_is_taken_once(board: Board) -> None:
     with board.change() as draft:
         draft.state = titled(2, "Ours")(draft.state)
