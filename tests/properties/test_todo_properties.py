@@ -6,10 +6,12 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from remit.board import todo_merging
 from remit.board.entries import data_to_state, state_to_data
 from remit.board.statuses import NEED_REASON, Status
 from remit.board.task import Priority, State, Task, TaskArtifact, slug_of
 from remit.board.todo import draw, merge
+from remit.board.todo_drawing import draw_placed
 from remit.board.todo_edits import may_become
 from remit.board.todo_lines import guarded, stripped, unguarded
 
@@ -168,3 +170,17 @@ def test_edits_are_applied_onto_a_board_that_has_moved_on(state: State, changes:
     assert set(found) >= {50, *(task.number for task in state.tasks)}
     assert all(found[task.number].session_id == "sess_x" for task in state.tasks)
     assert merge(state, draw(state), at=AT, onto=moved).state == moved
+
+
+@given(boards(), edits, st.booleans())
+@settings(max_examples=80)
+def test_what_is_read_from_the_part_that_was_touched_is_what_the_whole_says(state: State, changes: list, has_texts: bool) -> None:
+    """Only ever a saving of time."""
+    if has_texts:
+        state = replace(state, texts={f"after:{task.number}": f"Note {task.number}" for task in state.tasks})
+    text, _ = edited(draw(state), changes)
+    given_ = todo_merging._Given(state=state, target=state, at=AT, taken_numbers=frozenset())
+    titles = {task.number: task.title for task in state.tasks}
+    in_part = todo_merging._merged_in_part(given_, draw_placed(state), text, titles)
+    if in_part is not None:
+        assert in_part == todo_merging._merged_whole(given_, draw_placed(state), text, titles)

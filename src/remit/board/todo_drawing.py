@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task
@@ -12,35 +13,66 @@ _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T")
 _STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
 """How a description may begin on the line of its name; else it would be no list, quote or table any more."""
-_PARAGRAPH = "\n\n"
+_PARAGRAPH = _BREAK = "\n\n"
 _MARKERS = {status: f"- **Status**: [{status.marker}]\n" for status in Status}
 _PRIORITIES = {priority: f"- **Priority**: {priority.capitalize()}\n" for priority in Priority}
 _LINK_FIELDS: Mapping[str, tuple[str, ...]] = {"Research": ("research", "report"), "Implementation": ("summary", "implementation")}
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the block of a task begins."""
+
+    start: int
+    number: int
+    section: Priority
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    text: str
+    blocks: list[Place]
+
+
 def draw(state: State) -> str:
     """The text of TODO.md: the same for the same board."""
+    return _BREAK.join([piece for _, piece in _pieces(state)]) + "\n"
+
+
+def draw_placed(state: State) -> Drawn:
+    """The same, with where each task stands in it."""
+    pieces = _pieces(state)
+    places: list[Place] = []
+    at = 0
+    for task, piece in pieces:
+        if task is not None:
+            places.append(Place(at, task.number, task.priority))
+        at += len(piece) + len(_BREAK)
+    return Drawn(_BREAK.join([piece for _, piece in pieces]) + "\n", places)
+
+
+def _pieces(state: State) -> list[tuple[Task | None, str]]:
+    """What stands between blank lines, and whose block it is; None: nobody's."""
     texts = state.texts
-    pieces = [texts.get("top", HEAD)]
-    homeless = _homeless(state)
+    pieces: list[tuple[Task | None, str]] = [(None, texts.get("top", HEAD))]
     by_priority: dict[Priority, list[Task]] = {priority: [] for priority in Priority}
     for task in state.tasks:
         by_priority[task.priority].append(task)
     for priority, tasks in by_priority.items():
-        pieces.append(texts.get(f"heading:{priority}") or heading_of(priority))
-        pieces.append(texts.get(f"begin:{priority}", ""))
+        pieces.append((None, texts.get(f"heading:{priority}") or heading_of(priority)))
+        pieces.append((None, texts.get(f"begin:{priority}", "")))
         if texts:
             for task in tasks:
-                pieces += (block(task), texts.get(f"after:{task.number}", ""))
+                pieces += ((task, block(task)), (None, texts.get(f"after:{task.number}", "")))
         else:
-            pieces += map(block, tasks)
+            pieces += [(task, block(task)) for task in tasks]
         if priority is Priority.LOW:
-            pieces += homeless
-        pieces.append(texts.get(f"end:{priority}", ""))
-    return "\n\n".join(filter(None, pieces)) + "\n"
+            pieces += [(None, text) for text in homeless(state)]
+        pieces.append((None, texts.get(f"end:{priority}", "")))
+    return [piece for piece in pieces if piece[1]]
 
 
-def _homeless(state: State) -> list[str]:
+def homeless(state: State) -> list[str]:
     """Text that stood behind tasks which are archived since."""
     if not state.texts:
         return []

@@ -5,11 +5,11 @@ Pure. A task that was taken out is drawn again, a number is never given twice, t
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from remit.board.task import Priority, State, Task, slug_of
-from remit.board.todo_drawing import HEAD, draw
+from remit.board.todo_drawing import HEAD, Drawn, draw_placed, homeless
 from remit.board.todo_edits import (
     KEPT,
     Edit,
@@ -24,6 +24,7 @@ from remit.board.todo_edits import (
 )
 from remit.board.todo_lines import one_line, plain
 from remit.board.todo_reading import Block, Sheet, Written, read_block, read_sheet
+from remit.board.todo_window import window
 from remit.core.errors import Refused
 
 _NEW = re.compile(r"new(?:\s+task)?\s*:\s*", re.IGNORECASE)
@@ -50,11 +51,11 @@ def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_
     them, nor any below `next_number`. Raises `Refused` when the text has the marks of an unfinished git merge.
     """
     target = state if onto is None else onto
-    drawn = plain(draw(state))
+    drawn = draw_placed(state)
     text = plain(text)
-    if text == drawn:
+    if text == drawn.text:
         return Merged(state=target)
-    if "<<<<<<<" in text and len(_CONFLICT.findall(text)) > len(_CONFLICT.findall(drawn)):
+    if "<<<<<<<" in text and len(_CONFLICT.findall(text)) > len(_CONFLICT.findall(drawn.text)):
         raise Refused(
             "specs/TODO.md has the marks of an unfinished merge (<<<<<<<): nothing was read from it, nothing was changed.",
             code="MERGE_CONFLICT",
@@ -63,23 +64,54 @@ def merge(state: State, text: str, *, at: str, onto: State | None = None, taken_
     if not text.strip():
         return Merged(state=target, kept=("TODO.md was empty: it is drawn again.",) if state.tasks else ())
     titles = {task.number: one_line(task.title) for task in state.tasks}
-    base, mine = read_sheet(drawn, titles, state.next_number), read_sheet(text, titles, state.next_number)
+    given = _Given(state=state, target=target, at=at, taken_numbers=frozenset(taken_numbers))
+    return _merged_in_part(given, drawn, text, titles) or _merged_whole(given, drawn, text, titles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    state: State
+    target: State
+    at: str
+    taken_numbers: frozenset[int]
+
+
+def _merged_in_part(given: _Given, drawn: Drawn, text: str, titles: Mapping[int, str]) -> Merged | None:
+    """From the part that was touched; None: read the whole."""
+    part = window(drawn, text) if "\r" not in drawn.text and not homeless(given.state) else None
+    if part is None:
+        return None
+    next_number = given.state.next_number
+    base = read_sheet(part.base, titles, next_number, section=part.section)
+    mine = read_sheet(part.mine, titles, next_number, section=part.section)
+    here = {block.number for block in base.blocks}
+    if any(block.number in titles and block.number not in here for block in mine.blocks):
+        return None
+    return _Merging(given, base, mine, before=part.before, after=part.after).merged()
+
+
+def _merged_whole(given: _Given, drawn: Drawn, text: str, titles: Mapping[int, str]) -> Merged:
+    next_number = given.state.next_number
+    base, mine = read_sheet(drawn.text, titles, next_number), read_sheet(text, titles, next_number)
     is_cut = len(mine.blocks) < len(base.blocks) or any(not block.is_closed for block in mine.blocks[-1:])
-    if is_cut and drawn.startswith(text.rstrip()):
-        return Merged(state=target, kept=("TODO.md ended in the middle: nothing was changed in it, the rest is drawn again.",))
-    return _Merging(state, target, base, mine, at=at, taken_numbers=taken_numbers).merged()
+    if is_cut and drawn.text.startswith(text.rstrip()):
+        return Merged(state=given.target, kept=("TODO.md ended in the middle: nothing was changed in it, the rest is drawn again.",))
+    return _Merging(given, base, mine).merged()
 
 
 class _Merging:
-    def __init__(self, state: State, target: State, base: Sheet, mine: Sheet, *, at: str, taken_numbers: Collection[int]) -> None:
-        self.state = state
-        self.target = target
+    def __init__(self, given: _Given, base: Sheet, mine: Sheet, *, before: Sequence[int] = (), after: Sequence[int] = ()) -> None:
+        """`before`, `after`: tasks above and below what was read, which nobody touched."""
+        self.state = given.state
+        self.target = given.target
         self.base = base
         self.mine = mine
-        self.at = at
-        self.taken_numbers = set(taken_numbers)
-        self.tasks = {task.number: task for task in target.tasks}
-        self.next_number = max(target.next_number, state.next_number, 1 + max(self.taken_numbers, default=0))
+        self.before = before
+        self.after = after
+        self.at = given.at
+        self.taken_numbers = given.taken_numbers
+        self.tasks = {task.number: task for task in self.target.tasks}
+        self.next_number = max(self.target.next_number, self.state.next_number, 1 + max(self.taken_numbers, default=0))
         self.following: int | None = None
         """The number that the next new task without one gets."""
         self.taken: list[str] = []
@@ -97,7 +129,7 @@ class _Merging:
         for index, block in enumerate(self.mine.blocks):
             number = self.numbers[index]
             if number is not None:
-                self._edit(self.known[number], block, is_last=index == len(self.mine.blocks) - 1)
+                self._edit(self.known[number], block, is_last=not self.after and index == len(self.mine.blocks) - 1)
         fresh = [index for index, number in enumerate(self.numbers) if number is None]
         for index in fresh:
             self._add(index)
@@ -170,7 +202,7 @@ class _Merging:
     def _moved_to(self, base: Block, mine: Block) -> Priority | None:
         """The section a person carried it to; not where a heading went missing, or a section of their own begins."""
         if mine.section is None or mine.section is base.section or base.section not in self.mine.headings:
-            return None
+            return None  # in a window all stand in one section
         return mine.section
 
     def _keep_gone(self, number: int, base: Block, mine: Block) -> None:
@@ -229,7 +261,7 @@ class _Merging:
         self._keep_cut(before, after, missing)
         texts = dict(self.target.texts)
         if after != before:
-            if self.target.texts == self.state.texts:
+            if self.target.texts == self.state.texts and not (self.before or self.after):
                 texts = after
             else:
                 texts |= {key: text for key, text in after.items() if before.get(key) != text}
@@ -254,6 +286,7 @@ class _Merging:
         """As the person put them; what they did not see stays behind what it stood behind."""
         order = list(dict.fromkeys(number for number in self.numbers if number is not None and number in self.tasks))
         _put_back(order, missing, [block.number for block in self.base.blocks])
+        order = [*(one for one in self.before if one in self.tasks), *order, *(one for one in self.after if one in self.tasks)]
         here = set(order)
         _put_back(
             order, [task.number for task in self.target.tasks if task.number not in here], [task.number for task in self.target.tasks]

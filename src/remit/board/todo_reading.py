@@ -79,9 +79,16 @@ class Written:
     description: str = ""
 
 
-def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
-    """`titles`: of the tasks the board has. They tell a task from a heading within a description."""
-    return Reader(plain(text).split("\n"), titles, next_number).read()
+def read_sheet(text: str, titles: Mapping[int, str], next_number: int, *, section: Priority | None = None) -> Sheet:
+    """`titles`: of the tasks the board has. They tell a task from a heading within a description.
+
+    `section`: the text is a part of a whole, cut out there between tasks.
+    """
+    reader = Reader(plain(text).split("\n"), titles, next_number)
+    if section is not None:
+        reader.section = section
+        reader.sheet.gaps.clear()
+    return reader.read()
 
 
 def _striking(lines: Sequence[str]) -> list[int]:
