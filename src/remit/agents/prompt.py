@@ -14,8 +14,10 @@ from remit.core.agents import Answers
 from remit.flow.context import Context
 from remit.flow.format import format_instruction, repair_instruction
 
-_OURS = frozenset({"complexity", "context", "route"})
+_OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})
 """Of a task's context: for the record, not for the agent."""
+_SHORT = 200
+"""So long a parameter may be and still be listed although the task's words have it: instructions name parameters by their names."""
 _DELEGATING = """\
 ## Delegating
 
@@ -80,12 +82,13 @@ def _plain(definition: Definition, parameters: Mapping[str, Any]) -> str:
 def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
     said = str(parameters.get("task", "")).strip()
     lines = ["## Task", *(["", said] if said else [])]
-    more = {name: value for name, value in parameters.items() if name != "task"}
+    more = {name: value for name, value in parameters.items() if name != "task" and not _is_long_and_said(value, said)}
     if more:
         lines += ["", "Given with it:" if said else "Given:", "", *_listed(more)]
     task = ctx.task
     if task is not None:
         known = {name: value for name, value in task.to_dict().items() if _is_news(name, value, parameters)}
+        known = {name: value for name, value in known.items() if not _is_said(value, said)}
         if known:
             lines += ["", "It belongs to this task of the project:", "", *_listed(known)]
     return "\n".join(lines)
@@ -93,7 +96,24 @@ def _task(ctx: Context, parameters: Mapping[str, Any]) -> str:
 
 def _is_news(name: str, value: Any, parameters: Mapping[str, Any]) -> bool:
     """Not what was loaded, how it was routed or what stands among the parameters already."""
-    return value not in (None, "", False) and name not in _OURS and parameters.get(name) != value
+    given = parameters.get("number" if name == "task_number" else name)
+    return value not in (None, "", False) and name not in _OURS and given != value
+
+
+def _is_said(value: Any, said: str) -> bool:
+    """Whether the words of the task have all of it."""
+    if isinstance(value, str):
+        return _flat(value) in _flat(said)
+    return isinstance(value, list) and all(isinstance(one, str) and _is_said(one, said) for one in value)
+
+
+def _is_long_and_said(value: Any, said: str) -> bool:
+    words = value if isinstance(value, str) else "".join(map(str, value)) if isinstance(value, list) else ""
+    return len(words) > _SHORT and _is_said(value, said)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _listed(values: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ import pytest
 
 from remit.agents.definition import Definition, definition_of
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.core.delegation import TaskContext
 from remit.flow.context import Context, Repair
 from remit.flow.format import format_instruction
 
@@ -48,6 +49,22 @@ async def test_what_was_given_with_the_task_and_the_projects_task_are_in_it(desk
     assert "- where: on the hill" in prompt
     assert "- task_number: 7" in prompt
     assert "- title: A title" in prompt
+
+
+async def test_what_the_words_of_the_task_say_is_not_said_again_and_what_is_for_the_record_not_at_all(desk: NotingDesk) -> None:
+    """S6.11, without noise: number, title and text once; no route, no size of context, no subject of a commit."""
+    long = "### Phase 1\n" + "- do\n" * 80
+    extra = {"commit_message": "task 7: do", "route": "route=x", "context": {"level": 1}, "plan": "p.md", "sheep": "grey"}
+    task = TaskContext(task_number=7, title="A title", description="All of it.", has_plan=True, extra=extra)
+    desk.delegation = desk.delegation._replace(task=task)
+    ctx = desk.context()
+    words = f"Implement task 7: A title\n\nDescription: All of it.\n\n{long}"
+    prompt = first_prompt(defined(), ctx, {"task": words, "number": 7, "phase_text": long, "plan": "p.md"})
+    assert prompt.count("A title") == prompt.count("All of it.") == prompt.count("### Phase 1") == prompt.count("p.md") == 1
+    assert "- number: 7" in prompt
+    assert "- sheep: grey" in prompt
+    for noise in ("commit_message", "route", "- context", "has_plan", "task_number"):
+        assert noise not in prompt
 
 
 async def test_it_says_when_it_ends_and_where_it_may_write(desk: NotingDesk) -> None:

@@ -29,11 +29,28 @@ lines = st.text(max_size=120) | st.sampled_from(
         ("Add a parser for dates. Make the printer use it.", ["Add a parser for dates.", "Make the printer use it."]),
         ("Add a date parser; make the printer use it", ["Add a date parser", "make the printer use it"]),
         ("Add a parser.", []),
+        ("Fix add in calc.py. The function add in calc.py returns the difference instead of the sum.", []),
+        ("Users cannot log in. When a file is missing, the tool crashes; it says nothing of it.", []),
+        (
+            "The old parser is slow. Please sprinkle the logs with ids. The tool should say which.",
+            ["Please sprinkle the logs with ids.", "The tool should say which."],
+        ),
         ("", []),
     ],
 )
 def test_what_a_description_asks_for_is_taken_from_its_own_list_or_sentences(text: str, items: list[str]) -> None:
     assert [item.words for item in items_of(text)] == items
+
+
+def test_without_several_things_to_do_the_plan_is_test_change_check_and_a_test_that_must_fail_decides_nothing() -> None:
+    drafts = phases_of("Fix add", items_of("Fix add. It returns the difference."), effort=None, has_tests=True)
+    assert [draft.name for draft in drafts] == ["Pin the behaviour down by a test", "Fix add", "Check and document"]
+    assert [draft.ends_red for draft in drafts] == [True, False, False]
+
+
+def test_a_title_that_the_description_begins_with_is_asked_once() -> None:
+    assert question_of("Fix add", "Fix add. It returns the difference.", "signs") == "signs? Fix add? It returns the difference?"
+    assert question_of("Fix add", "Fix adding.", "") == "Fix add? Fix adding?"
 
 
 def test_what_stands_below_an_item_is_a_step_of_its_phase() -> None:

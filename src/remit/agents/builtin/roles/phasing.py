@@ -1,4 +1,4 @@
-"""From the words of a task to phases: its own list, else its sentences, else three plain steps. By rule, and it guesses nothing more.
+"""From the words of a task to phases: its own list, else the sentences that ask for something, else three plain steps. By rule.
 
 Pure. `planning` gathers what it is given, `drafting` writes the plan. Whatever comes from a person or a report is put on one line here,
 without what would read as markup of a plan.
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from remit.agents.builtin.roles.answering import shortly
+from remit.agents.builtin.roles.asking import asks
 
 MOST_PHASES = 5
 NAME_LENGTH = 60
@@ -46,10 +47,15 @@ class Draft:
     files: tuple[str, ...] = ()
     hours: float = 0.0
     accept: tuple[str, ...] = field(default_factory=tuple)
+    ends_red: bool = False
+    """Its test fails until the phase after it: the tests as a whole cannot decide on it."""
 
 
 def items_of(text: str) -> list[Item]:
-    """What a description asks for, one by one: the items of its list, numbered parts of a sentence, sentences; none where it is one."""
+    """What a description asks for, one by one: the items of its list, numbered parts of a sentence, sentences that ask for something.
+
+    None where there are not several: a sentence that tells how things are is nothing to do.
+    """
     listed = _listed(text)
     if len(listed) >= 2:
         return listed
@@ -57,10 +63,14 @@ def items_of(text: str) -> list[Item]:
     inline = [part.strip(" ;,.") for part in _INLINE.split(flat)[1:] if part.strip(" ;,.")]
     if len(inline) >= 2:
         return [Item(words=part) for part in inline]
-    sentences = [part.strip() for part in _SENTENCE.split(flat) if len(part.split()) >= 3]
+    sentences = _asking(_SENTENCE.split(flat))
     if len(sentences) < 2:
-        sentences = [part.strip() for part in flat.split(";") if len(part.split()) >= 3]
+        sentences = _asking(flat.split(";"))
     return [Item(words=part) for part in sentences] if len(sentences) >= 2 else []
+
+
+def _asking(parts: Sequence[str]) -> list[str]:
+    return [part.strip() for part in parts if len(part.split()) >= 3 and asks(part)]
 
 
 def _listed(text: str) -> list[Item]:
@@ -125,10 +135,11 @@ def _plainly(title: str, has_tests: bool) -> list[Draft]:
     first = ["Read the places in the code that are named above, and find where the change belongs"]
     first += ["Write a test that shows what is wrong or missing today"] if has_tests else ["Write down how one sees that it is done"]
     find = Draft(
-        name="Find the place and pin the behaviour down",
-        goal=f"It is known where this is changed: {asked}",
+        name="Pin the behaviour down by a test" if has_tests else "Find the place and pin the behaviour down",
+        goal=f"It is known where this is changed{', and a test fails until it is' if has_tests else ''}: {asked}",
         steps=tuple(first),
         about=title,
+        ends_red=has_tests,
     )
     change = Draft(name=name_of(title, NAME_LENGTH), goal=f"It is done: {asked}", steps=(f"Make the change: {asked}",), about=title)
     return [find, change, _closing(has_tests)]

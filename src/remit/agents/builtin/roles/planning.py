@@ -75,7 +75,12 @@ async def _new(ctx: Context, known: "Known", gathered: Gathered, write_to: str |
     drafts = phases_of(known.title, items, effort=known.effort, has_tests=bool(known.command))
     accept = (known.command,) if known.command else ()
     drafts = [
-        replace(draft, files=tuple(likely_files(draft.about, gathered.paths, 3)) if draft.about else (), accept=accept) for draft in drafts
+        replace(
+            draft,
+            files=tuple(likely_files(draft.about, gathered.paths, 3)) if draft.about else (),
+            accept=() if draft.ends_red else accept,
+        )
+        for draft in drafts
     ]
     path = await put(ctx, new_plan(replace(known, reason=""), drafts), write_to, "plan.md", "plan", f"{len(drafts)} phases, a skeleton.")
     hours = sum(draft.hours for draft in drafts)

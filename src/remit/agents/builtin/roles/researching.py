@@ -121,10 +121,22 @@ def _not_made(found: Return) -> dict[str, Any]:
 
 def question_of(title: str, description: str, focus: str) -> str:
     """What the user asks for in particular goes first; each line is a question of its own, to which something may be found."""
-    lines = [_MARK.sub("", line).strip() for line in description.splitlines()]
+    lines = [_MARK.sub("", line).strip() for line in _after(title, description).splitlines()]
     parts = [focus.strip(), title.strip(), *(line for line in lines if line and line != title.strip())]
     asked = [f"{part.rstrip(' .?!;:,')}?" for part in dict.fromkeys(parts) if part.rstrip(" .?!;:,")]
     return shortly(" ".join(asked), QUESTION_LENGTH)
+
+
+def _after(title: str, description: str) -> str:
+    """The description without the title that it begins with: `remit task` makes the title of its first sentence."""
+    words = title.strip().rstrip("\u2026. ")
+    rest = description.strip()
+    if not words or not rest.startswith(words):
+        return rest
+    if title.strip().endswith("\u2026"):  # it was cut: the description has the whole of it
+        return rest
+    left = rest[len(words) :]
+    return left.lstrip(" .:;,!?") if not left[:1].isalnum() else rest
 
 
 def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str]) -> str:
