@@ -3,7 +3,7 @@
 import re
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from remit.board import todo_merging
@@ -172,15 +172,23 @@ def test_edits_are_applied_onto_a_board_that_has_moved_on(state: State, changes:
     assert merge(state, draw(state), at=AT, onto=moved).state == moved
 
 
-@given(boards(), edits, st.booleans())
-@settings(max_examples=80)
-def test_what_is_read_from_the_part_that_was_touched_is_what_the_whole_says(state: State, changes: list, has_texts: bool) -> None:
+@st.composite
+def long_sections(draw_from: st.DrawFn) -> State:
+    """Eight tasks in one section."""
+    tasks = tuple(replace(draw_from(task_with(number)), priority=Priority.LOW) for number in range(1, 9))
+    texts = draw_from(st.sampled_from([{}, {f"after:{task.number}": f"Note {task.number}" for task in tasks}, {"end:low": "## Own\n\nx"}]))
+    return State(tasks=tasks, texts=texts, next_number=9)
+
+
+@given(long_sections(), edits)
+@settings(max_examples=60)
+def test_what_is_read_from_the_part_that_was_touched_is_what_the_whole_says(state: State, changes: list) -> None:
     """Only ever a saving of time."""
-    if has_texts:
-        state = replace(state, texts={f"after:{task.number}": f"Note {task.number}" for task in state.tasks})
-    text, _ = edited(draw(state), changes)
+    near = [(kind, 0.4 + where / 5, 0.4 + other / 5, text) for kind, where, other, text in changes]
+    text, _ = edited(draw(state), near)
     given_ = todo_merging._Given(state=state, target=state, at=AT, taken_numbers=frozenset())
     titles = {task.number: task.title for task in state.tasks}
     in_part = todo_merging._merged_in_part(given_, draw_placed(state), text, titles)
+    event("in part" if in_part else "as a whole")
     if in_part is not None:
         assert in_part == todo_merging._merged_whole(given_, draw_placed(state), text, titles)
