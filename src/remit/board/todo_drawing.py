@@ -1,7 +1,7 @@
 """TODO.md drawn from the board (S6.2): the same text for the same board, nothing of a person's left out. Pure; `todo` is the door to it."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from remit.board.statuses import Status
@@ -16,7 +16,6 @@ _STARTS_PLAIN = re.compile(r"[^\s#>|`~<*+\-\\=\d]|\d+[^.)\d]|\*\*?[^\s*]")
 _PARAGRAPH = _BREAK = "\n\n"
 _MARKERS = {status: f"- **Status**: [{status.marker}]\n" for status in Status}
 _PRIORITIES = {priority: f"- **Priority**: {priority.capitalize()}\n" for priority in Priority}
-_LINK_FIELDS: Mapping[str, tuple[str, ...]] = {"Research": ("research", "report"), "Implementation": ("summary", "implementation")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +120,15 @@ def _day(time: str) -> str:
 
 
 def _links(task: Task) -> Iterator[str]:
-    for name, types in _LINK_FIELDS.items():
-        found = [[artifact.path for artifact in task.artifacts if artifact.type == type_] for type_ in types]
-        paths = next((group for group in found if group), [])
-        if name == "Implementation" and task.plan_path:
-            yield f"- **Plan**: {_link(task.plan_path)}\n"
-        if paths:
-            yield f"- **{name}**: {', '.join(map(_link, dict.fromkeys(paths)))}\n"
+    paths: dict[str, list[str]] = {}
+    for artifact in task.artifacts:
+        paths.setdefault(artifact.type, []).append(artifact.path)
+    if found := paths.get("research") or paths.get("report"):
+        yield f"- **Research**: {', '.join(map(_link, dict.fromkeys(found)))}\n"
+    if task.plan_path:
+        yield f"- **Plan**: {_link(task.plan_path)}\n"
+    if found := paths.get("summary") or paths.get("implementation"):
+        yield f"- **Implementation**: {', '.join(map(_link, dict.fromkeys(found)))}\n"
 
 
 def _link(path: str) -> str:
