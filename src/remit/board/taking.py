@@ -58,7 +58,7 @@ class Taking:
         known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
         return replace(known, next_number=merged.next_number).with_tasks(new)
 
-    def _merged(self, found: Found, version: Version, onto: State) -> todo.Merged | None:
+    def _merged(self, found: Found, version: Version, onto: State) -> "todo.Merged | None":
         """None: a displaced version of which nobody knows what it began from, or with the marks of an unfinished merge. A person can mend
         TODO.md and is told to; this one they do not see."""
         base = self._began_from(found, version)

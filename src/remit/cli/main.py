@@ -103,6 +103,7 @@ def main() -> None:
             stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
     code: Any = _quickly(sys.argv[1:])
     if code is not None:
+        gc.freeze()  # nothing is looked through once more for garbage before the end
         sys.exit(int(code))
     if "--json" not in sys.argv:
         app(prog_name="remit")
