@@ -14,58 +14,65 @@ if TYPE_CHECKING:
     from remit.orchestrator.commandfiles import CommandFile
 
 PANEL = "Commands of this project"
+SHOWN = 300
+"""Characters of a description in the help."""
 
 
 class ProjectCommands(Commands):
     """The commands that come with remit, then those that files of the project add. No file takes the place of one of the first."""
 
+    _here: "tuple[Path, dict[str, Path]] | None" = None
+
     def list_commands(self, ctx: Any) -> list[str]:
         """For the help: a project without command files costs a look at four folders."""
         own = super().list_commands(ctx)
-        return [*own, *sorted(set(_names_here()) - set(own))]
+        return [*own, *sorted(self._found()[1].keys() - set(own))]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
-        if found is None and cmd_name in _names_here():
-            return _listed(cmd_name, _described(cmd_name))
-        return found
+        if found is not None:
+            return found
+        root, files = self._found()
+        if cmd_name not in files:
+            return None
+        return _listed(cmd_name, "" if self._is_offering else _described(files[cmd_name], root))
 
     def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
         """A name that may be one elsewhere: `remit fix --root ../other`."""
-        from remit.orchestrator.commandfiles import names
+        from remit.orchestrator.commandfiles import places
 
         root = _root_in(args)
-        return (name, _listed(name, ""), args[1:]) if root is not None and name in names(root) else None
+        return (name, _listed(name, ""), args[1:]) if root is not None and name in places(root) else None
+
+    def _found(self) -> "tuple[Path, dict[str, Path]]":
+        """The project one stands in and its command files: looked for once, however many the help asks for one by one."""
+        if self._here is None:
+            from remit.cli.project import find_root
+            from remit.core.errors import RemitError
+            from remit.orchestrator.commandfiles import places
+
+            try:
+                root = find_root(None)
+                self._here = root, places(root)
+            except (RemitError, OSError):  # help is shown wherever one stands
+                self._here = Path(), {}
+        return self._here
 
 
-def _names_here() -> list[str]:
-    from remit.cli.project import find_root
-    from remit.core.errors import RemitError
-    from remit.orchestrator.commandfiles import names
-
-    try:
-        return names(find_root(None))
-    except (RemitError, OSError):  # help is shown wherever one stands
-        return []
-
-
-def _described(name: str) -> str:
-    """For the help. Other people's words: no markup is taken from them."""
+def _described(file: Path, root: Path) -> str:
+    """For the help. Other people's words: no markup is taken from them, and nothing that a terminal would obey."""
     from rich.markup import escape
 
-    from remit.cli.project import find_root
+    from remit.cli.words import one_line
     from remit.core.errors import RemitError
-    from remit.orchestrator.commandfiles import find
+    from remit.orchestrator.commandfiles import read
 
     try:
-        found = find(find_root(None), name)
+        found = read(file, root)
     except (RemitError, OSError) as error:
-        return escape(f"Cannot be used: {error}")
-    return (
-        escape(". ".join(part for part in (found.description.rstrip("."), found.hint and f"Arguments: {found.hint}") if part))
-        if found
-        else ""
-    )
+        return escape(one_line(f"Cannot be used: {error}", SHOWN))
+    parts = (found.description.rstrip("."), found.hint and f"Arguments: {found.hint}")
+    return escape(one_line(". ".join(part for part in parts if part), SHOWN))
 
 
 def _root_in(args: list[str]) -> Path | None:

@@ -74,4 +74,4 @@ def _print(outcome: "Outcome") -> None:
         say(f"  route   {outcome.data['route']}")
     for group in outcome.data["groups"]:
         how_often = f"{len(group['errors'])} in the ledger, seen {group['count']} times"
-        say(f"  group   {group['name']}, {how_often}: {one_line(group['message'], 160)}")
+        say(f"  group   {one_line(group['name'], 120)}, {how_often}: {one_line(group['message'], 160)}")

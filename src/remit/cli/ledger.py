@@ -45,11 +45,11 @@ def _print(entry: "Entry") -> None:
     from remit.cli.output import console, put
     from remit.cli.words import at_the_prompt, count, one_line
 
-    head = Text(entry.code or entry.type, style="bold red")
-    head.append(f"  {entry.origin or '-'}", style="bold")
+    head = Text(one_line(entry.code or entry.type), style="bold red")
+    head.append(f"  {one_line(entry.origin or '-')}", style="bold")
     head.append(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", style="dim")
     if entry.fix_status != "not_addressed":
-        head.append(f"  {entry.fix_status}", style="green")
+        head.append(f"  {one_line(entry.fix_status)}", style="green")
     put(console(), head)
     put(console(), one_line(entry.message, 300), "  ")
     if advice := entry.context.get("recommendation"):
@@ -61,9 +61,9 @@ def _seen(iso_time: str) -> str:
     import time
     from datetime import datetime
 
-    from remit.cli.words import when
+    from remit.cli.words import one_line, when
 
     try:
         return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
     except (ValueError, OverflowError):
-        return iso_time
+        return one_line(iso_time)

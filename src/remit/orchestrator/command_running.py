@@ -20,6 +20,7 @@ from remit.orchestrator.commandfiles import CommandFile
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.settings import Settings, load_settings
 from remit.switchboard.here import token_here
+from remit.system.threads import off_loop
 
 FILE_BYTES = 100_000
 ALL_BYTES = 300_000
@@ -136,8 +137,7 @@ async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str,
     warnings: list[str] = []
     left = ALL_BYTES
     for path in paths[:MOST_FILES]:
-        place = remit.root / path
-        if not place.is_file():
+        if not await off_loop(_is_file, remit.root / path):
             if "/" in path or "." in path:
                 warnings.append(f"@{path} is no file of the project: only its name was handed over.")
             continue
@@ -156,6 +156,14 @@ async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str,
     if len(paths) > MOST_FILES:
         warnings.append(f"The command names {len(paths)} files: the first {MOST_FILES} were handed over.")
     return ("## Files named above\n\n" + "\n".join(parts) if parts else ""), tuple(warnings)
+
+
+def _is_file(place: Path) -> bool:
+    """Also of words that no file could be named: whatever the user types may stand behind an `@`."""
+    try:
+        return place.is_file()
+    except (OSError, ValueError):
+        return False
 
 
 def _outcome(command: CommandFile, result: Return) -> Outcome:

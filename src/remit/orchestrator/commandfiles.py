@@ -58,15 +58,23 @@ class CommandFile:
         }
 
 
+def places(root: Path) -> dict[str, Path]:
+    """The names that files of this project would give commands, whether they can be read or not, and the files. Reads no file."""
+    found: dict[str, Path] = {}
+    for name, path in _places(root, []):
+        if is_name(name):
+            found.setdefault(name, path)
+    return found
+
+
 def names(root: Path) -> list[str]:
-    """The names that files of this project would give commands, whether they can be read or not. Reads no file."""
-    return list(dict.fromkeys(name for name, _ in _places(root, []) if is_name(name)))
+    return list(places(root))
 
 
 def find(root: Path, name: str) -> CommandFile | None:
     """The command of that name; None when no file has it. Raises `Misused` that says what is wrong with its file."""
-    path = next((path for found, path in _places(root, []) if found == name), None) if is_name(name) else None
-    return None if path is None else _read(path, root)
+    path = places(root).get(name)
+    return None if path is None else read(path, root)
 
 
 def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], list[str]]:
@@ -83,7 +91,7 @@ def every(root: Path, taken: Collection[str] = ()) -> tuple[list[CommandFile], l
             problems.append(f"{where}: there is a command {name!r} in {found[name].path}, and that one is taken.")
         else:
             try:
-                found[name] = _read(path, root)
+                found[name] = read(path, root)
             except Misused as error:
                 problems.append(error.message)
     return list(found.values()), problems
@@ -116,7 +124,8 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     )
 
 
-def _read(path: Path, root: Path) -> CommandFile:
+def read(path: Path, root: Path) -> CommandFile:
+    """The command that a file declares. Raises `Misused`."""
     # Only here: reading YAML costs a project that has no such file nothing.
     from remit.agents.pages import read_with_or_without_head
 

@@ -5,20 +5,22 @@ Used by `errors`, and by whatever completes a task (`note_fixed`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.book import Board
-from remit.board.statuses import Status
+from remit.board.statuses import ENDED, Status
 from remit.board.task import Task
 from remit.core.errors import RemitError
+from remit.core.secrets import redacted_text
 from remit.ledger import Entry, ErrorLedger, Fix
 
 IDS = "error_ids"
 """The key of a task's entry in state.json that names the errors it was made for."""
 OPEN, BEING_FIXED, FIXED = "not_addressed", "in_progress", "resolved"
+_SAID = ("code", "agent", "command", "recommendation")
 AT_MOST = 100
 GROUPS_AT_MOST = 12
 
@@ -79,6 +81,21 @@ def chosen(groups: Sequence[Group]) -> tuple[Group, ...]:
     return tuple(some)
 
 
+def presentable(entry: Entry) -> Entry:
+    """As it may stand in files that are committed, on a terminal and in a prompt.
+
+    Secrets are struck out where an error is entered; but a ledger is a file that people and other programs write too.
+    """
+    context = {**entry.context, **{key: _plain(entry.context[key]) for key in _SAID if isinstance(entry.context.get(key), str)}}
+    trace = "\n".join(_plain(line, keeps_indent=True) for line in redacted_text(entry.stack_trace).splitlines())
+    return replace(entry, type=_plain(entry.type), message=_plain(entry.message), context=context, stack_trace=trace)
+
+
+def _plain(text: str, *, keeps_indent: bool = False) -> str:
+    shown = "".join(sign if sign.isprintable() else " " for sign in redacted_text(text))
+    return shown.rstrip() if keeps_indent else " ".join(shown.split())
+
+
 def open_entries(entries: Sequence[Entry], kind: str | None = None) -> list[Entry]:
     return [entry for entry in entries if entry.fix_status == OPEN and (kind is None or kind in (entry.type, entry.code))]
 
@@ -92,7 +109,9 @@ def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
     """Set the ledger by what became of the tasks that were made for its entries; the ids of what changed."""
     entries = ledger.entries()
     seen = board.look()
-    by_id = {one: task for task in seen.state.tasks for one in ids_of(task) if task.status is not Status.ABANDONED}
+    # An error that came again has two tasks: the one that is still to be done counts, wherever a person puts it in TODO.md.
+    living = sorted((task for task in seen.state.tasks if task.status is not Status.ABANDONED), key=lambda task: task.status not in ENDED)
+    by_id = {one: task for task in living for one in ids_of(task)}
     referred = {entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED}
     known: dict[int, Task] = {task.number: task for task in seen.state.tasks}
     if seen.exists and referred - known.keys():

@@ -12,7 +12,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.book import Board, Draft
-from remit.board.statuses import ENDED, Status
+from remit.board.statuses import ENDED, Status, is_legal
 from remit.board.task import Priority, State, Task, TaskArtifact
 from remit.core.errors import Refused
 from remit.core.result import Artifact, Return, StopReason
@@ -22,7 +22,7 @@ from remit.ledger import Entry, ErrorLedger
 from remit.orchestrator.chain import Links, chained
 from remit.orchestrator.changing import changing, kept
 from remit.orchestrator.course import board_files
-from remit.orchestrator.error_tasks import IDS, Group, chosen, grouped, ids_of, open_entries, settle_ledger
+from remit.orchestrator.error_tasks import IDS, Group, chosen, grouped, ids_of, open_entries, presentable, settle_ledger
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.processing import Verdict, filed_task, judged_return, next_number, next_version
 from remit.orchestrator.prompts import Brief, parameters_of
@@ -78,12 +78,17 @@ def found_in(board: Board, ledger: ErrorLedger, kind: str | None = None) -> Foun
     for task in board.look().state.tasks:
         mine = [known[one] for one in ids_of(task) if one in known]
         is_meant = kind is None or any(kind in (entry.type, entry.code) for entry in mine)
-        is_left = not task.has_plan and task.status not in ENDED and claims.holder_of(board, task.number) is None
+        can_be_planned = task.status is Status.PLANNING or is_legal(task.status, Status.PLANNING)  # else somebody else is at it
+        is_left = not task.has_plan and can_be_planned and claims.holder_of(board, task.number) is None
         if mine and is_meant and is_left:
-            return Found(groups=tuple(grouped(mine)), task=task)
+            return Found(groups=_presentable(mine), task=task)
     fitting = open_entries(list(known.values()), kind)
-    groups = chosen(grouped(fitting))
-    return Found(groups=groups, waiting=len(fitting) - sum(len(group.entries) for group in groups))
+    taken = [entry for group in chosen(grouped(fitting)) for entry in group.entries]
+    return Found(groups=_presentable(taken), waiting=len(fitting) - len(taken))
+
+
+def _presentable(entries: Sequence[Entry]) -> tuple[Group, ...]:
+    return tuple(grouped([presentable(entry) for entry in entries]))
 
 
 def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
@@ -150,7 +155,7 @@ def _left_by_others(found: Found, state: State) -> Found:
 def _wanted(found: Found) -> Wanted:
     names = [group.name for group in found.groups]
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
-    ids = [entry.id for entry in found.entries]
+    ids = [one_line(entry.id) for entry in found.entries]
     rest = f" and {len(ids) - NAMES_SHOWN} more" if len(ids) > NAMES_SHOWN else ""
     return Wanted(
         text="\n".join(_described(found.groups)),
@@ -170,7 +175,7 @@ def _described(groups: Sequence[Group]) -> list[str]:
         lines.append(f"- Fix {group.name}: {_short(newest.message)} (seen {_many(group.count, 'time')}, last {newest.last_seen[:10]})")
         if advice := str(newest.context.get("recommendation") or ""):
             lines.append(f"  - Advised then: {_short(advice)}")
-        lines.append(f"  - See that it does not come again ({', '.join(entry.id for entry in group.entries[:NAMES_SHOWN])})")
+        lines.append(f"  - See that it does not come again ({', '.join(one_line(entry.id) for entry in group.entries[:NAMES_SHOWN])})")
     return lines
 
 

@@ -23,11 +23,11 @@ READ_BYTES = 512 * 1024
 
 
 def shortly(text: str, most: int) -> str:
-    """On one line, and cut between words where it is longer."""
-    flat = " ".join(text.split())
+    """On one line, without signs that nobody can see, and cut where it is longer: between words, if it has several."""
+    flat = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 20 * most]).split())
     if len(flat) <= most:
         return flat
-    return flat[: most - 1].rpartition(" ")[0].rstrip(",;:. ") + "…"
+    return (flat[: most - 1].rpartition(" ")[0].rstrip(",;:. ") or flat[: most - 1]) + "…"
 
 
 def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:

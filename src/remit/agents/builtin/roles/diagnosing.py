@@ -19,6 +19,7 @@ from remit.flow.context import Context
 LEDGER = ".remit/errors.json"
 MOST_GROUPS = 50
 MESSAGES_SHOWN = 5
+NAME_LENGTH = 100
 TRACE_LINES = 12
 _OVER = ("resolved", "wont_fix")
 Entry = Mapping[str, Any]
@@ -56,7 +57,9 @@ def groups_of(entries: Sequence[Entry]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str, str], list[Entry]] = defaultdict(list)
     for entry in entries:
         if isinstance(entry, Mapping):
-            found[str(entry.get("type") or "unknown"), _of(entry, "code"), _of(entry, "agent") or _of(entry, "command")].append(entry)
+            said = (str(entry.get("type") or "unknown"), _of(entry, "code"), _of(entry, "agent") or _of(entry, "command"))
+            type_, code, origin = (shortly(one, NAME_LENGTH) for one in said)
+            found[type_, code, origin].append(entry)
     groups = [_group(*key, members) for key, members in found.items()]
     return sorted(groups, key=lambda group: (group["severity"] != "high", -group["count"], group["key"]))[:MOST_GROUPS]
 
@@ -74,11 +77,11 @@ def _group(type_: str, code: str, origin: str, members: Sequence[Entry]) -> dict
         "count": sum(_count(entry) for entry in members),
         "first_seen": min((str(entry.get("first_seen") or entry.get("timestamp") or "") for entry in members), default=""),
         "last_seen": str(newest.get("last_seen") or newest.get("timestamp") or ""),
-        "entries": [str(entry["id"]) for entry in members if entry.get("id")],
+        "entries": [shortly(str(entry["id"]), NAME_LENGTH) for entry in members if entry.get("id")],
         "messages": list(dict.fromkeys(shortly(str(entry.get("message") or ""), 300) for entry in members))[:MESSAGES_SHOWN],
         "sessions": list(dict.fromkeys(filter(None, (_of(entry, "session_id") for entry in members))))[:MESSAGES_SHOWN],
         "tasks": sorted({number for entry in members if isinstance(number := _context(entry).get("task_number"), int)}),
-        "trace": "\n".join(str(newest.get("stack_trace") or "").strip().splitlines()[-TRACE_LINES:]),
+        "trace": "\n".join(map(_seen, str(newest.get("stack_trace") or "").strip().splitlines()[-TRACE_LINES:])),
         "cause": cause,
         "what_to_do": f"{shortly(advised, 300)} {what_to_do}".strip() if advised and advised != what_to_do else what_to_do,
     }
@@ -131,6 +134,11 @@ def _context(entry: Entry) -> Mapping[str, Any]:
 def _of(entry: Entry, name: str) -> str:
     value = _context(entry).get(name) or entry.get(name)
     return str(value) if value else ""
+
+
+def _seen(line: str) -> str:
+    """A line of a trace, indented as it was, without signs that a terminal would obey."""
+    return "".join(sign if sign.isprintable() else " " for sign in line).rstrip()
 
 
 def _count(entry: Entry) -> int:
