@@ -55,6 +55,8 @@ class Held:
 
     holder: Holder
     _board: Board = field(repr=False)
+    _lock: int = field(repr=False)
+    """The descriptor of its locked file."""
 
     def session(self, session_id: str) -> None:
         """Say which delegation does the work, for those who would wait for it or cancel it."""
@@ -66,9 +68,16 @@ class Held:
 
     @property
     def is_lost(self) -> bool:
-        """Beyond its time, and another has taken the task since: what is written now would be written over theirs."""
-        found = _read(_folder(self._board), self.holder.number)
-        return found is None or found.token != self.holder.token
+        """Beyond its time, and another has taken the task since: what is written now would be written over theirs.
+
+        Our own note and lock may be gone, by an agent that tidied up: within our time the task is ours as long as nobody else has them.
+        """
+        folder, number = _folder(self._board), self.holder.number
+        found = _read(folder, number)
+        if found is not None:
+            return found.token != self.holder.token
+        lock = lock_file(folder, number)
+        return not _is_at(self._lock, lock) and (lock.exists() or self._board.clock.wall() >= self.holder.expires_at)
 
     def _note(self, holder: Holder) -> None:
         self.holder = holder
@@ -90,7 +99,7 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
         _sweep(folder, board.clock.wall())
         lock = _locked(board, number)
         try:
-            held = Held(holder=_ours(board, number, command, seconds), _board=board)
+            held = Held(holder=_ours(board, number, command, seconds), _board=board, _lock=lock)
             _write(folder, held.holder)
         except BaseException:
             os.close(lock)
@@ -202,6 +211,13 @@ def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the open file is the one of this name."""
+    with contextlib.suppress(OSError):
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    return False
 
 
 def _guard(board: Board) -> contextlib.AbstractContextManager[None]:

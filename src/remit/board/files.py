@@ -3,14 +3,18 @@
 Knows bytes, names and hashes. Used by `board.writeset` and those around it.
 """
 
+import errno
 import hashlib
 import os
 import shutil
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 from remit.core.errors import Unavailable
 
+LARGEST_BYTES = 256 << 20
+"""A board of 5,000 tasks has a hundredth of it."""
 NOTHING = ""
 """As a hash: no file."""
 
@@ -20,9 +24,16 @@ def hash_of(data: bytes | None) -> str:
 
 
 def read_or_none(path: Path) -> bytes | None:
-    """Raises `Unavailable` for what is there and cannot be read."""
+    """Raises `Unavailable` for what is there and cannot be read: also a pipe, which nobody may ever write to, and a device."""
     try:
-        return path.read_bytes()
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is not a file")
+            if found.st_size > LARGEST_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {LARGEST_BYTES >> 20} MiB")
+            return opened.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -119,6 +119,17 @@ def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> No
         pass
 
 
+@pytest.mark.parametrize("names", [("012.json",), ("012.lock",), ("012.json", "012.lock")])
+def test_an_agent_that_tidies_its_claim_away_does_not_lose_it(board: Board, names: tuple[str, ...]) -> None:
+    with claim(board, 12, "research", seconds=60) as held:
+        for name in names:
+            (board.folder / "tasks" / name).unlink()
+        assert not held.is_lost
+    with claim(board, 12, "plan", seconds=60) as held:
+        (board.folder / "tasks" / "012.json").write_text("{")
+        assert not held.is_lost
+
+
 def test_who_lost_a_claim_does_not_release_the_others(board: Board) -> None:
     now = time.time()
     late = Board(board.root, clock=Clock(wall=lambda: now + 120))
