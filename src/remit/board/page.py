@@ -6,7 +6,6 @@ scripts besides.
 
 from remit.board.graph import circle_words
 from remit.board.picture import COLOURS, draw
-from remit.board.statuses import Status
 from remit.board.task import Task
 from remit.board.view import Standing, View
 from remit.pictures.svg import FONT, safe
@@ -29,6 +28,12 @@ td.w {{ overflow-wrap: anywhere; min-width: 12em }} small {{ color: #52606d }} c
 .k {{ display: inline-block; padding: 0 7px; border-radius: 9px; border: 1px solid; font-size: 11px; white-space: nowrap; color: #1f2933 }}
 h2 {{ font-size: 13px; margin: 0; padding: 10px 10px 4px; text-transform: capitalize }} svg {{ display: block; max-width: none }}
 """
+
+_CHIPS = {
+    status: f'<span class="k" style="background:{filling};border-color:{border}">{safe(status.marker.lower())}</span>'
+    for status, (filling, border) in COLOURS.items()
+}
+"""A status as it stands in the table."""
 
 
 def page(view: View, title: str) -> str:
@@ -61,7 +66,7 @@ def _row(view: View, task: Task) -> str:
     waits = ", ".join(f'<a href="#t{number}">{number}</a>' for number in view.graph.unmet(task)[:40])
     return (
         f'<tr id="t{task.number}"><td class="n">{task.number}</td><td class="w">{safe(task.title)}<br>'
-        f"<small>{_more(view, task)}</small></td><td>{_chip(task.status)}</td><td>{waits}</td></tr>"
+        f"<small>{_more(view, task)}</small></td><td>{_CHIPS[task.status]}</td><td>{waits}</td></tr>"
     )
 
 
@@ -70,8 +75,3 @@ def _more(view: View, task: Task) -> str:
     words += [task.blocking_reason] if task.blocking_reason else []
     command = view.next_command(task)
     return safe(" · ".join(words)) + (f" · <code>{safe(command)}</code>" if command else "")
-
-
-def _chip(status: Status) -> str:
-    filling, border = COLOURS[status]
-    return f'<span class="k" style="background:{filling};border-color:{border}">{safe(status.marker.lower())}</span>'

@@ -20,7 +20,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def safe(text: str) -> str:
     """Fit to stand between tags and in quotes."""
-    return escape(_NOT_XML.sub("\ufffd", text), quote=True)
+    return escape(text if text.isprintable() else _NOT_XML.sub("\ufffd", text), quote=True)  # what is printable fits into XML
 
 
 def wide(text: str) -> float:
