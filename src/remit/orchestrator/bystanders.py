@@ -44,6 +44,11 @@ def unnamed(root: Path, own: str, before: Sight | None, named: Collection[str]) 
     return tuple(sorted(name for name, stamp in after.items() if before.get(name) != stamp and name not in named))
 
 
+def untouched(root: Path, before: Sight | None, named: Collection[str]) -> tuple[str, ...]:
+    """Files that somebody had changed before and that stand as they stood: what is uncommitted in them is not the agent's."""
+    return tuple(sorted(name for name in named if before is not None and name in before and before[name] == _stamp(root / name)))
+
+
 def warning_of(names: Collection[str]) -> str:
     shown = sorted(names)
     more = f" and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""

@@ -7,10 +7,11 @@ is dead was not filed: what it returned is taken from the record by that name (t
 twice.
 """
 
+import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from remit.app import Remit
 from remit.board.book import Board
@@ -27,6 +28,7 @@ from remit.orchestrator.outcome import Waiting, plainly
 from remit.switchboard.here import token_here
 from remit.system.threads import off_loop
 
+T = TypeVar("T")
 RUN = "run"
 """The key of the task's entry in state.json that names the run whose return is not filed yet."""
 MARGIN_SECONDS = 120.0
@@ -100,10 +102,16 @@ def entered(
 
 def note_session(board: Board, number: int, session_id: str) -> None:
     """Name on the board the delegation that now works on the task: where one run is many delegations. Blocking."""
+    session_noted(board, number, session_id)
+
+
+def session_noted(board: Board, number: int, session_id: str) -> tuple[str, ...]:
+    """The same; what a person's edit of TODO.md gave rise to meanwhile, a line each. Blocking."""
     with board.change() as draft:
         task = draft.state.find(number)
         if task is not None:
             draft.state = draft.state.with_task(replace(task, session_id=session_id))
+    return draft.notices
 
 
 def settled(
@@ -214,6 +222,16 @@ def fitting(remit: Remit, command: str, task: Task | None, parameters: Mapping[s
     if not schema or schema.get("additionalProperties", True) is not False:
         return dict(parameters)
     return {key: value for key, value in parameters.items() if key in schema.get("properties", {})}
+
+
+async def to_the_end(function: Callable[..., T], *args: Any) -> T:
+    """Off the loop, and not left half-way: a caller that is cancelled waits for it, since the task is released when it goes."""
+    work = asyncio.ensure_future(off_loop(function, *args))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait({work})
+        raise
 
 
 def claim_seconds(remit: Remit, command: str, timeout: float | None) -> float:
