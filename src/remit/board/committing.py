@@ -9,12 +9,12 @@ import os
 import re
 import time
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from remit.board.index import KeptIndex, settle_index, wait_for_index
+from remit.board.index import InTheWay, KeptIndex, settle_index, wait_for_index
 from remit.board.repository import Named, Repository, find_repository, judge, literal
 from remit.core.errors import RemitError, Unavailable
 from remit.system.files import file_lock
@@ -41,6 +41,8 @@ class Committed:
     """What was not committed and why, for the person; empty: all is well."""
     nothing: bool = False
     """There was nothing to commit, or no git to commit to."""
+    later: bool = False
+    """None was made because of something that passes by itself: a merge under way, the index in other hands."""
 
     @property
     def short(self) -> str:
@@ -67,12 +69,27 @@ def commit(
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
             return Committed(nothing=True)
-        with file_lock(repository.common_dir / "remit-commit.lock", timeout=min(seconds, LOCK_SECONDS)):
+        with _alone(repository, min(seconds, LOCK_SECONDS)):
             return _commit(repository, paths, deleted, message)
+    except InTheWay as error:
+        return Committed(warning=_failed(error.message), later=True)
     except GitFailed as error:
-        return Committed(warning=_failed(_reason(error)))
+        return Committed(warning=_failed(_reason(error)), later="index.lock" in error.words and "File exists" in error.words)
     except (RemitError, OSError) as error:
         return Committed(warning=_failed(getattr(error, "message", str(error))))
+
+
+@contextlib.contextmanager
+def _alone(repository: Repository, seconds: float) -> Iterator[None]:
+    """One commit of ours at a time."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(file_lock(repository.common_dir / "remit-commit.lock", timeout=seconds))
+        except Unavailable as error:
+            if error.__cause__ is not None:  # it is not in other hands: it cannot be had at all
+                raise
+            raise InTheWay(error.message) from None
+        yield
 
 
 def is_wanted(root: Path) -> bool:
@@ -113,7 +130,7 @@ def subject_of(text: str) -> str:
 def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str) -> Committed:
     under_way = repository.under_way()
     if under_way:
-        return Committed(warning=_failed(f"a {under_way} is under way here. Finish it, then commit {_listed(paths)} yourself"))
+        raise InTheWay(f"a {under_way} is under way here, which comes first")
     wait_for_index(repository, INDEX_SECONDS)
     before = repository.head()
     named = judge(repository, before, paths, deleted)
@@ -195,7 +212,7 @@ def _reason(error: RemitError) -> str:
 
 
 def _failed(why: str) -> str:
-    return f"{CODE}: {why}. The files are written, but not committed."
+    return f"{CODE}: {why.rstrip('.')}. The files are written, but not committed."
 
 
 def _left_out(named: Named) -> str:

@@ -17,14 +17,18 @@ _PAUSE_SECONDS = 0.05
 _OURS_AGAIN_SECONDS = 2.0
 
 
+class InTheWay(Unavailable):
+    """Somebody else is at something that must end first: the same commit can be made later."""
+
+
 def wait_for_index(repository: Repository, seconds: float) -> None:
-    """Until nobody writes it. Raises `Unavailable` naming the lock."""
+    """Until nobody writes it. Raises `InTheWay` naming the lock."""
     lock = repository.index.with_name("index.lock")
     give_up_at = min(time.monotonic() + seconds, repository.git.stop_at)
     while os.path.lexists(lock):
         if time.monotonic() >= give_up_at:
             age = _age_of(lock)
-            raise Unavailable(f"{lock} is held{age}. If no git is running here, one that died left it: remove it")
+            raise InTheWay(f"{lock} is held{age}. If no git is running here, one that died left it: remove it")
         time.sleep(_PAUSE_SECONDS)
 
 

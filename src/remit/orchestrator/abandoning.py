@@ -29,10 +29,10 @@ def abandon(board: Board, numbers: Sequence[int], reason: str, *, force: bool = 
         draft.state = _noted(replaced(draft.state, moved), draft.at, f"abandoned: {why}", numbers)
         return [*warnings, *_left_waiting(draft.state, numbers)]
 
-    warnings, draft = changing(board, step, is_rehearsal=is_rehearsal)
+    warnings, draft, debt = changing(board, step, lambda _: _subject("abandon", numbers), is_rehearsal=is_rehearsal)
     it = "it" if len(numbers) == 1 else "them"
     after = f"`remit task --recover {spelled(numbers)}` brings {it} back, `remit todo` archives {it}"
-    return _told(board, draft, numbers, "abandoned", warnings, after, is_rehearsal=is_rehearsal)
+    return kept(board, _told(draft, numbers, "abandoned", warnings, after, is_rehearsal=is_rehearsal), debt)
 
 
 def recover(board: Board, numbers: Sequence[int], *, is_rehearsal: bool = False) -> Outcome:
@@ -50,8 +50,8 @@ def recover(board: Board, numbers: Sequence[int], *, is_rehearsal: bool = False)
         moved = [task.moved(Status.NOT_STARTED, at=draft.at) for task in tasks]
         draft.state = _noted(replaced(draft.state, moved), draft.at, "recovered", numbers)
 
-    _, draft = changing(board, step, is_rehearsal=is_rehearsal)
-    return _told(board, draft, numbers, "recovered", [], f"remit research {numbers[0]}", is_rehearsal=is_rehearsal)
+    _, draft, debt = changing(board, step, lambda _: _subject("recover", numbers), is_rehearsal=is_rehearsal)
+    return kept(board, _told(draft, numbers, "recovered", [], f"remit research {numbers[0]}", is_rehearsal=is_rehearsal), debt)
 
 
 def _check(task: Task, reason: str, *, is_worked_on: bool, force: bool) -> Iterator[str]:
@@ -93,11 +93,14 @@ def _noted(state: State, at: str, words: str, numbers: Sequence[int]) -> State:
     return state.noting(at, f"{named(numbers)} {words}", **more)
 
 
-def _told(
-    board: Board, draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, is_rehearsal: bool
-) -> Outcome:
+def _subject(verb: str, numbers: Sequence[int]) -> str:
+    subject = f"task {spelled(numbers)}: {verb}"
+    return subject if len(subject) <= 72 else f"task: {verb} {len(numbers)} tasks"
+
+
+def _told(draft: Draft, numbers: Sequence[int], verb: str, warnings: Sequence[str], after: str, *, is_rehearsal: bool) -> Outcome:
     are = ("would be" if is_rehearsal else "is" if len(numbers) == 1 else "are") + f" {verb}"
-    outcome = Outcome(
+    return Outcome(
         command="task",
         status="completed",
         summary=f"{named(numbers)} {are}.",
@@ -107,5 +110,3 @@ def _told(
         warnings=(*draft.notices, *warnings),
         data={"task_numbers": list(numbers), "dry_run": is_rehearsal},
     )
-    subject = f"task {spelled(numbers)}: {'abandon' if verb == 'abandoned' else 'recover'}"
-    return outcome if is_rehearsal else kept(board, outcome, draft, subject if len(subject) <= 72 else f"task: {verb} {len(numbers)} tasks")

@@ -47,11 +47,12 @@ def todo(board: Board, *, agreed: Callable[[Sequence[Task]], bool], is_rehearsal
             draft.state = draft.state.noting(draft.at, f"{named(numbers)} archived", task_numbers=numbers)
         return Leaving(tasks=gone, held=now.held)
 
-    gone, draft = changing(board, step, is_rehearsal=is_rehearsal)
-    outcome = _told(board, gone, draft, is_rehearsal=is_rehearsal)
-    if is_rehearsal or not gone.tasks:
-        return outcome
-    return kept(board, outcome, draft, f"todo: archive {len(gone.tasks)} task{'s' if len(gone.tasks) > 1 else ''}")
+    gone, draft, debt = changing(board, step, _subject, is_rehearsal=is_rehearsal)
+    return kept(board, _told(board, gone, draft, is_rehearsal=is_rehearsal), debt)
+
+
+def _subject(gone: Leaving) -> str:
+    return f"todo: archive {len(gone.tasks)} task{'s' if len(gone.tasks) > 1 else ''}" if gone.tasks else ""
 
 
 def leaving(board: Board, state: State) -> Leaving:

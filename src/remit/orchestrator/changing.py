@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from remit.board.archive import archived_tasks
 from remit.board.book import Board, Draft
+from remit.board.owing import Debt, owed, pay, pay_left
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.errors import Misused
@@ -14,30 +15,43 @@ from remit.orchestrator.outcome import Outcome
 Made = TypeVar("Made")
 
 
-def changing(board: Board, step: Callable[[Draft], Made], *, is_rehearsal: bool, make: bool = False) -> tuple[Made, Draft]:
-    """Let `step` change the board, as one set of writes. A rehearsal does the same to a draft that nobody writes."""
+def changing(
+    board: Board, step: Callable[[Draft], Made], subject: Callable[[Made], str], *, is_rehearsal: bool, make: bool = False
+) -> tuple[Made, Draft, Debt | None]:
+    """Let `step` change the board, as one set of writes. A rehearsal does the same to a draft that nobody writes.
+
+    `subject`: of the commit that is owed for it, empty for none; `kept` pays it. What a killed command owed is paid first.
+    """
     if not is_rehearsal:
+        left = pay_left(board)
         with board.change(make=make) as draft:
             made = step(draft)
-        return made, draft
+            debt = _noted(board, draft, subject(made))
+        draft.notices = (*left, *draft.notices)
+        return made, draft, debt
     seen = board.look()
     if not seen.exists and not make:
         raise no_board()
     draft = Draft(state=seen.state, at=board.now(), notices=seen.notices, _root=board.root)
-    return step(draft), draft
+    return step(draft), draft, None
+
+
+def _noted(board: Board, draft: Draft, subject: str) -> Debt | None:
+    """The board's own files, those of the draft and the folders it moves, no other."""
+    if not subject:
+        return None
+    debt = owed(board, subject, (*draft.files, *draft.moves.values()), deleted=draft.moves)
+    draft.files[debt.note] = debt.to_bytes()
+    return debt
 
 
 def no_board() -> Misused:
     return Misused("This project has no board yet.", advice='`remit task "TEXT"` records the first task and makes it.')
 
 
-def kept(board: Board, outcome: Outcome, draft: Draft, subject: str) -> Outcome:
-    """Commit what was changed, and say so: the board's own files, those of the draft and the folders it moved, no other."""
-    from remit.board.committing import commit  # only here: reading commands need no git
-
-    paths = [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)]
-    paths += [path for path in (*draft.files, *draft.moves.values()) if path not in paths]
-    made = commit(board.root, paths, subject, deleted=list(draft.moves))
+def kept(board: Board, outcome: Outcome, debt: Debt | None) -> Outcome:
+    """Commit what was changed, and say so."""
+    made = pay(board, debt)
     return replace(outcome, commit=made.short, warnings=(*outcome.warnings, *([made.warning] if made.warning else ())))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.book import Board
+from remit.board.owing import Debt, owed, pay, pay_left
 from remit.board.plans import read_plan
 from remit.board.statuses import BEGINS, Status
 from remit.board.task import State, Task
@@ -24,7 +25,6 @@ from remit.core.result import Return, StopReason
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.processing import Verdict, checked, filed_task, judged_return, stays_inside
 from remit.orchestrator.prompts import Brief, parameters_of, text_of
-from remit.orchestrator.uncommitted import commit_left, committed, note_of
 from remit.orchestrator.working import (
     Entered,
     Filed,
@@ -64,7 +64,7 @@ async def work_on(remit: Remit, board: Board, errand: Errand, *, waiting: Waitin
     """Carry a task through one command. Whatever the agent does or returns, the board says what is true afterwards."""
     await off_loop(check, remit, board, errand)
     with claims.claim(board, errand.number, errand.command, seconds=claim_seconds(remit, errand.command, errand.timeout)) as held:
-        said = tuple(await off_loop(lambda: list(commit_left(board, errand.number))))
+        said = await off_loop(pay_left, board)
         unfiled, warnings = await _left_by_the_dead(remit, board, errand, waiting)
         said += warnings
         if unfiled is not None:
@@ -192,14 +192,11 @@ def _filed(held: claims.Held, board: Board, brief: Brief, result: Return, before
     files: dict[str, bytes] = {}
     if verdict.found is not None and verdict.found.came_from:
         files[brief.write_to] = verdict.found.data
-    subject = subject_of(brief, verdict)
-    if subject:
-        paths = [brief.write_to] if verdict.found is not None else []
-        paths += [one.path for one in verdict.more]
-        path, body = note_of(brief.task.number, subject, [*paths, *board_files(board)], result.session_id)
-        files[path] = body
+    debt = _debt(board, brief, result, verdict)
+    if debt is not None:
+        files[debt.note] = debt.to_bytes()
     filed, moved = _settle(board, brief, result, verdict, before, files)
-    made = committed(board, brief.task.number)
+    made = pay(board, debt)
     warnings = (*said, *verdict.warnings, *filed.warnings, *moved, *result.warnings, *((made.warning,) if made.warning else ()))
     return _outcome(board, brief, result, verdict, filed, tuple(dict.fromkeys(warnings)), made.short)
 
@@ -218,8 +215,10 @@ def _settle(
     return settled(board, brief.task.number, words, change, session_id=result.session_id, files=files), tuple(moved)
 
 
-def board_files(board: Board) -> list[str]:
-    return [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)]
+def _debt(board: Board, brief: Brief, result: Return, verdict: Verdict) -> Debt | None:
+    subject = subject_of(brief, verdict)
+    paths = [brief.write_to] if verdict.found is not None else []
+    return owed(board, subject, [*paths, *(one.path for one in verdict.more)], session_id=result.session_id) if subject else None
 
 
 def subject_of(brief: Brief, verdict: Verdict) -> str:

@@ -45,7 +45,10 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
         )
         return made, parts, warnings
 
-    (made, parts, warnings), draft = changing(board, step, is_rehearsal=is_rehearsal)
+    def subject(made: tuple[list[Task], Parts, list[str]]) -> str:
+        return f"task {number}: divide into {spelled([task.number for task in made[0]])}"
+
+    (made, parts, warnings), draft, debt = changing(board, step, subject, is_rehearsal=is_rehearsal)
     numbers = [task.number for task in made]
     order = "each after the one before it" if parts.in_turn else "in any order"
     outcome = Outcome(
@@ -59,7 +62,7 @@ def divide(board: Board, number: int, prompt: str = "", *, force: bool = False, 
         warnings=(*draft.notices, *warnings),
         data={"created": numbers, "in_turn": parts.in_turn, "taken_from": parts.source, "dry_run": is_rehearsal},
     )
-    return outcome if is_rehearsal else kept(board, outcome, draft, f"task {number}: divide into {spelled(numbers)}")
+    return kept(board, outcome, debt)
 
 
 def parts_of(board: Board, task: Task, prompt: str) -> Parts:

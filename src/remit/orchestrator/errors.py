@@ -12,6 +12,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.book import Board, Draft
+from remit.board.owing import owed, pay
 from remit.board.statuses import ENDED, Status, is_legal
 from remit.board.task import Priority, State, Task, TaskArtifact
 from remit.core.errors import Refused
@@ -20,14 +21,12 @@ from remit.core.result import Status as Ending
 from remit.flow.artifacts import seen_artifacts
 from remit.ledger import Entry, ErrorLedger
 from remit.orchestrator.chain import Links, chained
-from remit.orchestrator.changing import changing, kept
-from remit.orchestrator.course import board_files
+from remit.orchestrator.changing import changing
 from remit.orchestrator.error_tasks import IDS, Group, chosen, grouped, ids_of, open_entries, presentable, settle_ledger
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.processing import Verdict, filed_task, judged_return, next_number, next_version
 from remit.orchestrator.prompts import Brief, parameters_of
 from remit.orchestrator.tasks import Wanted, numbered, one_line
-from remit.orchestrator.uncommitted import committed, note_of
 from remit.orchestrator.working import Entered, claim_seconds, entered, note_session, run_left_by, settled, task_context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -135,9 +134,9 @@ def _record(board: Board, found: Found) -> tuple[Task, tuple[str, ...]]:
         draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
         return task
 
-    task, draft = changing(board, step, is_rehearsal=False, make=True)
-    made = kept(board, Outcome(command=COMMAND, status="completed", summary=""), draft, f"task {task.number}: create from errors")
-    return task, (*draft.notices, *made.warnings)
+    task, draft, debt = changing(board, step, lambda task: f"task {task.number}: create from errors", is_rehearsal=False, make=True)
+    made = pay(board, debt)
+    return task, (*draft.notices, *([made.warning] if made.warning else []))
 
 
 def _left_by_others(found: Found, state: State) -> Found:
@@ -278,7 +277,7 @@ def _file(board: Board, found: Found, mark: Entered, briefs: tuple[Brief, Brief]
     subject = (
         f"task {number}: plan the fix of {_many(len(found.groups), 'group')} of errors" if is_done else f"task {number}: keep diagnosis"
     )
-    note, body = note_of(number, subject, [*paths, *board_files(board)], last.session_id)
+    debt = owed(board, subject, paths, session_id=last.session_id)
     moved: list[str] = []
 
     def change(task: Task, at: str) -> Task:
@@ -287,9 +286,14 @@ def _file(board: Board, found: Found, mark: Entered, briefs: tuple[Brief, Brief]
         return task
 
     filed = settled(
-        board, number, f"Task {number}: errors {verdict.status}", change, session_id=last.session_id, files={**files, note: body}
+        board,
+        number,
+        f"Task {number}: errors {verdict.status}",
+        change,
+        session_id=last.session_id,
+        files={**files, debt.note: debt.to_bytes()},
     )
-    made = committed(board, number)
+    made = pay(board, debt)
     warnings = (*mark.warnings, *verdict.warnings, *filed.warnings, *moved, *last.warnings, made.warning)
     return Outcome(
         command=COMMAND,

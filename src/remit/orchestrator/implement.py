@@ -10,6 +10,7 @@ from collections.abc import Callable
 from remit.app import Remit
 from remit.board.book import Board
 from remit.board.claims import claim
+from remit.board.owing import pay_left
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
@@ -21,7 +22,6 @@ from remit.orchestrator.implemented import completed, out_of_time, stopped, stop
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.phase_records import records_of
 from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, plan_as_read, plan_text, silently
-from remit.orchestrator.uncommitted import commit_left
 from remit.orchestrator.working import claim_seconds, entered, must_exist, return_left, run_left_by
 from remit.system.threads import off_loop
 
@@ -53,7 +53,7 @@ async def implement(
 
 async def _claimed(job: Job, force: bool) -> Outcome:
     """The work, by whoever holds the task."""
-    job.warn(*await off_loop(lambda: list(commit_left(job.board, job.number))))
+    job.warn(*await off_loop(pay_left, job.board))
     left = await _left_over(job)
     if left is None:
         entry = await off_loop(lambda: entered(job.board, job.number, "implement", force=force, check=_checked(job, force)))

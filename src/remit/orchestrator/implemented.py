@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.board.owing import owed, pay
 from remit.board.plans import Plan
 from remit.board.repository import find_repository
 from remit.board.statuses import PhaseStatus, Status
@@ -19,8 +20,7 @@ from remit.flow.verify import run_acceptance
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.phase_records import PhaseRecord, completion_words, records_of, summary_text, without_records
-from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, board_paths, plan_as_read, plan_text
-from remit.orchestrator.uncommitted import committed, note_of
+from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, plan_as_read, plan_text
 from remit.orchestrator.working import moved_on, settled
 from remit.system.threads import off_loop
 
@@ -50,7 +50,7 @@ def _complete(job: Job) -> Outcome:
     path = _summary_path(job, task, at)
     whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
     plans = [task.plan_path] if task.plan_path else []
-    note = note_of(job.number, f"task {job.number}: complete implementation", (*whole, path, *plans, *board_paths(board)), task.session_id)
+    debt = owed(board, f"task {job.number}: complete implementation", (*whole, path, *plans), session_id=task.session_id)
     words = completion_words(plan, records)
     moved: list[str] = []
 
@@ -62,8 +62,8 @@ def _complete(job: Job) -> Outcome:
         return replace(without_records(task), completion_summary=words, artifacts=(*kept, link))
 
     text = summary_text(task, plan if plan.phases else None, records, at).encode("utf-8", "replace")
-    filed = settled(board, job.number, f"Task {job.number} completed", change, files=dict((note, (path, text))))
-    made = committed(board, job.number)
+    filed = settled(board, job.number, f"Task {job.number} completed", change, files={debt.note: debt.to_bytes(), path: text})
+    made = pay(board, debt)
     if filed.task is not None:
         note_fixed(board.root, filed.task)
     job.warn(*moved, *filed.warnings, made.warning)

@@ -12,6 +12,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board.book import Board, Draft
 from remit.board.committing import subject_of
+from remit.board.owing import owed, pay
 from remit.board.plans import Phase, Plan, read_plan, with_phase
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
@@ -21,7 +22,6 @@ from remit.orchestrator.bystanders import Sight, sight, unnamed, warning_of
 from remit.orchestrator.outcome import Waiting, plainly
 from remit.orchestrator.phase_records import PhaseRecord, records_of, with_record
 from remit.orchestrator.phase_words import PhaseBrief, parameters_of
-from remit.orchestrator.uncommitted import committed, note_of
 from remit.orchestrator.verdicts import Verdict, verdict_of
 from remit.orchestrator.working import RUN, hand_over, moved_on, note_session
 from remit.system.threads import off_loop
@@ -194,11 +194,11 @@ def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | No
             more = {"task_number": job.number, "session_id": result.session_id}
             draft.state = draft.state.noting(draft.at, f"Task {job.number}: {what} {done}", **more)
         subject, paths = _to_commit(job, piece, verdict)
-        if subject:
-            path, body = note_of(job.number, subject, paths, result.session_id)
-            draft.files[path] = body
-    if subject:
-        made = committed(job.board, job.number)
+        debt = owed(job.board, subject, paths, session_id=result.session_id) if subject else None
+        if debt is not None:
+            draft.files[debt.note] = debt.to_bytes()
+    if debt is not None:
+        made = pay(job.board, debt)
         job.warn(made.warning)
         job.commits[piece.phase.number] = made.short
     return task
@@ -206,7 +206,7 @@ def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | No
 
 def _to_commit(job: Job, piece: Piece, verdict: Verdict) -> tuple[str, tuple[str, ...]]:
     """Subject and paths of the commit; no subject: none is made here. Unfinished work is not committed, only that it is."""
-    record = (*([piece.task.plan_path] if piece.task.plan_path else ()), *board_paths(job.board))
+    record = (piece.task.plan_path,) if piece.task.plan_path else ()
     if verdict.is_done:
         # The whole of a task is committed with its summary, when it is completed.
         return ("", ()) if piece.phase is WHOLE else (piece.subject, (*verdict.files, *verdict.deleted, *record))
@@ -258,7 +258,3 @@ def _mark_ended(job: Job, piece: Piece, verdict: Verdict, draft: Draft, task: Ta
 
 def _marked(text: str, number: int, status: PhaseStatus) -> bytes:
     return with_phase(text, number, status).encode("utf-8", "surrogateescape")
-
-
-def board_paths(board: Board) -> tuple[str, ...]:
-    return tuple(path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from remit.board.book import Board
-from remit.board.committing import Committed, commit
+from remit.board.committing import Committed
+from remit.board.owing import Debt, owed, pay, pay_left
 from remit.board.task import Task, TaskArtifact
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason
@@ -76,12 +77,11 @@ def file_review(board: Board, done: Reviewed, languages: Sequence[str]) -> Outco
         return _without_report(board, done)
     findings = findings_of(done.result.data, text)
     whole = text.rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
-    made, notices = _written(board, done, whole, findings, languages)
-    paths = [done.write_to]
-    if made is not None:
-        paths += [path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)]
-    committed = commit(board.root, paths, _subject(done.asked, findings), session_id=done.result.session_id)
-    warnings = (*done.warnings, *notices, *done.result.warnings, *_about_tasks(done, findings, made), committed.warning)
+    left = pay_left(board)
+    debt = owed(board, _subject(done.asked, findings), [done.write_to], session_id=done.result.session_id)
+    made, notices = _written(board, done, whole, findings, languages, debt)
+    committed = pay(board, debt)
+    warnings = (*done.warnings, *left, *notices, *done.result.warnings, *_about_tasks(done, findings, made), committed.warning)
     done = replace(done, warnings=tuple(dict.fromkeys(one for one in warnings if one)))
     return _outcome(board, done, findings, made, committed)
 
@@ -98,7 +98,7 @@ def _report(root: Path, write_to: str, result: Return) -> str | None:
 
 
 def _written(
-    board: Board, done: Reviewed, text: str, findings: list[Finding] | None, languages: Sequence[str]
+    board: Board, done: Reviewed, text: str, findings: list[Finding] | None, languages: Sequence[str], debt: Debt
 ) -> tuple[Made | None, tuple[str, ...]]:
     """The report and, where there is a board or one is to be made, what the board says of it, as one change. None: no board."""
     makes_tasks = done.wants_tasks and any(one.rank <= WORTH_A_TASK for one in findings or ())
@@ -117,6 +117,7 @@ def _written(
         more = {"session_id": done.result.session_id, **({"task_number": number} if number is not None else {})}
         draft.state = state.noting(draft.at, f"Review of {done.asked.what}: {done.write_to}", **more)
         draft.write(done.write_to, text + listed(made))
+        draft.files[debt.note] = debt.to_bytes()
     return replace(made, state=draft.state), draft.notices
 
 

@@ -58,7 +58,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
         return task, doubts
 
-    (task, doubts), draft = changing(board, step, is_rehearsal=is_rehearsal, make=True)
+    (task, doubts), draft, debt = changing(board, step, lambda made: f"task {made[0].number}: create", is_rehearsal=is_rehearsal, make=True)
     line = routing_line()
     log.info(line)
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are it from now on." if is_first and not is_rehearsal else ""
@@ -72,7 +72,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         warnings=(*draft.notices, *doubts),
         data={"title": task.title, "route": line, "dry_run": is_rehearsal},
     )
-    return outcome if is_rehearsal else kept(board, outcome, draft, f"task {task.number}: create")
+    return kept(board, outcome, debt)
 
 
 def numbered(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:

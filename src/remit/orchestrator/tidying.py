@@ -13,11 +13,13 @@ from typing import Any
 from remit.board.book import Board, Draft
 from remit.board.claims import holders
 from remit.board.graph import CLOSED, circle_words, cycles, next_command
+from remit.board.owing import owed
 from remit.board.statuses import IN_PROGRESS
 from remit.board.task import State, Task
 from remit.orchestrator.changing import archived_statuses, changing, kept, named
 from remit.orchestrator.outcome import Outcome
 
+SYNCED = "task: sync TODO.md and state.json"
 TOLD_AT_MOST = 20
 """Of one kind of finding; `--json` has them all."""
 _FOLDER = re.compile(r"(\d{1,9})_(.+)")
@@ -67,12 +69,13 @@ class Findings:
 def sync(board: Board, *, is_rehearsal: bool = False) -> Outcome:
     before = board.todo_path.read_bytes() if board.todo_path.exists() else None
 
-    def step(draft: Draft) -> Findings:
-        return look_over(board, draft.state)
+    def step(draft: Draft) -> tuple[Findings, bool]:
+        return look_over(board, draft.state), bool(draft.notices)
 
-    findings, draft = changing(board, step, is_rehearsal=is_rehearsal)
+    # Where nothing is taken over from TODO.md nothing may be written with it either: else every sync would be a change.
+    (findings, is_edited), draft, debt = changing(board, step, lambda made: SYNCED if made[1] else "", is_rehearsal=is_rehearsal)
     after = board.todo_path.read_bytes() if board.todo_path.exists() else None
-    is_changed = before != after or bool(draft.notices)
+    is_changed = before != after or is_edited
     told = list(findings.lines())
     outcome = Outcome(
         command="task",
@@ -82,7 +85,9 @@ def sync(board: Board, *, is_rehearsal: bool = False) -> Outcome:
         next_steps=next_command(findings.stopped[0]) if findings.stopped else "",
         data={"changed": is_changed, "dry_run": is_rehearsal, **findings.to_dict()},
     )
-    return outcome if is_rehearsal or not is_changed else kept(board, outcome, draft, "task: sync TODO.md and state.json")
+    if is_changed and not is_rehearsal and debt is None:
+        debt = owed(board, SYNCED, ())
+    return kept(board, outcome, debt)
 
 
 def look_over(board: Board, state: State) -> Findings:

@@ -77,6 +77,6 @@ async def test_what_was_filed_and_not_committed_is_committed_by_the_next(tmp_pat
     hook.unlink()
     outcome = await again(tmp_path)
     assert outcome.artifacts[0].path.endswith("research-002.md")
-    assert any("Committed what an earlier run" in words for words in outcome.warnings)
+    assert any("Committed what an earlier command" in words for words in outcome.warnings)
     assert git("log", "--format=%s").split("\n")[:2] == ["task 12: complete research"] * 2
     assert git("status", "--porcelain", "specs").strip() == ""

@@ -1,0 +1,130 @@
+"""Commits that are owed (S6.8): what a command wrote and died over is committed by the next one, and nothing is committed twice."""
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from remit.board.book import Board
+from remit.board.owing import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
+from remit.board.task import TaskArtifact
+from remit.orchestrator.abandoning import abandon, recover
+from remit.orchestrator.archiving import todo
+from remit.orchestrator.tasks import Wanted, record
+from remit.orchestrator.tidying import sync
+
+KILLED_BEFORE_GIT = """
+import os, signal, sys
+from pathlib import Path
+import remit.board.committing as committing
+committing.commit = lambda *given, **more: os.kill(os.getpid(), signal.SIGKILL)
+from remit.board.book import Board
+from remit.orchestrator.archiving import todo
+todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
+"""
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Board:
+    git(tmp_path, "init", "-q", ".")
+    git(tmp_path, "config", "user.name", "Somebody")
+    git(tmp_path, "config", "user.email", "somebody@example.com")
+    made = Board(tmp_path)
+    record(made, Wanted(text="First"))
+    record(made, Wanted(text="Second"))
+    return made
+
+
+def git(folder: Path, *arguments: str) -> str:
+    return subprocess.run(("git", *arguments), cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def subjects(board: Board) -> list[str]:
+    return git(board.root, "log", "--format=%s").splitlines()
+
+
+def changed(board: Board) -> list[str]:
+    """What git does not have; `.remit` is this machine's."""
+    return [line for line in git(board.root, "status", "--porcelain", "-uall").splitlines() if ".remit/" not in line]
+
+
+def with_report(board: Board, number: int) -> None:
+    with board.change() as draft:
+        task = draft.state.task(number)
+        path = f"{task.folder}/reports/research-001.md"
+        draft.write(path, "# Found\n")
+        draft.state = draft.state.with_task(replace(task, artifacts=(TaskArtifact(type="research", path=path),)))
+    pay(board, owed(board, "report", [path]))
+
+
+def test_what_a_killed_todo_had_moved_is_committed_by_the_next_command_as_its_own_commit(board: Board) -> None:
+    with_report(board, 1)
+    abandon(board, [1], "no")
+    killed = subprocess.run([sys.executable, "-c", KILLED_BEFORE_GIT, str(board.root)], timeout=60, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert changed(board), "moved, and not committed"
+
+    outcome = record(board, Wanted(text="Third"))
+    assert subjects(board)[:2] == ["task 3: create", "todo: archive 1 task"]
+    assert any("todo: archive 1 task" in warning for warning in outcome.warnings)
+    assert not changed(board)
+    moved = git(board.root, "show", "-M", "--name-status", "--format=", "HEAD~1")
+    assert "R100\tspecs/001_first/reports/research-001.md\tspecs/archive/001_first/reports/research-001.md" in moved
+    assert git(board.root, "show", "--name-only", "--format=", "HEAD").splitlines() == ["specs/TODO.md", "specs/state.json"]
+    assert os.listdir(board.root / FOLDER) == []
+
+
+def test_what_a_living_process_owes_is_left_to_it_until_it_can_only_have_given_up(board: Board) -> None:
+    (board.root / "made.txt").write_text("made\n")
+    debt = owed(board, "task 1: theirs", ["made.txt"])
+    place = board.root / debt.note
+    place.write_bytes(debt.to_bytes())
+    assert pay_left(board) == ()
+    place.write_bytes(replace(debt, since=debt.since - GIVEN_UP_SECONDS - 1).to_bytes())
+    (said,) = pay_left(board)
+    assert "task 1: theirs" in said
+    assert not place.exists()
+    assert pay_left(board) == ()
+
+
+def test_a_commit_that_a_merge_keeps_from_being_made_is_made_by_the_next_command_after_it(board: Board) -> None:
+    with_report(board, 1)
+    abandon(board, [1], "no")
+    (board.root / ".git" / "MERGE_HEAD").write_text(git(board.root, "rev-parse", "HEAD") + "\n")
+    warned = todo(board, agreed=lambda tasks: True)
+    assert warned.status == "completed"
+    assert "GIT_COMMIT_FAILED" in warned.warnings[-1]
+    assert "tries again" in warned.warnings[-1]
+    (board.root / ".git" / "MERGE_HEAD").unlink()
+    recover(board, [1])
+    assert subjects(board)[:2] == ["task 1: recover", "todo: archive 1 task"]
+    assert not changed(board)
+
+
+def test_what_a_hook_refuses_is_told_once_and_not_tried_again(board: Board) -> None:
+    hook = board.root / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    hook.chmod(0o755)
+    assert "GIT_COMMIT_FAILED" in record(board, Wanted(text="Third")).warnings[-1]
+    assert os.listdir(board.root / FOLDER) == []
+
+
+def test_a_note_that_cannot_be_read_commits_nothing_and_keeps_nobody(board: Board) -> None:
+    for name, text in (("a.json", "{"), ("b.json", '{"paths": 3}'), ("c.json", "null"), ("d.json", "[]")):
+        (board.root / FOLDER / name).write_text(text)
+    assert pay_left(board) == ()
+
+
+def test_a_sync_that_changes_nothing_writes_and_commits_nothing(board: Board) -> None:
+    before = subjects(board), board.state_path.read_bytes()
+    assert not sync(board).commit
+    assert (subjects(board), board.state_path.read_bytes()) == before
+    board.todo_path.unlink()
+    assert sync(board).data["changed"]
+    assert board.todo_path.exists()
+    assert not changed(board)
