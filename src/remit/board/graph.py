@@ -79,7 +79,7 @@ def next_command(task: Task) -> str:
     """What to type to go on with it; empty when nothing is to be done."""
     verb = NEXT.get(task.status)
     if task.status is Status.BLOCKED:
-        verb = "implement" if task.has_plan else "research"
+        verb = "implement" if task.has_plan else "plan" if any(one.type in ("report", "research") for one in task.artifacts) else "research"
     return f"remit {verb} {task.number}" if verb else ""
 
 

@@ -15,6 +15,9 @@ from remit.board.saved import Version
 from remit.board.task import State
 from remit.core.errors import Refused, Unavailable
 
+FROM = "From TODO.md: "
+"""How a notice begins that tells what was taken over. One that tells what was not is a warning."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taking:
@@ -41,7 +44,8 @@ class Taking:
             twice = _twice(state, merged.state, before)
             state = merged.state.without(twice) if twice else merged.state
             is_new = tuple(f"Task {number} is new" for number in twice)
-            notices += tuple(line for line in (*merged.taken, *merged.kept) if not (is_new and line.startswith(is_new)))
+            taken = (line for line in merged.taken if not (is_new and line.startswith(is_new)))
+            notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
         return state, notices
 
     def goes_on_from(self, found: Found, version: Version, merged: State) -> State | None:

@@ -172,7 +172,7 @@ class _Merging:
         if mine.lines == base.lines and mine.title == base.title and section is None:
             return
         if is_last and not mine.is_closed and "\n".join(base.lines).startswith("\n".join(mine.lines).rstrip()):
-            self.kept.append(f"TODO.md ended in the middle of Task {base.number}, which is drawn again.")
+            self.kept.append(f"it ended in the middle of Task {base.number}, which is drawn again.")
             return
         number = base.number
         assert number is not None
@@ -266,7 +266,7 @@ class _Merging:
             else:
                 texts |= {key: text for key, text in after.items() if before.get(key) != text}
                 texts = {key: text for key, text in texts.items() if key in after or key not in before}
-            self.taken.append("Text of your own")
+            self.taken.append("Your own text between the tasks")
         if texts.get("top") == HEAD:
             del texts["top"]
         if self.stray:

@@ -147,7 +147,7 @@ def _foot(view: View, wide: int) -> Iterator[str]:
     if len(view.circles) > CIRCLES_SHOWN:
         yield painted(f"! … and {count(len(view.circles) - CIRCLES_SHOWN, 'more circle')} (--json)", "bold red")
     for notice in view.notices[:SHOWN]:
-        yield from _several(f"TODO.md: {notice}", wide, "yellow")
+        yield from _several(notice, wide, "yellow")
 
 
 def _several(text: str, wide: int, style: str) -> Iterator[str]:

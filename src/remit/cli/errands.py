@@ -75,11 +75,12 @@ def _rehearse(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
 
 
 def _print_rehearsal(outcome: "Outcome") -> None:
+    from remit.cli.outcomes import print_warnings, title
     from remit.cli.output import say
     from remit.cli.words import duration
 
     data = outcome.data
-    say(outcome.summary)
+    say(title(outcome))
     say(f"  task      {outcome.task_number}: [{data['status_now']}], meanwhile [{data['status_meanwhile']}]")
     say(f"  route     {data['route']}")
     say(f"  agent     {data['agent']}, carried out by: {data['carried_by']}")
@@ -88,5 +89,4 @@ def _print_rehearsal(outcome: "Outcome") -> None:
         say(f"  reads     {path}")
     say(f"  writes    {data['write_to']}")
     say(f"  timeout   {duration(data['timeout_seconds'])}")
-    for warning in outcome.warnings:
-        say(f"  warning   {warning}")
+    print_warnings(outcome)

@@ -66,12 +66,14 @@ def _rehearse(folder: Path, type_: str | None, ledger: "ErrorLedger", *, as_json
 
 
 def _print(outcome: "Outcome") -> None:
+    from remit.cli.outcomes import title
     from remit.cli.output import say
-    from remit.cli.words import one_line
+    from remit.cli.words import count, one_line
 
+    say(title(outcome))
     say(outcome.summary)
     if "route" in outcome.data:
         say(f"  route   {outcome.data['route']}")
     for group in outcome.data["groups"]:
-        how_often = f"{len(group['errors'])} in the ledger, seen {group['count']} times"
+        how_often = f"{len(group['errors'])} in the ledger, seen {count(group['count'], 'time')}"
         say(f"  group   {one_line(group['name'], 120)}, {how_often}: {one_line(group['message'], 160)}")

@@ -80,19 +80,10 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
 
 
 def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
-    from remit.cli.output import say, say_json
+    from remit.cli.outcomes import answer
     from remit.cli.project import open_directory
-    from remit.cli.words import printable
     from remit.orchestrator.implement_many import rehearsed
     from remit.settings import load_settings
 
     outcome = rehearsed(load_settings(board.root), board, open_directory(board.root).find, numbers, force=force)
-    if as_json:
-        say_json(outcome.to_dict())
-        return Exit.OK
-    for line in outcome.summary.split("\n"):
-        say(printable(line))
-    for warning in outcome.warnings:
-        say(f"  warning  {printable(warning)}")
-    say(outcome.next_steps)
-    return Exit.OK
+    return answer(outcome, as_json=as_json)

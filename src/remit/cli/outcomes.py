@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from remit.cli.exits import Exit, exit_of_ending
-from remit.cli.output import say, say_json
+from remit.cli.output import fitting, say, say_json
 from remit.cli.words import MARKS, advice_lines, at_the_prompt, one_line, printable
 from remit.core.result import Status, StopReason
 from remit.core.states import State
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from remit.orchestrator.outcome import Outcome
 
 LONG = 500
+FROM_TODO = "From TODO.md: "
+"""`board.taking.FROM`, which is not imported here: most commands take nothing over."""
 
 
 def answer(outcome: "Outcome", *, as_json: bool, was_interrupted: bool = False) -> Exit:
@@ -37,26 +39,51 @@ def answer(outcome: "Outcome", *, as_json: bool, was_interrupted: bool = False) 
 
 
 def print_outcome(outcome: "Outcome") -> None:
-    say(_title(outcome))
+    say(title(outcome))
     if outcome.summary:
         say(printable(outcome.summary))
     for artifact in outcome.artifacts:
         words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
-        say(f"{_coloured('  artifact', 'green')}  {one_line(artifact.path, LONG)} ({artifact.type}){words}")
+        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
     for error in outcome.errors:
         _print_error(error, outcome)
-    for warning in outcome.warnings:
-        say(f"{_coloured('  warning', 'yellow')}  {one_line(at_the_prompt(warning), LONG)}")
+    print_warnings(outcome)
     if outcome.commit:
-        say(f"{_coloured('  commit', 'green')}  {outcome.commit}")
-    if outcome.next_steps:
+        say_labelled("commit", "green", outcome.commit)
+    if outcome.next_steps and not is_rehearsal(outcome):  # what comes next comes after what was not done
         first, *more = advice_lines(outcome.next_steps)
-        say(f"{_coloured('  next', 'cyan')}  {first}")
+        say_labelled("next", "cyan", first)
         for line in more:
             say(line)
 
 
-def _title(outcome: "Outcome") -> str:
+def print_warnings(outcome: "Outcome") -> None:
+    """What a person's edits of TODO.md came to is no warning, unless they could not be taken over."""
+    for warning in outcome.warnings:
+        words = one_line(at_the_prompt(warning), LONG)
+        if words.startswith(FROM_TODO):
+            say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
+        else:
+            say_labelled("warning", "yellow", words)
+
+
+def say_labelled(label: str, style: str, words: str) -> None:
+    """A line behind its label; on a terminal the rest of a long one stands below its beginning."""
+    before = f"  {label}  "
+    first, *more = fitting(words, less=len(before)).split("\n")
+    print((_coloured(before, style) + first).rstrip(), *(" " * len(before) + line for line in more), sep="\n", flush=True)
+
+
+def is_rehearsal(outcome: "Outcome") -> bool:
+    """Of `--dry-run`: nothing was done."""
+    return bool(outcome.data.get("dry_run"))
+
+
+def title(outcome: "Outcome") -> str:
+    """How it ended, of which command, for which task and in which session."""
+    if is_rehearsal(outcome):
+        of = "" if outcome.task_number is None else f"  task {outcome.task_number}"
+        return f"{_coloured('○ rehearsal', 'dim')}  {outcome.command}{of}: nothing was changed"
     state = _state_of(outcome)
     mark, style = MARKS[state]
     parts = [_coloured(f"{mark} {outcome.status}", style)]
@@ -79,14 +106,11 @@ def _print_error(error: "ErrorInfo", outcome: "Outcome") -> None:
     words = one_line(error.message, LONG)
     is_next = error.recommendation.rstrip(".") in outcome.next_steps
     advice = "" if is_next else one_line(at_the_prompt(error.recommendation), LONG)
-    label = _coloured(f"  {error.code}", "red")
-    if words not in one_line(outcome.summary, LONG):
-        say(f"{label}  {words}")
-        label = "   "
-    elif not advice:
-        say(label)
+    is_said = words in one_line(outcome.summary, LONG)
+    if not is_said or not advice:
+        say_labelled(error.code, "red", "" if is_said else words)
     if advice:
-        say(f"{label} {_coloured('→', 'yellow')} {advice}")
+        say_labelled(f"{error.code} →" if is_said else "  →", "red" if is_said else "yellow", advice)
 
 
 def _coloured(text: str, style: str) -> str:

@@ -129,22 +129,24 @@ def json_text(document: Any, *, indent: int | None = None) -> str:
 
 def say(text: str = "") -> None:
     """Words of the answer: wrapped where a terminal shows them, left as they are where a program reads them."""
-    print(_fitting(text, sys.stdout), flush=True)
+    print(fitting(text), flush=True)
 
 
 def say_aside(text: str) -> None:
     """To stderr: not part of the answer."""
-    print(_fitting(text, sys.stderr), file=sys.stderr, flush=True)
+    print(fitting(text, sys.stderr), file=sys.stderr, flush=True)
 
 
-def _fitting(text: str, stream: Any) -> str:
+def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
+    """Wrapped to the width of the terminal that shows it (stdout, if no other is named), less some columns."""
+    stream = stream if stream is not None else sys.stdout
     if stream is None or not stream.isatty():
         return text
     try:
         columns = os.get_terminal_size(stream.fileno()).columns
     except (OSError, ValueError):  # a terminal that has no size, or a stream that only stands for one
         columns = 0
-    return wrapped(text, columns or 80)
+    return wrapped(text, (columns or 80) - less)
 
 
 def put(console: "Console", body: "Text | str", label: "Text | str" = "") -> None:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.agents.roles import SeenRole
 
+WIDE = 120
+"""Columns from which on a table has room for what each role is for."""
 HOW = """\
 Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), or "built-in"
 Read one       remit roles planner
@@ -142,14 +144,17 @@ def _print(found: "list[SeenRole]", folder: "Path") -> None:
     if not found:
         say("This project has no roles: the setting builtin_agents leaves them out.")
         return
-    shown = table("role", "for", "carried out by", "because", shrinking=("for", "because"))
+    is_roomy = console().width >= WIDE  # on a narrow terminal what a role is for would be cut to nothing: `remit roles NAME` says it
+    purpose = ("for",) if is_roomy else ()
+    shown = table("role", *purpose, "carried out by", "because", shrinking=(*purpose, "because"))
     for role in found:
         because = role.because if role.by != "replaced" else inside(role.source, folder)
         style = "red" if role.by == "nobody" else ""
-        shown.add_row(role.name, cut(one_line(role.description, 120)), cut(role.carried_by, style), cut(because))
+        words = (cut(one_line(role.description, 120)),) if is_roomy else ()
+        shown.add_row(role.name, *words, cut(role.carried_by, style), cut(because))
     console().print(shown)
     say()
-    if advice := next((role.advice for role in found if role.advice), ""):
-        say(advice)
+    if open_roles := [role for role in found if role.advice]:
+        say(f"Nobody carries out {' and '.join(role.name for role in open_roles)}. {open_roles[0].advice}")
         say()
     say(HOW)

@@ -6,6 +6,7 @@ from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.book import Board
+from remit.board.graph import next_command
 from remit.board.plans import Plan, read_plan
 from remit.board.statuses import PhaseStatus
 from remit.board.task import Task
@@ -88,6 +89,8 @@ def _lines(view: View, task: Task, plan: Plan | None, root: Path) -> Iterator[st
         yield from ("", painted("Description", "bold"), *_description(task, wide))
     if command := view.next_command(task):
         yield from ("", f"  {painted('next', 'cyan')}  {command}")
+    elif view.standing[task.number] is Standing.BLOCKED:
+        yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when what it is blocked by is out of the way")
 
 
 def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
@@ -113,7 +116,9 @@ def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
     for command in task.accept:
         yield "accept", command
     for key, value in task.extra.items():
-        yield key, str(value)
+        words = ", ".join(str(one) for one in value) if isinstance(value, list) else str(value)
+        if words not in task.source:
+            yield key.replace("_", " "), words
 
 
 def _named(view: View, number: int) -> str:

@@ -150,7 +150,6 @@ def rehearsed(settings: Settings, board: Board, find: Find, numbers: Sequence[in
         task_number=numbers[0] if len(numbers) == 1 else None,
         task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
         warnings=tuple(words for plan in plans for words in plan["warnings"]),
-        next_steps="This was a rehearsal: nothing was changed.",
         data={"dry_run": True, "tasks": tasks},
     )
 

@@ -42,10 +42,10 @@ class Outcome:
     """Of the last delegation; empty: nothing was delegated."""
     stop_reason: str = "finished"
     data: dict[str, Any] = field(default_factory=dict)
-    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …"""
+    """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never in the place of what stands above."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
+        told = {
             "command": self.command,
             "status": self.status,
             "summary": self.summary,
@@ -58,5 +58,5 @@ class Outcome:
             "commit": self.commit,
             "session_id": self.session_id,
             "stop_reason": self.stop_reason,
-            **self.data,
         }
+        return {**told, **{name: value for name, value in self.data.items() if name not in told}}

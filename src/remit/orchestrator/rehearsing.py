@@ -51,7 +51,7 @@ def rehearsed(board: Board, settings: Settings, find: Callable[[str], AgentPort 
     return Outcome(
         command=errand.command,
         status="completed",
-        summary="Nothing was done: this is what it would do.",
+        summary=f"Would hand task {errand.number} to {route.agent}, which writes {brief.write_to}.",
         task_number=errand.number,
         task_status=task.status.marker,
         warnings=(*seen.notices, *skipped, *open_dependencies(seen.state, task), *held, *missing),

@@ -64,7 +64,7 @@ def rehearsed(board: Board, settings: Settings, asked: Asked) -> Outcome:
     return Outcome(
         command="review",
         status="completed",
-        summary=f"Would review {asked.what} and file the report as {write_to}. Nothing was touched.",
+        summary=f"Would review {asked.what} and file the report as {write_to}.",
         task_number=asked.number,
         task_status=task.status.marker if task is not None else "",
         warnings=warnings,
