@@ -20,8 +20,9 @@ from remit.core.result import Return
 from remit.orchestrator.dependencies import check_dependencies
 from remit.orchestrator.implemented import completed, out_of_time, stopped, stopped_by_person, stuck
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
+from remit.orchestrator.phase_marks import plan_as_read, plan_text
 from remit.orchestrator.phase_records import records_of
-from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, plan_as_read, plan_text, silently
+from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, silently
 from remit.orchestrator.working import claim_seconds, entered, must_exist, return_left, run_left_by
 from remit.system.threads import off_loop
 
@@ -47,7 +48,7 @@ async def implement(
     await off_loop(must_exist, board)
     (await off_loop(board.look)).state.task(number)
     job = Job(remit=remit, board=board, number=number, ends_at=time.monotonic() + seconds, waiting=waiting, telling=telling)
-    with claim(board, number, "implement", seconds=claim_seconds(remit, "implement", timeout)):
+    with claim(board, number, "implement", seconds=claim_seconds(remit, "implement", timeout)) as job.held:
         return await _claimed(job, force)
 
 
@@ -66,6 +67,8 @@ async def _claimed(job: Job, force: bool) -> Outcome:
             piece = await off_loop(next_piece, job.board, job.number)
         except Refused as error:
             return await off_loop(stuck, job, error.message, error.advice)
+        if job.marked.vanished:
+            return await off_loop(stuck, job, *_vanished(job))
         if piece is None:
             return await completed(job, is_proven=is_proven)
         if piece.phase.number in ran:
@@ -83,6 +86,13 @@ async def _claimed(job: Job, force: bool) -> Outcome:
             return stopped(job, ended)
         if ended.task is None or ended.task.status is not Status.IMPLEMENTING:
             return stopped_by_person(job, ended)
+
+
+def _vanished(job: Job) -> tuple[str, str]:
+    """Whoever took them out, nobody has said that the task is done without them."""
+    gone = ", ".join(map(str, job.marked.vanished))
+    words = f"What stood in the plan when phase {job.marked.number} began does not any more: phase {gone}."
+    return words, "Look at the plan (git diff shows what was changed), and set it right."
 
 
 def next_piece(board: Board, number: int) -> Piece | None:

@@ -3,11 +3,13 @@
 Used by `implement` alone.
 """
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.board.book import SPECS
 from remit.board.owing import owed, pay
 from remit.board.plans import Plan
 from remit.board.repository import find_repository
@@ -19,9 +21,11 @@ from remit.flow.artifacts import seen_artifacts
 from remit.flow.verify import run_acceptance
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.outcome import Outcome
+from remit.orchestrator.phase_marks import plan_as_read, plan_text
 from remit.orchestrator.phase_records import PhaseRecord, completion_words, records_of, summary_text, without_records
-from remit.orchestrator.phases import WHOLE, Ended, Job, Piece, plan_as_read, plan_text
-from remit.orchestrator.working import moved_on, settled
+from remit.orchestrator.phases import WHOLE, Ended, Job, Piece
+from remit.orchestrator.processing import stays_inside
+from remit.orchestrator.working import moved_on, settled, to_the_end
 from remit.system.threads import off_loop
 
 LOOKING_SECONDS = 10.0
@@ -36,7 +40,8 @@ async def completed(job: Job, *, is_proven: bool) -> Outcome:
         if proof.error is not None:
             error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {job.number}")
             return await off_loop(_not_accepted, job, error)
-    return await off_loop(_complete, job)
+    job.must_hold()
+    return await to_the_end(_complete, job)
 
 
 def _complete(job: Job) -> Outcome:
@@ -191,10 +196,12 @@ def _plan_now(job: Job, task: Task) -> Plan:
 
 
 def _summary_path(job: Job, task: Task, at: str) -> str:
-    """Of today; what an earlier run wrote is not written over."""
-    base = f"{task.folder}/summaries/implementation-summary-{at[:10].replace('-', '')}"
+    """Of today; what an earlier run wrote is not written over, and no link leads it out of the board's folder."""
+    name = f"implementation-summary-{at[:10].replace('-', '')}"
+    bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
+    base = next((one for one in bases if stays_inside(job.board.root, f"{one}.md")), bases[-1])
     paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
-    return next(path for path in paths if not (job.board.root / path).exists())
+    return next(path for path in paths if not os.path.lexists(job.board.root / path))
 
 
 def _with_commits(job: Job, records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:

@@ -5,6 +5,7 @@ What its phases are is what they were when the phase began. Blocking; used by `p
 """
 
 import os
+import re
 from dataclasses import dataclass
 
 from remit.board.book import Board, Draft
@@ -16,6 +17,8 @@ from remit.flow.artifacts import read_bounded
 
 PLAN_BYTES = 8 << 20
 """A plan beyond it is none."""
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
+"""Neither in JSON nor on a command line; and what would steer a terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +56,7 @@ def plan_text(board: Board, task: Task) -> str:
 
 def plan_as_read(text: str) -> Plan:
     """The plan with what is no text in it shown as such: its words go into JSON and onto screens."""
-    return read_plan("".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text))
+    return read_plan(_NO_TEXT.sub("\ufffd", text))
 
 
 def mark_begun(board: Board, draft: Draft, task: Task, number: int) -> str:

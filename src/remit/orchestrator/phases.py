@@ -11,21 +11,25 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board.book import Board, Draft
+from remit.board.claims import Held
 from remit.board.committing import subject_of
 from remit.board.owing import owed, pay
-from remit.board.plans import Phase, Plan, read_plan, with_phase
+from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Refused
 from remit.core.result import Return
-from remit.orchestrator.bystanders import Sight, sight, unnamed, warning_of
+from remit.orchestrator.bystanders import Sight, sight, unnamed, untouched, warning_of
 from remit.orchestrator.outcome import Waiting, plainly
+from remit.orchestrator.phase_marks import Marked, mark_begun, mark_ended
 from remit.orchestrator.phase_records import PhaseRecord, records_of, with_record
 from remit.orchestrator.phase_words import PhaseBrief, parameters_of
 from remit.orchestrator.verdicts import Verdict, verdict_of
-from remit.orchestrator.working import RUN, hand_over, moved_on, note_session
+from remit.orchestrator.working import RUN, hand_over, moved_on, session_noted, to_the_end
 from remit.system.threads import off_loop
 
+LEAST_SECONDS = 1.0
+"""So much time a phase is given that was begun just before the time was up."""
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
 
@@ -52,10 +56,25 @@ class Job:
     """By phase, abbreviated."""
     before: Task | None = None
     """As it was before this run marked it; None: this run goes on with one that was killed, or has done a phase already."""
+    held: Held | None = None
+    """The claim of the task."""
+    plan_begun: str = ""
+    """The plan as it was marked when the phase of now began; empty: another process began it."""
+    marked: Marked = field(default_factory=Marked)
+    """What became of the plan when the last phase ended."""
 
     @property
     def seconds_left(self) -> float:
         return self.ends_at - time.monotonic()
+
+    def must_hold(self) -> None:
+        """Raises `Refused` when another has taken the task over: the board is theirs then."""
+        if self.held is not None and self.held.is_lost:
+            raise Refused(
+                f"The time for task {self.number} had run out and another took it over: the board is left to them.",
+                code="INVALID_OPERATION",
+                advice=f"What was done is in the project, uncommitted. When they have ended: remit implement {self.number}",
+            )
 
     def warn(self, *words: str) -> None:
         self.warnings += [one for one in words if one and one not in self.warnings]
@@ -101,26 +120,6 @@ def key_of(run: str, phase: Phase) -> str:
     return f"{run}-phase-{phase.number}"
 
 
-def plan_text(board: Board, task: Task) -> str:
-    """Raises `Refused` when the plan that the board names cannot be read."""
-    path = board.root / task.plan_path
-    try:
-        if not path.resolve().is_relative_to(board.root.resolve()):
-            raise OSError("it leads out of the project")
-        return path.read_bytes().decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise Refused(
-            f"The plan of task {task.number} cannot be read: {task.plan_path} ({error.strerror or error}).",
-            code="FILE_NOT_FOUND",
-            advice=f"Bring it back (git log -- {task.plan_path}), or make a new one: remit plan {task.number} --force",
-        ) from None
-
-
-def plan_as_read(text: str) -> Plan:
-    """The plan with what is no text in it shown as such: its words go into JSON and onto screens."""
-    return read_plan("".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text))
-
-
 async def carry_out(job: Job, piece: Piece, left: Return | None = None) -> Ended:
     """Mark it, hand it over, file what came of it. `left`: the return of an earlier process that died before it was filed."""
     root = job.board.root
@@ -129,15 +128,32 @@ async def carry_out(job: Job, piece: Piece, left: Return | None = None) -> Ended
         before = await off_loop(sight, root, piece.task.folder)
         await off_loop(_mark_begun, job, piece)
         left = await _handed_over(job, piece)
-    verdict = await off_loop(verdict_of, root, left)
+    job.must_hold()
+    verdict = await off_loop(_own_work, job, piece, before, left)
     job.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
-    task = await off_loop(_file, job, piece, left, verdict)
+    task = await to_the_end(_file, job, piece, left, verdict)
     others = await off_loop(unnamed, root, piece.task.folder, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
     if verdict.is_done and others:
         job.warn(warning_of(others))
     elif not verdict.is_done and (left_there := sorted({*verdict.files, *others})):
         job.warn(f"Left in the project, not committed: {', '.join(left_there[:10])}{', …' if left_there[10:] else ''}.")
     return Ended(piece=piece, result=left, verdict=verdict, task=task)
+
+
+def _own_work(job: Job, piece: Piece, before: Sight | None, result: Return) -> Verdict:
+    """What the return comes to, without the files that are not its agent's to commit."""
+    root, own = job.board.root, piece.task.folder
+    verdict = verdict_of(root, result, own)
+    if verdict.not_its_own:
+        job.warn(f"Named by the agent, but not its own to commit: {', '.join(verdict.not_its_own[:10])}.")
+    was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
+        piece.phase is WHOLE and (job.before is None or job.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
+    )
+    others = untouched(root, before, verdict.files) if not was_begun_before else ()
+    if others:
+        words = f"Named by the agent, but changed before it began and not by it, so left uncommitted: {', '.join(others[:10])}."
+        job.warn(words)
+    return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
 
 async def _handed_over(job: Job, piece: Piece) -> Return:
@@ -150,7 +166,9 @@ async def _handed_over(job: Job, piece: Piece) -> Return:
         extra |= {"phase": phase.number, "phase_name": phase.name, "plan": task.plan_path}
 
     async def begun(session_id: str) -> None:
-        await off_loop(note_session, job.board, job.number, session_id)
+        if job.held is not None:  # for those who would wait for it or cancel it
+            await off_loop(job.held.session, session_id)
+        job.warn(*await off_loop(session_noted, job.board, job.number, session_id))
 
     return await hand_over(
         job.remit,
@@ -161,7 +179,7 @@ async def _handed_over(job: Job, piece: Piece) -> Return:
         phases=len(piece.plan.phases),
         extra=extra,
         accept=piece.accept,
-        timeout=job.seconds_left,
+        timeout=max(LEAST_SECONDS, job.seconds_left),  # looking and marking took some of it
         key=key_of(job.run, piece.phase),
         begun=begun,
         waiting=job.waiting,
@@ -169,14 +187,13 @@ async def _handed_over(job: Job, piece: Piece) -> Return:
 
 
 def _mark_begun(job: Job, piece: Piece) -> None:
-    """The phase is IN PROGRESS before anybody works on it."""
     if piece.phase is WHOLE:
         return
     with job.board.change() as draft:
-        task = draft.state.task(job.number)
-        draft.files[task.plan_path] = _marked(plan_text(job.board, task), piece.phase.number, PhaseStatus.IN_PROGRESS)
+        job.plan_begun = mark_begun(job.board, draft, draft.state.task(job.number), piece.phase.number)
         words = f"Task {job.number}: phase {piece.phase.number} begun ({piece.phase.name})"
         draft.state = draft.state.noting(draft.at, words, task_number=job.number)
+    job.warn(*draft.notices)
 
 
 def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
@@ -185,7 +202,9 @@ def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | No
         job.warn(*draft.notices)
         task = draft.state.find(job.number)
         if piece.phase is not WHOLE and task is not None:
-            _mark_ended(job, piece, verdict, draft, task)
+            marker = verdict.phase if verdict.phase is not None else piece.phase.status
+            job.marked = mark_ended(job.board, draft, task, piece.plan, piece.phase.number, marker, job.plan_begun)
+            job.warn(*job.marked.warnings)
         if task is not None:
             task = _moved(job, piece, result, verdict, task, draft)
             draft.state = draft.state.with_task(task)
@@ -206,7 +225,7 @@ def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | No
 
 def _to_commit(job: Job, piece: Piece, verdict: Verdict) -> tuple[str, tuple[str, ...]]:
     """Subject and paths of the commit; no subject: none is made here. Unfinished work is not committed, only that it is."""
-    record = (piece.task.plan_path,) if piece.task.plan_path else ()
+    record = (piece.task.plan_path,) if piece.task.plan_path and job.marked.is_whole else ()
     if verdict.is_done:
         # The whole of a task is committed with its summary, when it is completed.
         return ("", ()) if piece.phase is WHOLE else (piece.subject, (*verdict.files, *verdict.deleted, *record))
@@ -239,22 +258,3 @@ def _moved(job: Job, piece: Piece, result: Return, verdict: Verdict, task: Task,
         task, told = moved_on(task, Status.IMPLEMENTING, verdict.task, draft.at, reason=reason)
         job.warn(*told)
     return replace(task, extra={key: value for key, value in task.extra.items() if key != RUN})
-
-
-def _mark_ended(job: Job, piece: Piece, verdict: Verdict, draft: Draft, task: Task) -> None:
-    """The phase's marker by what happened. Markers that an agent set to COMPLETED for other phases are set back: that is not its to say."""
-    try:
-        text = plan_text(job.board, task)
-        now = {phase.number: phase.status for phase in plan_as_read(text).phases}
-        for phase in piece.plan.phases:
-            if phase.number != piece.phase.number and phase.is_open and now.get(phase.number) is PhaseStatus.COMPLETED:
-                text = with_phase(text, phase.number, phase.status)
-                job.warn(f"Phase {phase.number} was marked [COMPLETED] while phase {piece.phase.number} was carried out; it was set back.")
-        marker = verdict.phase if verdict.phase is not None else piece.phase.status
-        draft.files[task.plan_path] = _marked(text, piece.phase.number, marker)
-    except (Refused, Misused) as error:
-        job.warn(f"The plan was changed meanwhile, so that phase {piece.phase.number} could not be marked: {error.message}")
-
-
-def _marked(text: str, number: int, status: PhaseStatus) -> bytes:
-    return with_phase(text, number, status).encode("utf-8", "surrogateescape")

@@ -30,6 +30,7 @@ REASON_CHARACTERS = 300
 CLOCK_LAG_SECONDS = 2.0
 """Files are dated by another clock than ours, on some disks by one that counts whole seconds."""
 _STOPPED = frozenset({"TIMEOUT", "CANCELLED", "AGENT_CRASHED"})
+_OF_A_TASK = re.compile(r"(\./)*specs/+(\d+_|archive/)")
 _PROSE = "answer"
 _PROSE_OF = re.compile(r"(^|/)\.remit/scratch/")
 
@@ -166,7 +167,8 @@ def _of_kind(brief: Brief, result: Return) -> Iterator[Artifact]:
         path = artifact.path
         is_prose = bool(_PROSE_OF.search(path)) and path.rpartition("/")[2].startswith(_PROSE)
         is_old = artifact.mtime is not None and artifact.mtime < brief.begun_at - CLOCK_LAG_SECONDS
-        if path in known or path in BOARD_FILES or is_prose or is_old:
+        is_anothers = bool(_OF_A_TASK.match(path)) and not path.startswith(f"{brief.task.folder}/")
+        if path in known or path in BOARD_FILES or is_prose or is_old or is_anothers:
             continue
         if path.endswith(f"/{brief.write_to}") or (artifact.type == KINDS[brief.command] and not was_stopped):
             yield artifact
@@ -196,7 +198,8 @@ def _fault(brief: Brief, result: Return, found: Found | None) -> ErrorInfo | Non
     """Why a return that says completed is not."""
     kind, agent = KINDS[brief.command], result.metadata.agent_type
     if found is None:
-        missing = f"{brief.write_to} is missing or empty, and no other file of type {kind} was named"
+        large = f"has more than {LARGEST_BYTES >> 20} MiB" if _is_too_large(brief, result) else "is missing or empty"
+        missing = f"{brief.write_to} {large}, and no other file of type {kind} was named"
         return _error("FILE_NOT_FOUND", f"{agent} says completed, but there is no {kind}: {missing}.", brief, result)
     if kind != "plan":
         return None
@@ -217,6 +220,10 @@ def _error(code: str, message: str, brief: Brief, result: Return) -> ErrorInfo:
     return ErrorInfo(type="validation", message=message, code=code, recoverable=True, recommendation=again + look)
 
 
+def _is_too_large(brief: Brief, result: Return) -> bool:
+    return any(one.path == brief.write_to and (one.size or 0) > LARGEST_BYTES for one in result.artifacts)
+
+
 def _with_link(task: Task, link: TaskArtifact) -> Task:
     kept = tuple(one for one in task.artifacts if one.path != link.path)
     return replace(task, artifacts=(*kept, link))
@@ -233,5 +240,6 @@ def _with_plan(task: Task, at: str, brief: Brief) -> Task:
 
 
 def _one_line(text: str) -> str:
-    words = " ".join(text.split())
+    """What an agent says, fit for a line of TODO.md: no control characters, none that turn the direction of writing."""
+    words = " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
     return words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…"

@@ -4,6 +4,7 @@ wanted and what to return (S6.11).
 Words and the structured parameters beside them. Reads the files it quotes; decides nothing. Used by whatever hands a task to an agent.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ The plan is Markdown with at least one phase, each in exactly this form (numbers
 
 The Accept line may be missing or repeated; leave it out where no command can tell. Each phase is carried out on its own, committed on its
 own and must leave the project working."""
+_NO_TEXT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+"""A file that an agent wrote may hold anything; no command line can carry a NUL, and a prompt is no place for control characters."""
 _REVISED = (
     " It replaces the plan quoted below and is version {version} of it: leave phases that are completed as they are, with their numbers "
     "and markers, and say at the top what changed and why."
@@ -135,4 +138,4 @@ def text_of(root: Path, path: str, limit: int) -> str | None:
     if not place.resolve().is_relative_to(root.resolve()):
         return None
     held = read_bounded(place, 4 * max(limit, 1))
-    return None if held is None else held.decode("utf-8", "replace")
+    return None if held is None else _NO_TEXT.sub("\ufffd", held.decode("utf-8", "replace"))

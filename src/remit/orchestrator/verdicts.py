@@ -3,16 +3,21 @@
 The rules of S6.6 and S6.7, by program code. Looks at the files that the return names; writes nothing.
 """
 
-from dataclasses import dataclass
+import os
+import re
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from remit.board.book import SPECS
 from remit.board.statuses import PhaseStatus, Status
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, StopReason
 from remit.core.result import Status as Said
 
 REASON_LENGTH = 300
+_OF_A_TASK = re.compile(r"\d+_|archive$")
+"""Folders of the board that belong to tasks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +37,24 @@ class Verdict:
     artifacts: tuple[Artifact, ...] = ()
     """Those in the project."""
     deleted: tuple[str, ...] = ()
+    not_its_own: tuple[str, ...] = ()
+    """Named by the agent, but of the board, of another task or of git: never committed as its work."""
 
     @property
     def files(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(artifact.path for artifact in self.artifacts))
 
 
-def verdict_of(root: Path, result: Return) -> Verdict:
-    artifacts = tuple(one for one in result.artifacts if _is_work(root, one.path))
-    deleted = _deleted(root, result.data)
+def verdict_of(root: Path, result: Return, own: str) -> Verdict:
+    """`own`: the task's folder."""
+    verdict = _judged(root, result, own)
+    named = (*(one.path for one in result.artifacts), *_deleted(root, result.data))
+    return replace(verdict, not_its_own=tuple(path for path in dict.fromkeys(named) if _is_anothers(root, path, own)))
+
+
+def _judged(root: Path, result: Return, own: str) -> Verdict:
+    artifacts = tuple(one for one in result.artifacts if _is_work(root, one.path, own))
+    deleted = tuple(path for path in _deleted(root, result.data) if not _is_anothers(root, path, own))
     if result.status is Said.COMPLETED and (artifacts or deleted):
         return Verdict(
             is_done=True, status="completed", phase=PhaseStatus.COMPLETED, task=None, summary=result.summary,
@@ -55,18 +69,33 @@ def verdict_of(root: Path, result: Return) -> Verdict:
         )
     phase = PhaseStatus.BLOCKED if result.status is Said.BLOCKED else PhaseStatus.PARTIAL
     task = {Said.PARTIAL: Status.PARTIAL, Said.BLOCKED: Status.BLOCKED}.get(result.status)
-    reason = " ".join((result.errors[0].message if result.errors else result.summary).split())[:REASON_LENGTH]
+    said = result.errors[0].message if result.errors else result.summary
+    reason = " ".join("".join(sign if sign.isprintable() else " " for sign in said).split())[:REASON_LENGTH]
     return Verdict(
         is_done=False, status=str(result.status), phase=phase, task=task, summary=result.summary, errors=result.errors,
         reason=reason or "The agent did not say why.", artifacts=artifacts, deleted=deleted,
     )  # fmt: skip
 
 
-def _is_work(root: Path, path: str) -> bool:
-    """A file of the project: not remit's own, not the board's, still there."""
-    if path.startswith(".remit/") or path in ("specs/state.json", "specs/TODO.md"):
+def _is_work(root: Path, path: str, own: str) -> bool:
+    """A file of the project: not remit's own, not the board's, not another task's, still there."""
+    return (root / path).exists() and not _is_anothers(root, path, own) and _inside(root, path)[0] != ".remit"
+
+
+def _is_anothers(root: Path, path: str, own: str) -> bool:
+    """Wherever links lead to."""
+    parts = _inside(root, path)
+    if ".git" in (part.lower() for part in parts):
+        return True
+    if parts[0] != SPECS or "/".join(parts[:2]) == own:
         return False
-    return (root / path).exists()
+    return parts[1:] in (("state.json",), ("TODO.md",)) or (len(parts) > 2 and bool(_OF_A_TASK.match(parts[1])))
+
+
+def _inside(root: Path, path: str) -> tuple[str, ...]:
+    """The parts of its name from the root."""
+    top = os.path.realpath(root)
+    return tuple(os.path.relpath(os.path.realpath(os.path.join(top, path)), top).split(os.sep))
 
 
 def _deleted(root: Path, data: Any) -> tuple[str, ...]:
