@@ -40,6 +40,12 @@ def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) 
         (("task", "x", "--reason", "y"), 2, "--reason goes with --abandon."),
         (("task", "--sync", "--title", "y"), 2, "--title is for recording"),
         (("task", "x", "--priority", "huge"), 2, "Unknown priority 'huge'. Use high, medium or low."),
+        (("task", "1", "--priority", "high"), 2, "--priority is for recording a task and has no meaning beside the number of a task"),
+        (("task", "--sync", "--priority", "high"), 2, "--priority is for recording"),
+        (("task", "--abandon", "1,99999999999999999999", "--reason", "x"), 2, "This project has no board yet."),
+        (("review", "9" * 5000), 2, "Task number must be an integer. Got: 999"),
+        (("task", "--review", "7", "--dry-run"), 2, "Task 7 not found"),
+        (("board", "--svg", "-", "--html", "-"), 2, "Only one of --svg -, --html - and --json can go to stdout."),
         (("board", "--status", "x"), 2, "Unknown status 'x'."),
         (("board", "show"), 2, "Task number required. Usage: remit board N"),
         (("board", "--svg", "no/such/a.svg"), 2, "There is no folder no/such."),
@@ -62,6 +68,16 @@ def test_wrong_command_lines_are_answered_in_a_sentence(
     assert not (tmp_path / "specs").exists()
 
 
+def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from remit.cli.task import task
+
+    task(text=["First"], root=tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    assert task(review="1", dry_run=True, root=tmp_path) == 0
+    assert "Would review task 1" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
 def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
     done = remit(tmp_path, "tusk")
     assert done.returncode == 2
@@ -72,7 +88,7 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
     (tmp_path / ".remit").mkdir()
     seen = remit(tmp_path, "board")
     assert seen.returncode == 0
-    assert seen.stdout.startswith("No board here yet")
+    assert seen.stdout.startswith('This project has no board yet. `remit task "TEXT"` records')
     assert not (tmp_path / "specs").exists()
 
 

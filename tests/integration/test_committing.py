@@ -308,6 +308,18 @@ def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path)
     assert time.monotonic() - began < 15
 
 
+def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path) -> None:
+    """Its git waits for the hook, so that the hook must not wait for git."""
+    calls = "from pathlib import Path; from remit.board.committing import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
+    hook(repository, "pre-commit", f'[ -e asked ] || {{ touch asked; {sys.executable} -c "{calls}" > said; }}')
+    began = time.monotonic()
+    put(repository, "b.md")
+    assert commit(repository, [put(repository, "a.md")], "task 1: x").hash
+    assert time.monotonic() - began < 15
+    assert (repository / "said").read_text() == "True\n"
+    assert in_head(repository) == ["a.md"]
+
+
 def test_a_hook_that_reformats_is_heard_and_the_index_agrees_with_it(repository: Path) -> None:
     hook(
         repository,

@@ -25,6 +25,8 @@ SUBJECT_LENGTH = 72
 LOCK_SECONDS = 30.0
 INDEX_SECONDS = 5.0
 """How long the index may be in somebody's hands before we give up."""
+WITHIN_HOOK_SECONDS = 0.5
+"""How long we wait for either when a git above us has called a hook, and the hook us: it waits for us in turn."""
 _TIDY_SECONDS = 15.0
 """For putting the index right, after the time for the commit itself has run out."""
 _WORDS_SHOWN = 600
@@ -69,7 +71,7 @@ def commit(
         repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
         if repository is None:
             return Committed(nothing=True)
-        with _alone(repository, min(seconds, LOCK_SECONDS)):
+        with _alone(repository, min(seconds, _patience(LOCK_SECONDS))):
             return _commit(repository, paths, deleted, message)
     except InTheWay as error:
         return Committed(warning=_failed(error.message), later=True)
@@ -77,6 +79,10 @@ def commit(
         return Committed(warning=_failed(_reason(error)), later="index.lock" in error.words and "File exists" in error.words)
     except (RemitError, OSError) as error:
         return Committed(warning=_failed(getattr(error, "message", str(error))))
+
+
+def _patience(seconds: float) -> float:
+    return WITHIN_HOOK_SECONDS if "GIT_INDEX_FILE" in os.environ else seconds  # git says so to the hooks of a commit
 
 
 @contextlib.contextmanager
@@ -131,7 +137,7 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     under_way = repository.under_way()
     if under_way:
         raise InTheWay(f"a {under_way} is under way here, which comes first")
-    wait_for_index(repository, INDEX_SECONDS)
+    wait_for_index(repository, _patience(INDEX_SECONDS))
     before = repository.head()
     named = judge(repository, before, paths, deleted)
     if not named.paths:
@@ -203,7 +209,7 @@ def _reason(error: RemitError) -> str:
     if not isinstance(error, GitFailed):
         return f"{error.message.rstrip('.')} (a hook or a question for a passphrase may be waiting)"
     lines = [line.strip() for line in _printable(error.words, keep="\n").splitlines()]
-    words = "; ".join(line for line in lines if line and not line.startswith("hint:"))
+    words = "; ".join(line for line in lines if line and not line.startswith("hint:")).replace(":; ", ": ")
     if "tell me who you are" in error.words or "user.useConfigOnly" in error.words:
         return (
             'git does not know who you are. Run: git config --global user.name "Your Name"; git config --global user.email you@example.com'

@@ -78,6 +78,7 @@ def draw(
     from remit.cli.output import say_json
     from remit.cli.project import find_root
 
+    _check_streams(svg, html, as_json=as_json)
     place = Board(find_root(root))
     view = view_of(place, archived_tasks(place), with_archive=every)
     view = chosen(view, status=status, priority=priority, language=language)
@@ -127,6 +128,14 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
     _check_place(path)
     atomic_write(path, text.encode("utf-8", "replace"))
     return path
+
+
+def _check_streams(svg: Path | None, html: Path | None, *, as_json: bool) -> None:
+    """Stdout holds one document."""
+    from remit.core.errors import Misused
+
+    if [str(svg), str(html), "-" if as_json else ""].count("-") > 1:
+        raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
 
 
 def _check_place(path: Path) -> None:

@@ -6,8 +6,10 @@ from remit.core.errors import Misused
 
 NUMBERS_AT_MOST = 10_000
 """A longer range is a slip of the fingers; nobody waits until it is written out."""
-_NUMBER = re.compile(r"#?([0-9]{1,12})")
-_RANGE = re.compile(r"#?([0-9]{1,12})\s*(?:-|–|\.\.)\s*#?([0-9]{1,12})")
+_DIGITS = 100
+"""A number with more is no number that anybody means; Python itself reads some thousands."""
+_NUMBER = re.compile(rf"#?([0-9]{{1,{_DIGITS}}})")
+_RANGE = re.compile(rf"#?([0-9]{{1,{_DIGITS}}})\s*(?:-|–|\.\.)\s*#?([0-9]{{1,{_DIGITS}}})")
 
 
 def number_of(text: str | None, usage: str) -> int:
@@ -52,5 +54,5 @@ def _written_out(first: int, last: int) -> range:
 def _integer(part: str) -> int:
     spelled = _NUMBER.fullmatch(part)
     if spelled is None or int(spelled[1]) < 1:
-        raise Misused(f"Task number must be an integer. Got: {part}", advice="Task numbers are 1, 2, 3, …")
+        raise Misused(f"Task number must be an integer. Got: {part[:80]}", advice="Task numbers are 1, 2, 3, …")
     return int(spelled[1])

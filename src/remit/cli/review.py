@@ -45,18 +45,20 @@ def review(
     return _reviewed(folder, asked, dry_run=dry_run, as_json=as_json)
 
 
-def review_one(folder: Path, which: str, *, as_json: bool) -> Exit:
+def review_one(folder: Path, which: str, *, dry_run: bool, as_json: bool) -> Exit:
     """`remit task --review N`."""
     from remit.cli.numbers import number_of
     from remit.orchestrator.review_filing import Asked
 
-    return _reviewed(folder, Asked(number=number_of(which, "remit task --review N")), dry_run=False, as_json=as_json)
+    return _reviewed(folder, Asked(number=number_of(which, "remit task --review N")), dry_run=dry_run, as_json=as_json)
 
 
 def _number(what: str) -> int | None:
     """`12` is task 12; a file of that name is `./12`."""
+    from remit.cli.numbers import number_of
+
     plain = what.removeprefix("#")
-    return int(plain) if plain.isascii() and plain.isdigit() else None
+    return number_of(plain, "remit review N") if plain.isascii() and plain.isdigit() else None
 
 
 def _from_root(folder: Path, what: str) -> str:

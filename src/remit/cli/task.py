@@ -78,17 +78,20 @@ def task(
     words = _words(text or [])
     asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
     what, which, words = _only_one({name: str(value) for name, value in asked.items() if value is not None}, words)
-    _fit(what, reason, {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept})
+    given: dict[str, object] = {"--title": title, "--effort": effort, "--language": language, "--depends": depends, "--accept": accept}
+    given["--priority"] = priority if priority != "medium" else ""
+    is_number = what == "" and words.isascii() and words.lstrip("#").isdigit()
+    _fit(f"the number of a task: {words} shows it" if is_number else what, reason, given)
     folder = find_root(root)
     board = Board(folder)
-    if what == "" and words.isascii() and words.lstrip("#").isdigit():
+    if is_number:
         from remit.cli.task_page import show_task
 
         return show_task(board, words, as_json=as_json)
     if what == "--review":
         from remit.cli.review import review_one
 
-        return review_one(folder, which, as_json=as_json)
+        return review_one(folder, which, dry_run=dry_run, as_json=as_json)
     done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
     outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
     from remit.cli.outcomes import answer

@@ -18,6 +18,8 @@ from remit.orchestrator.changing import spelled
         (" 5 - 7 9", [5, 6, 7, 9]),
         ("#4", [4]),
         ("2-2", [2]),
+        ("99999999999999999999", [99999999999999999999]),
+        ("1,,2", [1, 2]),
     ],
 )
 def test_numbers_lists_and_ranges_are_read(text: str, numbers: list[int]) -> None:
@@ -35,6 +37,8 @@ def test_numbers_lists_and_ranges_are_read(text: str, numbers: list[int]) -> Non
         ("7-5", "Invalid range 7-5"),
         ("0-3", "Invalid range 0-3"),
         ("1-99999999999", "Invalid range 1-99999999999"),
+        ("1-99999999999999999999", "Invalid range 1-99999999999999999999"),
+        ("9" * 5000, "Task number must be an integer. Got: " + "9" * 80),
         ("", "Task number required."),
         (" , ", "Task number required."),
     ],
