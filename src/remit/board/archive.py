@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from remit.board.entries import task_to_entry
 from remit.board.files import read_or_none
 from remit.board.reading import read_state, state_to_bytes
+from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.errors import Misused
 
@@ -31,6 +32,15 @@ def archived(board: "Board") -> State:
 
 def archived_tasks(board: "Board") -> tuple[Task, ...]:
     return archived(board).tasks
+
+
+def not_found(board: "Board", number: int) -> Misused:
+    """ "Task N not found" (S6.10), and whether it is in the archive."""
+    status = next((task.status for task in archived_tasks(board) if task.number == number), None)
+    if status is None:
+        return Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
+    back = f"`remit task --recover {number}` brings it back" if status is Status.ABANDONED else f"`remit board {number}` shows it"
+    return Misused(f"Task {number} not found", advice=f"It is in the archive, [{status.marker}]: {back}.")
 
 
 def numbers(board: "Board") -> frozenset[int]:

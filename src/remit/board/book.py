@@ -35,7 +35,7 @@ class Seen:
 
     state: State
     notices: tuple[str, ...] = ()
-    """What was taken over from TODO.md and what could not be, a line each."""
+    """What was taken over from TODO.md (`taking.FROM` begins it) and what could not be, a line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
@@ -139,7 +139,7 @@ class Board:
 
     def _no_board(self) -> Misused:
         self._nothing()
-        return Misused("This project has no board yet.", code="FILE_NOT_FOUND", advice='Begin one with `remit task "TEXT"`.')
+        return no_board()
 
     # ---- writing
 
@@ -199,6 +199,12 @@ class Board:
         notices = writeset.write(self.root / SET, self.root, files_of_set)
         self._finder.remember(state, Read(state=draft.state, drawn=drawn, entries=found.read.entries))
         return notices
+
+
+def no_board() -> Misused:
+    return Misused(
+        "This project has no board yet.", code="FILE_NOT_FOUND", advice='`remit task "TEXT"` records the first task and makes it.'
+    )
 
 
 def _is_shown(read: Read) -> bool:

@@ -49,7 +49,7 @@ def print_board(view: View, *, every: bool = False) -> None:
 def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
     """What is shown, line by line; none is wider than the terminal."""
     if not view.exists:
-        yield from wrapped('No board here yet: remit task "TEXT" records the first task and makes it.', wide).split("\n")
+        yield from wrapped('This project has no board yet. `remit task "TEXT"` records the first task and makes it.', wide).split("\n")
         return
     yield from _head(view, wide)
     room = _room(view, wide)

@@ -39,8 +39,7 @@ async def _carry_out(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
     from remit.orchestrator.working import must_exist
 
     board = Board(folder)
-    must_exist(board)  # before a record is opened, and so made
-    board.look().state.task(errand.number)
+    must_exist(board, errand.number)  # before a record is opened, and so made
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
         with shown.listening():

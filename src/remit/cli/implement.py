@@ -57,11 +57,9 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
     from remit.orchestrator.phases import silently
     from remit.orchestrator.working import must_exist
 
-    must_exist(board)  # before a record is opened, and so made
+    must_exist(board, *numbers)  # before a record is opened, and so made
     if len(numbers) > 1:
         turns_of(board, numbers, force)
-    else:
-        board.look().state.task(numbers[0])
     shown = Shown(as_json=as_json)
     telling = silently if as_json else lambda words: say_aside(printable(words))
     async with Remit.open(board.root, recover=False, approver=person_here()) as remit:

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from remit.board.archive import archived_tasks
-from remit.board.book import Board, Draft
+from remit.board.archive import archived_tasks, not_found
+from remit.board.book import Board, Draft, no_board
 from remit.board.owing import Debt, owed, pay, pay_left
 from remit.board.statuses import Status
 from remit.board.task import State, Task
-from remit.core.errors import Misused
 from remit.orchestrator.outcome import Outcome
 
 Made = TypeVar("Made")
@@ -45,10 +44,6 @@ def _noted(board: Board, draft: Draft, subject: str) -> Debt | None:
     return debt
 
 
-def no_board() -> Misused:
-    return Misused("This project has no board yet.", advice='`remit task "TEXT"` records the first task and makes it.')
-
-
 def kept(board: Board, outcome: Outcome, debt: Debt | None) -> Outcome:
     """Commit what was changed, and say so."""
     made = pay(board, debt)
@@ -66,9 +61,7 @@ def found(board: Board, state: State, numbers: Sequence[int]) -> list[Task]:
     there = {task.number: task for task in state.tasks}
     missing = next((number for number in numbers if number not in there), None)
     if missing is not None:
-        status = archived_statuses(board).get(missing)
-        archived = f"It is in the archive, [{status.marker}]." if status is not None else "`remit board` lists the tasks."
-        raise Misused(f"Task {missing} not found", advice=archived)
+        raise not_found(board, missing)
     return [there[number] for number in numbers]
 
 

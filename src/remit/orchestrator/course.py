@@ -89,7 +89,7 @@ async def work_on(remit: Remit, board: Board, errand: Errand, *, waiting: Waitin
 
 def check(remit: Remit, board: Board, errand: Errand) -> None:
     """What can be said before anything is touched. Blocking."""
-    must_exist(board)
+    must_exist(board, errand.number)
     state = board.look().state
     task = state.task(errand.number)
     _must_stay_inside(board, errand.brief_of(board, state, task, errand))

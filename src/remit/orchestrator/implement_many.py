@@ -66,7 +66,7 @@ async def implement_each(
 
 def turns_of(board: Board, numbers: Sequence[int], force: bool) -> Turns:
     """In which order, after all of them were checked. Blocking."""
-    must_exist(board)
+    must_exist(board, *numbers)
     state = board.look().state
     order = in_turn(state, numbers)
     done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)

@@ -20,7 +20,7 @@ from remit.settings import Settings
 
 def rehearsed(board: Board, settings: Settings, find: Callable[[str], AgentPort | None], errand: Errand) -> Outcome:
     """`find`: the agents that there are."""
-    must_exist(board)
+    must_exist(board, errand.number)
     seen = board.look()
     task = seen.state.task(errand.number)
     brief = errand.brief_of(board, seen.state, task, errand)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.archive import not_found
+from remit.board.book import Board, no_board
 from remit.board.statuses import BEGINS, IN_PROGRESS, Status, check_move
 from remit.board.task import State, Task
 from remit.core.errors import Misused, Refused
@@ -291,7 +292,11 @@ def _advice(task: Task, advice: str) -> str:
     return f"`remit {goes_on} {task.number}` goes on with what was begun. {advice}".rstrip() if goes_on else advice
 
 
-def must_exist(board: Board) -> None:
-    """Raises `Misused`: a project without a board has no task to work on."""
-    if not board.look().exists:
-        raise Misused("There is no board here: no specs/state.json.", advice='`remit task "…"` makes one with its first task.')
+def must_exist(board: Board, *numbers: int) -> None:
+    """Raises `Misused`: a project without a board has no task to work on, and what is in the archive is not worked on either."""
+    seen = board.look()
+    if not seen.exists:
+        raise no_board()
+    for number in numbers:
+        if seen.state.find(number) is None:
+            raise not_found(board, number)
