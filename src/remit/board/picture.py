@@ -3,7 +3,6 @@
 Titles are people's and agents' words: `pictures.svg` escapes them. Large boards are cut to what can be read, and the picture says so.
 """
 
-import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -12,13 +11,12 @@ from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View
 from remit.pictures.layout import Box, Edge, Layout, lay_out
-from remit.pictures.svg import curve, document, heads, safe, wide
+from remit.pictures.svg import broken, curve, document, heads, safe, wide
 
 BOXES_AT_MOST = 90
 ALONE_AT_MOST = 60
 """Of tasks that depend on nothing and nothing on them."""
 ARROWS_AT_MOST = 160
-_LETTERS = 27
 _LINES = 2
 _WIDTH = 204.0
 _SHELF = 5
@@ -65,7 +63,7 @@ def draw(view: View, title: str, *, is_linked: bool = False) -> str:
     """A whole SVG document. `is_linked`: each box leads to `#tN`, where a page has a row for it."""
     drawn = _selected(view)
     circling = _circling(view.circles)
-    texts = {_key(task.number): _wrapped(task.title) for task in (*drawn.joined, *drawn.alone)}
+    texts = {_key(task.number): broken(task.title[:400], _WIDTH - 18.0, _LINES) for task in (*drawn.joined, *drawn.alone)}
     sizes = {key: (_WIDTH, 28.0 + 15.0 * len(lines)) for key, lines in texts.items()}
     layout = lay_out({_key(task.number): sizes[_key(task.number)] for task in drawn.joined}, drawn.edges)
     shelf, width, height = _shelved(drawn.alone, sizes, layout)
@@ -117,13 +115,6 @@ def _circling(circles: Iterable[tuple[int, ...]]) -> set[Edge]:
 
 def _key(number: int) -> str:
     return f"{number:012d}"
-
-
-def _wrapped(title: str) -> list[str]:
-    line = " ".join(title[:400].split())
-    narrow = _LETTERS if line.isascii() else max(8, int(_LETTERS * len(line) * 7.0 / max(wide(line), 1.0)))
-    lines = textwrap.wrap(line, narrow) or ["…"]
-    return lines if len(lines) <= _LINES else [*lines[: _LINES - 1], lines[_LINES - 1][: narrow - 2].rstrip() + " …"]
 
 
 def _shelved(alone: Sequence[Task], sizes: dict[str, tuple[float, float]], layout: Layout) -> tuple[dict[str, Box], float, float]:

@@ -107,8 +107,10 @@ def _print_error(error: "ErrorInfo", outcome: "Outcome") -> None:
     is_next = error.recommendation.rstrip(".") in outcome.next_steps
     advice = "" if is_next else one_line(at_the_prompt(error.recommendation), LONG)
     is_said = words in one_line(outcome.summary, LONG)
-    if not is_said or not advice:
-        say_labelled(error.code, "red", "" if is_said else words)
+    if not is_said:
+        say_labelled(error.code, "red", words)
+    elif not advice:
+        say_labelled("error", "red", error.code)  # all else is said: by this name it is in the ledger
     if advice:
         say_labelled(f"{error.code} →" if is_said else "  →", "red" if is_said else "yellow", advice)
 

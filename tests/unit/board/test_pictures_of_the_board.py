@@ -20,6 +20,7 @@ from remit.board.view import Standing, View, chosen, view_of
 from remit.cli.board_drawing import lines_of
 from remit.cli.cells import cut, width
 from remit.core.errors import Misused
+from remit.pictures.svg import _pixels, broken, safe
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -135,6 +136,22 @@ def test_no_title_breaks_out_of_a_picture_or_a_page(titles: list[str]) -> None:
     assert "script" not in tags.seen
     assert "img" not in tags.seen
     assert not tags.handlers
+
+
+@given(st.text(max_size=120), st.integers(min_value=30, max_value=300))
+@settings(max_examples=100)
+def test_a_title_is_broken_into_lines_that_fit_and_loses_nothing_unseen(title: str, room: int) -> None:
+    lines = broken(title, room, 2)
+    assert 1 <= len(lines) <= 2
+    assert all(sum(map(_pixels, line)) <= room for line in lines)
+    whole = broken(title, room, 1000)
+    assert "".join("".join(whole).split()) == ("".join(title.split()) or "…")
+    assert lines == whole if len(whole) <= 2 else lines[-1].endswith("…")
+
+
+def test_letters_of_any_width_stay_in_their_box_and_none_turns_the_line_round() -> None:
+    assert broken("w" * 80, 186.0, 2) == ["w" * 15, "w" * 14 + " …"]
+    assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
 
 
 def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> None:

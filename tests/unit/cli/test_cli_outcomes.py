@@ -58,3 +58,9 @@ def test_nothing_a_command_adds_for_programs_takes_the_place_of_its_errors() -> 
     error = ErrorInfo(type="execution", message="It broke.", code="BUILD_ERROR", recoverable=True, recommendation="Mend it.")
     told = Outcome(command="errors", status="failed", summary="x", errors=(error,), data={"errors": ["error_1"], "left_open": 2}).to_dict()
     assert (told["errors"], told["left_open"]) == ([error.to_dict()], 2)
+
+
+def test_an_error_of_which_all_is_said_is_named_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ErrorInfo(type="timeout", message="It took too long.", code="TIMEOUT", recoverable=True, recommendation="")
+    print_outcome(Outcome(command="plan", status="failed", summary="It took too long.", errors=(error,)))
+    assert "  error  TIMEOUT" in capsys.readouterr().out.splitlines()
