@@ -5,6 +5,8 @@ At most 1,000 entries stand in it: those not seen for longest move to `errors.ar
 """
 
 import logging
+import os
+import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -121,7 +123,10 @@ class ErrorLedger:
 
     def _read(self) -> _Contents:
         try:
-            return _parsed(self.path.read_bytes())
+            with open(self.path, "rb", opener=_without_waiting) as opened:
+                if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                    return _Contents(damage="it is no file")  # a pipe that nobody writes would be read for ever
+                return _parsed(opened.read())
         except FileNotFoundError:
             return _Contents()
         except OSError as error:
@@ -130,6 +135,10 @@ class ErrorLedger:
     def _set_aside(self, damage: str) -> None:
         self.set_aside_path = set_aside(self.path, at=self._clock.wall())
         logger.warning("%s was damaged (%s): it is kept as %s and a new one begun.", self.path, damage, self.set_aside_path.name)
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
 
 
 def _parsed(data: bytes) -> _Contents:

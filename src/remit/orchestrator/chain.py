@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.app import Remit
+from remit.core.record import Record
 from remit.core.result import Return, Status
 from remit.flow.route import GENERAL, Route, route
 from remit.orchestrator.outcome import Waiting, plainly
@@ -38,6 +39,12 @@ def route_of(remit: Remit, command: str, context: Mapping[str, Any]) -> Route:
     return route(command, str(context.get("language") or GENERAL), bool(context.get("has_plan")), remit.settings.routing)
 
 
+def recorded(remit: Remit, links: Links) -> list[Record | None]:
+    """What is on record of each step of a run that may have ended before its time, in order. Blocking."""
+    chosen = route_of(remit, links.command, links.context)
+    return [remit.store.by_key(_key(links.run, *step)) if links.run else None for step in enumerate((chosen.agent or "", *chosen.then))]
+
+
 async def chained(remit: Remit, links: Links, ask: Asking) -> list[Return]:
     """The returns, in order. The last one is the first that did not complete, or that of the last agent."""
     chosen = route_of(remit, links.command, links.context)
@@ -48,7 +55,7 @@ async def chained(remit: Remit, links: Links, ask: Asking) -> list[Return]:
         before = returns[-1] if returns else None
         if before is not None and before.status is not Status.COMPLETED:
             break
-        key = f"{links.run}-{place}-{agent}" if links.run else None
+        key = _key(links.run, place, agent) if links.run else None
         found = await _completed_before(remit, key)
         if found is None:
             parameters = dict(await ask(agent, before))
@@ -58,6 +65,10 @@ async def chained(remit: Remit, links: Links, ask: Asking) -> list[Return]:
             found = await _run(remit, target, links, parameters, seconds, key)
         returns.append(found)
     return returns
+
+
+def _key(run: str, place: int, agent: str) -> str:
+    return f"{run}-{place}-{agent}"
 
 
 async def _run(remit: Remit, target: str, links: Links, parameters: dict[str, Any], seconds: float | None, key: str | None) -> Return:

@@ -12,7 +12,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.book import Board, Draft
-from remit.board.owing import owed, pay
+from remit.board.owing import owed, pay, pay_left
 from remit.board.statuses import ENDED, Status, is_legal
 from remit.board.task import Priority, State, Task, TaskArtifact
 from remit.core.errors import Refused
@@ -20,7 +20,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.result import Status as Ending
 from remit.flow.artifacts import seen_artifacts
 from remit.ledger import Entry, ErrorLedger
-from remit.orchestrator.chain import Links, chained
+from remit.orchestrator.chain import Links, chained, recorded
 from remit.orchestrator.changing import changing
 from remit.orchestrator.error_tasks import IDS, Group, chosen, grouped, ids_of, open_entries, presentable, settle_ledger
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
@@ -55,20 +55,29 @@ async def errors(
     remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = plainly
 ) -> Outcome:
     """`kind`: only errors of this type, or with this code."""
+    paid = await off_loop(pay_left, board)
     await off_loop(settle_ledger, board, remit.ledger)
     found = await off_loop(found_in, board, remit.ledger, kind)
     if not found.groups:
-        return nothing_to_do(remit.ledger, kind)
+        return replace(await off_loop(nothing_to_do, remit.ledger, kind), warnings=paid)
     task, said = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
     found = replace(found, groups=tuple(grouped([entry for entry in found.entries if entry.id in ids_of(task)])))
     await off_loop(settle_ledger, board, remit.ledger)
     with claims.claim(board, task.number, COMMAND, seconds=claim_seconds(remit, COMMAND, timeout)):
         mark = await off_loop(_entered, board, task.number)
-        report, plan = await off_loop(_briefs, board, mark)
-        returns = await _diagnosed(remit, board, found, mark, report, plan, timeout, waiting)
+        links = Links(
+            command=COMMAND,
+            context=await off_loop(task_context, remit, mark.before, mark.state),
+            run=mark.run,
+            timeout=timeout,
+            begun=lambda session_id: off_loop(note_session, board, mark.task.number, session_id),
+            waiting=waiting,
+        )
+        report, plan = await off_loop(_briefs, remit, board, mark, links)
+        returns = await _diagnosed(remit, board, found, links, report, plan)
         outcome = await off_loop(_file, board, found, mark, (report, plan), returns)
     await off_loop(settle_ledger, board, remit.ledger)
-    return replace(outcome, warnings=(*said, *outcome.warnings))
+    return replace(outcome, warnings=(*paid, *said, *outcome.warnings))
 
 
 def found_in(board: Board, ledger: ErrorLedger, kind: str | None = None) -> Found:
@@ -192,20 +201,23 @@ def _entered(board: Board, number: int) -> Entered:
     return Entered(task=task, before=task, state=state, run=left, warnings=(words,))
 
 
-def _briefs(board: Board, mark: Entered) -> tuple[Brief, Brief]:
-    """Of the diagnosis, which is filed as a report, and of the plan."""
+def _briefs(remit: Remit, board: Board, mark: Entered, links: Links) -> tuple[Brief, Brief]:
+    """Of the diagnosis, which is filed as a report, and of the plan. A run that goes on writes where it was asked to write before."""
     task = mark.before
-    study = next_number(board.root, task, "reports", "research")
-    report = f"{task.folder}/reports/research-{study:03d}.md"
+    before = [str(record.parameters.get("write_to") or "") if record is not None else "" for record in recorded(remit, links)]
+    report, page = (
+        next((one for one in before if one.startswith(f"{task.folder}/{folder}/{name}-")), "")
+        or f"{task.folder}/{folder}/{name}-{next_number(board.root, task, folder, name):03d}.md"
+        for folder, name in (("reports", "research"), ("plans", "implementation"))
+    )
     known = [one.path for one in task.artifacts if one.type == "research" and (board.root / one.path).is_file()]
-    version = next_number(board.root, task, "plans", "implementation")
     at = board.clock.wall()
     diagnosis = Brief(command="research", task=task, write_to=report, begun_at=at)
     plan = Brief(
         command="plan",
         task=task,
-        write_to=f"{task.folder}/plans/implementation-{version:03d}.md",
-        reports=(*known, report),
+        write_to=page,
+        reports=tuple(dict.fromkeys((*known, report))),
         version=next_version(task),
         begun_at=at,
     )
@@ -214,23 +226,13 @@ def _briefs(board: Board, mark: Entered) -> tuple[Brief, Brief]:
     return diagnosis, plan
 
 
-async def _diagnosed(
-    remit: Remit, board: Board, found: Found, mark: Entered, report: Brief, plan: Brief, timeout: float | None, waiting: Waiting
-) -> list[Return]:
+async def _diagnosed(remit: Remit, board: Board, found: Found, links: Links, report: Brief, plan: Brief) -> list[Return]:
     async def ask(agent: str, before: Return | None) -> Mapping[str, Any]:
         if before is None:
             return _to_diagnose(found, report)
         await off_loop(_link_report, board, report, before)
         return {**await off_loop(parameters_of, plan, board.root), "diagnosis": before.summary}
 
-    links = Links(
-        command=COMMAND,
-        context=await off_loop(task_context, remit, mark.before, mark.state),
-        run=mark.run,
-        timeout=timeout,
-        begun=lambda session_id: off_loop(note_session, board, mark.task.number, session_id),
-        waiting=waiting,
-    )
     return await chained(remit, links, ask)
 
 

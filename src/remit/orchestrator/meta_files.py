@@ -147,11 +147,12 @@ def _check_name(kind: Kind, name: str) -> None:
 def _why_taken(root: Path, kind: Kind, name: str, taken: Collection[str]) -> str:
     """Names that differ only in their letters' case would be one file on many a disk."""
     place = Place(kind=kind, name=name)
+    ours = (*ROLES, *COME_WITH_REMIT) if kind is Kind.AGENT else ()
+    if name.casefold() in ours:
+        return f"The agent {name.casefold()!r} comes with remit."
     same = next((one for one in taken if one.casefold() == name.casefold()), None)
     if same is not None:
         return f"There is {'an agent' if kind is Kind.AGENT else 'a command'} {same!r} already."
-    if kind is Kind.AGENT and (name in ROLES or name in COME_WITH_REMIT):
-        return f"The agent {name!r} comes with remit."
     if (root / place.path).exists() or (root / place.path).is_symlink():
         return f"{place.path} is there already."
     return ""

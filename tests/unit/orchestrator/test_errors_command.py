@@ -172,6 +172,10 @@ async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path
     assert (outcome.task_number, outcome.task_status) == (1, "PLANNED")
     assert len(agents[0].calls) == 1
     assert "it goes on from there" in outcome.warnings[0]
+    task = Board(tmp_path).look().state.task(1)
+    reports = sorted((tmp_path / task.folder / "reports").iterdir())
+    assert [one.path for one in outcome.artifacts] == [f"{task.folder}/reports/research-001.md", task.plan_path]
+    assert [path.name for path in reports] == ["research-001.md"]
 
 
 async def test_by_rule_alone_each_group_gets_a_phase_and_the_plan_says_what_it_is(tmp_path: Path, ledger: ErrorLedger) -> None:

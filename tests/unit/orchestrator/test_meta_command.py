@@ -105,6 +105,8 @@ async def test_a_builder_that_is_blocked_makes_nothing(tmp_path: Path) -> None:
     [
         (Kind.AGENT, "planner"),
         (Kind.AGENT, "worker"),
+        (Kind.AGENT, "Coder"),
+        (Kind.AGENT, "Task-Executor"),
         (Kind.AGENT, "there"),
         (Kind.COMMAND, "task"),
         (Kind.COMMAND, "THERE"),
