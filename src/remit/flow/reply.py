@@ -106,7 +106,7 @@ def failed(
     said = shortened(f"{delegation.agent} did not finish: {errors[0].message}", max(100, SUMMARY_LIMIT - len(tail)))
     return Return(
         status=Status.PARTIAL if kept and stop_reason is not StopReason.INVALID_RETURN else without,
-        summary=shortened(said + tail),
+        summary=shortened(said + ("." if tail and not said.endswith((".", "!", "?", "…")) else "") + tail),
         artifacts=artifacts,
         metadata=metadata_of(delegation, duration_seconds),
         errors=tuple(errors),

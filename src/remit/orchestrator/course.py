@@ -263,7 +263,8 @@ def _next_steps(brief: Brief, result: Return, verdict: Verdict) -> str:
         own = f"{result.next_steps.strip().rstrip('.')}. " if result.next_steps.strip() else ""
         return own + NEXT[brief.command].format(number=brief.task.number)
     if verdict.moves_to is Status.BLOCKED:
-        return (verdict.errors[0].recommendation if verdict.errors else "") or f"Settle what it is blocked by; then {again} again."
+        advice = (verdict.errors[0].recommendation if verdict.errors else "") or "Settle what it is blocked by"
+        return advice if again.strip("`") in advice else f"{advice.rstrip('. ')}; then {again} again."
     if verdict.is_undone:
         return verdict.errors[0].recommendation if verdict.errors else ""
     if verdict.status is not result.status:

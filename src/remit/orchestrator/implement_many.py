@@ -109,7 +109,9 @@ def _together(turns: Turns, outcomes: Sequence[Outcome]) -> Outcome:
         status=last.status if last is not None else "completed",
         summary=" ".join(parts) or "Nothing was to be done.",
         errors=last.errors if last is not None else (),
-        next_steps=last.next_steps if is_short and last is not None else "`remit review` looks the work over; `remit todo` archives it.",
+        next_steps=last.next_steps
+        if is_short and last is not None
+        else "`remit review N` looks the work of one over; `remit todo` archives them.",
         session_id=last.session_id if last is not None else "",
         stop_reason=last.stop_reason if last is not None else "finished",
         data={

@@ -80,7 +80,7 @@ def _complete(job: Job) -> Outcome:
         "completed",
         words,
         artifacts=tuple(replace(one, evidence=Evidence.CHECKED) for one in seen_artifacts(board.root, listed)),
-        next_steps="`remit review` looks the work over; `remit todo` archives it.",
+        next_steps=f"`remit review {job.number}` looks the work over; `remit todo` archives it.",
         commit=made.short,
         session_id=records[-1].session_id if records else "",
         data={"summary_path": path, "commits": {str(one.number): one.commit for one in records if one.commit and one.number}},

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.agents.builtin.roles.answering import shortly
 from remit.agents.builtin.roles.diagnosing import groups_of, report_of
 from remit.agents.builtin.roles.drafting import SKELETON, Known, new_plan, revised_plan
 from remit.agents.builtin.roles.phasing import effort_in, items_of, phases_of, timing_of
@@ -173,7 +174,7 @@ def test_a_test_command_whose_program_is_missing_is_named_and_not_proposed(tmp_p
 
 def test_the_points_of_a_report_are_those_below_headings_that_tell() -> None:
     report = "# R\n\n- aside\n\n## Findings\n\n- “One” [1]\n- Two\n\n## Sources\n\n- a\n\n## Recommendations\n\n1. Do it\n"
-    assert findings_in(report) == ["One” [1]", "Two", "Do it"]
+    assert findings_in(report) == ["“One” [1]", "Two", "Do it"]
 
 
 def test_the_focus_comes_first_in_a_question_and_no_list_marks_stand_in_it() -> None:
@@ -196,6 +197,14 @@ entries = st.fixed_dictionaries(
 @given(st.lists(entries, max_size=8))
 def test_every_entry_of_the_ledger_is_in_exactly_one_group_and_each_says_what_to_do(found: list[dict[str, object]]) -> None:
     groups = groups_of(found)
-    assert sorted(i for group in groups for i in group["entries"]) == sorted(str(one["id"]) for one in found if one.get("id"))
+    assert sorted(i for group in groups for i in group["entries"]) == sorted(shortly(str(one["id"]), 99) for one in found if one.get("id"))
     assert all(group["cause"] and group["what_to_do"] and group["count"] >= 1 for group in groups)
     assert report_of(groups, len(found)).startswith("# Diagnosis of errors")
+
+
+def test_a_quotation_in_a_report_is_quoted_once_with_its_source_behind_it() -> None:
+    report = '## Findings\n\n- “It reads days.” [1] `README.md:3`\n- "All of it"\n- Plain\n'
+    found = findings_in(report)
+    assert found == ["“It reads days.” [1] `README.md:3`", "All of it", "Plain"]
+    plan = new_plan(Known(title="Do it", findings=tuple(found)), [])
+    assert "- “It reads days.” [1] `README.md:3`\n- “All of it”\n- “Plain”\n" in plan

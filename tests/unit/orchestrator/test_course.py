@@ -134,7 +134,7 @@ async def test_a_blocked_return_blocks_the_task_with_its_reason(tmp_path: Path) 
     outcome = await study(tmp_path, returning("researcher", **failing("blocked")))
     found = the_task(tmp_path)
     assert (outcome.status, found.status, found.blocking_reason) == ("blocked", Status.BLOCKED, "the library is missing")
-    assert outcome.next_steps == "Get it."
+    assert outcome.next_steps == "Get it; then `remit research 12` again."
 
 
 async def test_a_hostile_reason_is_one_plain_line_of_the_board(tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def _joined(known: Known, phases: Sequence[str], *, revision: str) -> str:
         SKELETON,
         revision,
         _overview(known),
-        _section("What the reports say", [f"- “{finding}”" for finding in known.findings]),
+        _section("What the reports say", [f"- {finding}" if finding[:1] in '“"' else f"- “{finding}”" for finding in known.findings]),
         _section("Where in the code", [*(f"- `{path}`" for path in known.files), *(f"- {note}" for note in known.notes)]),
         "## Phases",
         *phases,

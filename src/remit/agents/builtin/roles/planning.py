@@ -193,5 +193,12 @@ def findings_in(report: str, telling: re.Pattern[str] = _TELLING) -> list[str]:
         if line.startswith("#"):
             is_telling = telling.match(line) is not None
         elif is_telling and (bullet := _BULLET.match(line)):
-            found.append(shortly(bullet["words"].strip('“”" '), FINDING_LENGTH))
+            found.append(shortly(_bare(bullet["words"].strip()), FINDING_LENGTH))
     return list(dict.fromkeys(found))
+
+
+def _bare(words: str) -> str:
+    """Without the marks of a quotation that is all of it; one with its source behind it keeps them."""
+    inner = words[1:-1]
+    is_quoted = len(words) > 1 and words[0] in '“"' and words[-1] in '”"' and not any(mark in inner for mark in '“”"')
+    return inner if is_quoted else words

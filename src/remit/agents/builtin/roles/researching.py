@@ -169,5 +169,6 @@ def _told(found: Return, path: str, focus: str) -> dict[str, Any]:
         return answered("completed", words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_not_made(found), "data": data}
-    about = f" Asked for in particular: {shortly(focus, 80)}." if focus.strip() else ""
+    asked = shortly(focus, 80)
+    about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
     return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)
