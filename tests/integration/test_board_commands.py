@@ -68,6 +68,29 @@ def test_wrong_command_lines_are_answered_in_a_sentence(
     assert not (tmp_path / "specs").exists()
 
 
+def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_plan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from dataclasses import replace
+
+    from remit.board.book import Board
+    from remit.cli.task import task
+
+    project = tmp_path / "project"
+    project.mkdir()
+    task(text=["First"], root=project)
+    os.mkfifo(project / "pipe")
+    (tmp_path / "outside.md").write_text("### Phase 1: Secret [NOT STARTED]\n")
+    for place in ("pipe", "../outside.md", str(tmp_path / "outside.md")):
+        with Board(project).change() as draft:
+            draft.state = draft.state.with_task(replace(draft.state.task(1), plan_path=place, blocking_reason="why " * 90 + "end"))
+        capsys.readouterr()
+        assert task(text=["1"], root=project) == 0
+        page = capsys.readouterr().out
+        assert "Secret" not in page
+        assert "why end" in page, "one task in full: nothing is cut"
+
+
 def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from remit.cli.task import task
 

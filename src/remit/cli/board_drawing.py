@@ -66,8 +66,9 @@ def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
 def _head(view: View, wide: int) -> Iterator[str]:
     counts = {name: number for name, number in view.counts().items() if number}
     tasks = count(sum(counts.values()), "task")
-    away = f" · {len(view.archived):,} in the archive" if view.archived else ""
-    yield painted(cut(f"{tasks}: {' · '.join(f'{number:,} {name}' for name, number in counts.items())}{away}".rstrip(": "), wide), "bold")
+    parts = [f"{number:,} {name}" for name, number in counts.items()]
+    parts += [f"{len(view.archived):,} in the archive"] if view.archived else []
+    yield painted(cut(f"{tasks}: {' · '.join(parts)}".rstrip(": "), wide), "bold")
 
 
 def _room(view: View, wide: int) -> Room:

@@ -1,11 +1,12 @@
 """One task in full: what it waits for and who for it, its files, the phases of its plan, what was delegated for it. Reads only."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from remit.board.archive import archived_tasks
 from remit.board.book import Board
+from remit.board.files import read_or_none
 from remit.board.graph import next_command
 from remit.board.plans import Plan, read_plan
 from remit.board.statuses import PhaseStatus
@@ -14,11 +15,15 @@ from remit.board.view import Standing, View, view_of
 from remit.cli.cells import columns, cut, painted
 from remit.cli.exits import Exit
 from remit.cli.numbers import number_of
+from remit.cli.output import fitting
 from remit.cli.words import MARKS, count, duration, printable, size, when, wrapped
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Unavailable
 
 DELEGATIONS_SHOWN = 5
+NAMED = 12
+"""Other tasks, in one line."""
 DESCRIPTION_LINES = 60
+FACT_CELLS = 2000
 USAGE = "remit board N"
 _PHASE_MARKS = {
     PhaseStatus.COMPLETED: ("✓", "green"),
@@ -70,11 +75,13 @@ def _document(view: View, task: Task, plan: Plan | None, root: Path) -> dict[str
 
 def _lines(view: View, task: Task, plan: Plan | None, root: Path) -> Iterator[str]:
     wide = columns()
-    yield painted(f"{task.number}. {cut(task.title, 400)}", "bold")
+    yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
-    yield f"[{task.status.marker}] {view.standing[task.number]}{archived} · {task.priority} priority · {task.language or 'no language'}"
+    marker = f"[{task.status.marker}] {view.standing[task.number]}{archived}"
+    yield fitting(f"{marker} · {task.priority} priority · {task.language or 'no language'}")
     for label, words in _facts(view, task):
-        yield f"  {painted(f'{label:<12}', 'dim')} {cut(words, 2 * wide)}"
+        first, *more = fitting(cut(words, FACT_CELLS), less=15).split("\n")
+        yield from (f"  {painted(f'{label:<12}', 'dim')} {first}", *(" " * 15 + line for line in more))
     if task.artifacts or task.plan_path:
         yield from ("", painted("Files", "bold"), *_files(root, task))
     if plan is not None and plan.phases:
@@ -95,13 +102,13 @@ def _lines(view: View, task: Task, plan: Plan | None, root: Path) -> Iterator[st
 
 def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
     if task.dependencies:
-        yield "depends on", "; ".join(_named(view, number) for number in task.dependencies)
+        yield "depends on", "; ".join(_named(view, number) for number in task.dependencies[:NAMED]) + _rest(task.dependencies)
     if needed := _needed_by(view, task):
-        yield "needed by", "; ".join(_named(view, number) for number in needed[:8]) + ("; …" if len(needed) > 8 else "")
+        yield "needed by", "; ".join(_named(view, number) for number in needed[:NAMED]) + _rest(needed)
     if task.parent is not None:
         yield "part of", _named(view, task.parent)
     if parts := view.graph.parts.get(task.number):
-        yield "parts", "; ".join(_named(view, number) for number in parts)
+        yield "parts", "; ".join(_named(view, number) for number in parts[:NAMED]) + _rest(parts)
     holder = view.holders.get(task.number)
     if holder is not None and view.standing[task.number] is Standing.RUNNING:
         yield "works on it", f"remit {holder.command}, process {holder.pid}"
@@ -122,8 +129,12 @@ def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
 
 
 def _named(view: View, number: int) -> str:
-    task = next((one for one in view.tasks if one.number == number), None)
+    task = view.graph.tasks.get(number) or next((one for one in view.tasks if one.number == number), None)
     return f"{number} {cut(task.title, 40)} [{task.status.marker}]" if task is not None else f"{number} (not found)"
+
+
+def _rest(numbers: Sequence[int]) -> str:
+    return f"; and {len(numbers) - NAMED} more (--json)" if len(numbers) > NAMED else ""
 
 
 def _needed_by(view: View, task: Task) -> list[int]:
@@ -144,10 +155,13 @@ def _files(root: Path, task: Task) -> Iterator[str]:
 
 
 def _plan(root: Path, task: Task) -> Plan | None:
+    """Where it is a file of the project: state.json may name anything."""
     try:
-        return read_plan((root / task.plan_path).read_text(errors="replace")) if task.plan_path else None
-    except OSError:
+        place = (root / task.plan_path).resolve()
+        data = read_or_none(place) if task.plan_path and place.is_file() and place.is_relative_to(root.resolve()) else None
+    except (OSError, Unavailable):
         return None
+    return read_plan(data.decode(errors="replace")) if data is not None else None
 
 
 def _delegations(root: Path, task: Task) -> list[Any]:
