@@ -97,9 +97,10 @@ def block(task: Task) -> str:
         head += f"- **Blocking Reason**: {one_line(task.blocking_reason)}\n"
     if task.artifacts or task.plan_path:
         head += "".join(_links(task))
+    description = _description(task)
     if task.lines:
-        head += "\n".join(guarded("\n".join(task.lines).split("\n"))) + "\n"
-    return f"{head}{_description(task)}\n---"
+        head += "\n".join(guarded("\n".join(task.lines).split("\n"), before_description=bool(description))) + "\n"
+    return f"{head}{description}\n---"
 
 
 def _description(task: Task) -> str:

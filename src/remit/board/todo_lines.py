@@ -5,6 +5,7 @@ to us. Outside, drawing puts a backslash before such a line of a description (Ma
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 KNOWN_FIELDS = {
@@ -24,6 +25,9 @@ _NEXT_FIELD = re.compile(
     r"\s*(?:[-*+]\s+)?\*\*(?:" + "|".join(KNOWN_FIELDS) + r"|description)(?::\*\*|\*\*\s*:)", re.IGNORECASE
 )  # fmt: skip
 _FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+_DESCRIPTION = "**Description**:"
+_COMMENT_END = "-->"
+_BARRIER = -1
 _LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,15}[.)])")
 _LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
 _HEADING = re.compile(r"\\*###\s")
@@ -49,13 +53,13 @@ def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
 
 
 class Zones:
-    """Fences and comments of some lines. Remembers where none closes, so that a thousand that are left open are looked at once."""
+    """Fences and comments of some lines. Where they could close is gathered once: thousands that are left open cost nothing."""
 
     def __init__(self, lines: Sequence[str], *, is_barrier: Callable[[int], bool] | None = None) -> None:
         """`is_barrier`: a line that none reaches across, however it looks: the heading of a task the board has."""
         self.lines = lines
         self.is_barrier = is_barrier
-        self._open_until: dict[str, int] = {}
+        self._closers: dict[str, _Closers] = {}
 
     def end(self, index: int) -> int | None:
         """Where the one that opens at `index` closes; None: nothing opens there, or it never closes."""
@@ -63,28 +67,59 @@ class Zones:
         if "```" not in line and "~~~" not in line and "<!--" not in line:
             return None
         if line.lstrip().startswith("<!--"):
-            return self._first("<!--", index, index, lambda text: "-->" in text)
+            return index if _COMMENT_END in line else self._closed(_COMMENT_END, 1, index + 1)
         opened = _FENCE.match(line)
-        if opened is None:
+        return None if opened is None else self._closed(opened[1][:3], len(opened[1]), index + 1)
+
+    def _closed(self, kind: str, length: int, start: int) -> int | None:
+        if kind not in self._closers:
+            self._closers[kind] = self._gathered(kind)
+        return self._closers[kind].first(start, length)
+
+    def _gathered(self, kind: str) -> "_Closers":
+        """A barrier is an end that closes nothing."""
+        found = [(at, _length(line, kind)) for at, line in enumerate(self.lines) if kind in line]
+        if found and self.is_barrier is not None:
+            known = {at for at, length in found if length}
+            headings = (at for at, line in enumerate(self.lines) if line.startswith("### ") and at not in known)
+            found = sorted([*found, *((at, _BARRIER) for at in headings if self.is_barrier(at))])
+        return _Closers([one for one in found if one[1]])
+
+
+class _Closers:
+    """The lines that close one kind of fence, or comments."""
+
+    def __init__(self, found: Sequence[tuple[int, int]]) -> None:
+        """Where each is, and how long a fence it closes."""
+        self.found = found
+        self.places = [at for at, _ in found]
+        self.longest = [0] * (len(found) + 1)
+        """From this one on, before the next barrier."""
+        for index in range(len(found) - 1, -1, -1):
+            self.longest[index] = 0 if found[index][1] == _BARRIER else max(found[index][1], self.longest[index + 1])
+
+    def first(self, start: int, length: int) -> int | None:
+        index = bisect_left(self.places, start)
+        if self.longest[index] < length:
             return None
-        closing = re.compile(rf"\s*{re.escape(opened[1][0])}{{{len(opened[1])},}}\s*$")
-        return self._first(opened[1], index, index + 1, lambda text: closing.match(text) is not None)
-
-    def _first(self, kind: str, index: int, start: int, is_close: Callable[[str], bool]) -> int | None:
-        if index < self._open_until.get(kind, 0):
-            return None
-        at = len(self.lines)
-        for at in range(start, len(self.lines)):
-            if is_close(self.lines[at]):
-                return at
-            if self.is_barrier is not None and self.lines[at].startswith("### ") and self.is_barrier(at):
-                break
-        self._open_until[kind] = at
-        return None
+        # There is one, and the reader goes on behind it: no line is looked at twice.
+        while self.found[index][1] < length:
+            index += 1
+        return self.places[index]
 
 
-def guarded(lines: Sequence[str]) -> list[str]:
-    """With a backslash before each line that would be read as structure."""
+def _length(line: str, kind: str) -> int:
+    """How long a fence it closes; of a comment, 1; 0: none."""
+    if kind == _COMMENT_END:
+        return 1
+    bare = line.strip()
+    return 0 if bare.strip(kind[0]) else len(bare)
+
+
+def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """With a backslash before each line that would be read as structure. `before_description`: one with its name follows them."""
+    if before_description:
+        return guarded([*lines, _DESCRIPTION])[:-1]
     result: list[str] = []
     zones = Zones(lines)
     index = 0
@@ -100,8 +135,10 @@ def guarded(lines: Sequence[str]) -> list[str]:
     return result
 
 
-def unguarded(lines: Sequence[str]) -> list[str]:
+def unguarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
     """`guarded` taken back."""
+    if before_description:
+        return unguarded([*lines, _DESCRIPTION])[:-1]
     result: list[str] = []
     zones = Zones(lines)
     index = 0

@@ -171,10 +171,14 @@ class Reader:
 
     def _own_section(self, line: str) -> None:
         self.is_own = True
-        self._gap(f"end:{self.section}" if self.section else "top")
-        if self.into:
-            self.into.append("")
+        self._go_on_outside()
         self.into.append(line)
+
+    def _go_on_outside(self) -> None:
+        """What follows stands in none of the three sections, and stays there."""
+        self._gap(f"end:{self.section}" if self.section else "top")
+        if self.into and self.into[-1].strip():
+            self.into.append("")
 
     def _is_task(self, index: int, line: str) -> bool:
         found = NUMBERED.match(line)
@@ -188,6 +192,8 @@ class Reader:
                 return False
             title = unnumbered[1].strip()
         if not is_followed_by_field(self.lines, index) and not self._stands_alone(number, title):
+            if self.block is None and (self.is_own or self.section is None):
+                self._go_on_outside()  # behind the task above it, it would be drawn in a section, and be a task the next time
             return False
         section = None if self.is_own else self.section
         self.block = Block(number, title, section)
@@ -223,7 +229,7 @@ def read_block(lines: Sequence[str]) -> Written:
         found = FIELD.match(lines[index])
         name = found[1].strip().lower() if found else ""
         if found and name == "description":
-            return _written(fields, again, others, [found[2], *lines[index + 1 :]])
+            return _written(fields, again, others, [found[2], *lines[index + 1 :]], is_named=True)
         if found and name in KNOWN_FIELDS:
             value = found[2].strip()
             if KNOWN_FIELDS[name] in fields:
@@ -236,10 +242,13 @@ def read_block(lines: Sequence[str]) -> Written:
     return _written(fields, again, others[:begin], others[begin:])
 
 
-def _written(fields: dict[str, str], again: list[tuple[str, str]], others: Sequence[str], description: Sequence[str]) -> Written:
+def _written(
+    fields: dict[str, str], again: list[tuple[str, str]], others: Sequence[str], description: Sequence[str], *, is_named: bool = False
+) -> Written:
+    """`is_named`: the description begins with its name."""
     return Written(
         fields=fields,
         again=tuple(again),
-        lines=tuple(line.rstrip() for line in unguarded(stripped(others))),
+        lines=tuple(line.rstrip() for line in unguarded(stripped(others), before_description=is_named)),
         description="\n".join(unguarded(stripped(description))),
     )

@@ -36,6 +36,10 @@ def settled(state: State, text: str) -> Merged:
     merged = merge(state, text, at=AT)
     again = merge(merged.state, draw(merged.state), at=AT)
     assert (again.state, again.taken, again.kept) == (merged.state, (), ())
+    # A drawing as it stands is not even read: with a word more at its end it is, and says nothing but that word.
+    more = merge(merged.state, draw(merged.state) + "\nA word more.\n", at=AT)
+    assert (more.taken, more.kept) == (("Your own text between the tasks",), ())
+    assert draw(more.state).replace("\n\nA word more.", "") == draw(merged.state)
     return merged
 
 
@@ -212,9 +216,12 @@ def test_a_board_with_numbers_beyond_a_million_is_read_as_any_other() -> None:
     assert [(task.number, task.title) for task in merged.state.tasks] == [(1_234_567_890, "Far"), (2, "3.6 is out")]
 
 
-def test_ten_thousand_fences_that_never_close_are_read_at_once() -> None:
+@pytest.mark.parametrize(
+    "lines", [["```x", "<!-- y"] * 5_000, [f"{'`' * (3 + number % 200)}x" for number in range(20_000)]], ids=["alike", "of all lengths"]
+)
+def test_ten_thousand_fences_that_never_close_are_read_at_once(lines: list[str]) -> None:
     state = board()
-    text = "\n".join(["```x", "<!-- y"] * 5_000)
+    text = "\n".join(lines)
     started = time.monotonic()
     merged = edit(state, ("First words.", text))
     assert time.monotonic() - started < 5
@@ -255,6 +262,32 @@ def test_text_of_ones_own_is_kept_where_it_stands_and_may_be_taken_away() -> Non
     assert places == sorted(places)
     assert merged.state.tasks == state.tasks
     assert "Loose" not in draw(settled(merged.state, text.replace("Loose words.", "")).state)
+
+
+def test_a_heading_among_the_unknown_lines_makes_no_task_of_the_description_that_is_drawn_below() -> None:
+    task = Task(number=1, title="One", slug="one", description="Words.", lines=("- **Odd**: yes", "### A heading"))
+    merged = edit(board(task), ("Words.", "Other words."))
+    assert merged.taken == ("Task 1: description",)
+    assert merged.state.tasks[0].lines == task.lines
+
+
+@pytest.mark.parametrize("where", ["## Notes\n\n", ""])
+def test_a_heading_outside_the_sections_stays_what_it_is(where: str) -> None:
+    """Behind a task that a person put there, it would be drawn in that task's section, and read as a new task later."""
+    state = board()
+    four = block_of(4, state)
+    text = draw(state).replace(four, "").replace("## High Priority", f"{where}{four}\n### A thought\n\nIts words.\n\n## High Priority")
+    merged = settled(state, text)
+    assert [task.number for task in merged.state.tasks] == [1, 2, 3, 4]
+    assert "### A thought\n\nIts words." in merged.state.texts["top"]
+
+
+def test_sections_of_ones_own_do_not_drift_apart() -> None:
+    merged = edit(board(), ("## Low Priority", "## Ideas\nOne.\n\n## Links\nTwo.\n\n## Low Priority"))
+    text = merged.state.texts["end:medium"]
+    for word in ("one", "two", "three"):
+        merged = merge(merged.state, draw(merged.state) + f"\n{word}\n", at=AT)
+    assert merged.state.texts["end:medium"] == text
 
 
 def test_unknown_lines_are_kept() -> None:
