@@ -308,6 +308,13 @@ def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path)
     assert time.monotonic() - began < 15
 
 
+def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:
+    hook(repository, "pre-commit", "git rm -q --cached a.md")
+    done = commit(repository, [put(repository, "a.md"), put(repository, "b.md")], "task 1: x")
+    assert in_head(repository) == ["b.md"]
+    assert done.warning == "GIT_COMMIT_FAILED: a hook kept these out of the commit: a.md."
+
+
 def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path) -> None:
     """Its git waits for the hook, so that the hook must not wait for git."""
     calls = "from pathlib import Path; from remit.board.committing import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"

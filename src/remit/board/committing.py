@@ -153,7 +153,10 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     if made.nothing:
         index.restore(_tidying(repository))
     else:
-        settle_index(_tidying(repository), before, made.hash, changed)
+        there = settle_index(_tidying(repository), before, made.hash, changed)
+        kept_out = [path for path in changed if path not in there]
+        if kept_out and not made.warning:
+            made = replace(made, warning=f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}.")
     return replace(made, warning=" ".join(one for one in (made.warning, _left_out(named)) if one))
 
 

@@ -71,8 +71,8 @@ class KeptIndex:
         os.replace(lock, self.path)
 
 
-def settle_index(repository: Repository, before: str, after: str, named: Sequence[str]) -> None:
-    """Make the index say what HEAD says of the paths that the commit changed.
+def settle_index(repository: Repository, before: str, after: str, named: Sequence[str]) -> set[str]:
+    """Make the index say what HEAD says of the paths that the commit changed: these.
 
     Git has done it for what we named, except where a hook has changed the files on their way (a formatter that adds its result), and
     where it was stopped in between. A path that only a hook has added is left alone where the user has staged something of it.
@@ -86,6 +86,7 @@ def settle_index(repository: Repository, before: str, after: str, named: Sequenc
                 lines.append(os.fsencode(f"{head_mode} {head_hash}\t{path}") + b"\0")
     if lines:
         repository.git.run("update-index", "-z", "--index-info", stdin=b"".join(lines))
+    return set(committed)
 
 
 def _raw(repository: Repository, *arguments: str) -> dict[str, tuple[str, str, str, str]]:

@@ -29,24 +29,18 @@ def board_import(
     """Make a board of an existing TODO.md and state.json, however old their markers and however far they have drifted apart."""
     from remit.board.book import Board
     from remit.board.importing import import_board
+    from remit.board.owing import pay
     from remit.cli.output import say, say_json
     from remit.cli.project import find_root
 
     board = Board(find_root(root))
     found = import_board(board, folder, is_rehearsal=dry_run)
-    warning = _committed(board.root, found) if found.paths else ""
+    warning = pay(board, found.debt).warning
     if as_json:
         say_json({**found.to_dict(), "warnings": [warning] if warning else []})
     else:
         say("\n".join([*_lines(found), *([warning] if warning else [])]))
     return Exit.OK
-
-
-def _committed(root: Path, found: "Imported") -> str:
-    """Kept in git like every change of the board; a warning when that failed."""
-    from remit.board.committing import commit
-
-    return commit(root, found.paths, f"board: import {_count(found.tasks, 'task')}").warning
 
 
 def _lines(found: "Imported") -> "Iterator[str]":

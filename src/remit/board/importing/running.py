@@ -17,6 +17,7 @@ from remit.board.importing.old_state import OldState, read_old_state
 from remit.board.importing.old_todo import OldTodo, read_old_todo
 from remit.board.importing.pairing import Paired, Slot, pair
 from remit.board.importing.settling import Drift, settle
+from remit.board.owing import Debt, owed
 from remit.board.reading import read_state, state_to_bytes
 from remit.board.task import State, Task, slug_of
 from remit.board.todo import text_of
@@ -40,8 +41,8 @@ class Imported:
     drifts: tuple[Drift, ...] = ()
     told: tuple[str, ...] = ()
     """Everything else that was not as it should be, a sentence each."""
-    paths: tuple[str, ...] = ()
-    """What was written, relative to the root."""
+    debt: Debt | None = None
+    """The commit that is owed for it; None: nothing was written."""
     kept_in: str = ""
     """Where the old files are kept."""
     is_done: bool = True
@@ -238,9 +239,10 @@ def _write(board: Board, made: _Made, old: OldState, name: str, sha256: str) -> 
         if made.shelf.tasks or made.shelf.completed or board.archive_path.exists():
             draft.read(archive.ARCHIVE)
             draft.files[archive.ARCHIVE] = state_to_bytes(replace(made.shelf, last_updated=draft.at))
+        debt = owed(board, f"board: import {made.told.tasks} task{'s' if made.told.tasks != 1 else ''}", draft.files)
+        draft.files[debt.note] = debt.to_bytes()
     _sweep_copies(board, old)
-    paths = (*draft.files, *(path.relative_to(board.root).as_posix() for path in (board.state_path, board.todo_path)))
-    return replace(made.told, kept_in=kept_in, paths=paths)
+    return replace(made.told, kept_in=kept_in, debt=debt)
 
 
 def _sweep_copies(board: Board, old: OldState) -> None:
