@@ -22,6 +22,8 @@ from remit.system.files import atomic_write, file_lock
 from remit.system.own_folder import make_folder
 from remit.system.processes import is_alive, pid_space, process_start
 
+_LAST_TIME = 1e11
+"""Above it, a time is none."""
 GUARD_SECONDS = 10.0
 """The claims of a board are taken and released one at a time; each takes a millisecond."""
 
@@ -146,7 +148,9 @@ def _locked(board: Board, number: int) -> int:
     if lock is not None:  # whatever the note says, nobody holds it
         return lock
     holder = _read(folder, number)
-    if holder is not None and not (holder.is_dead or board.clock.wall() >= holder.expires_at):
+    if holder is None:
+        raise _unknown(path, number)
+    if not (holder.is_dead or board.clock.wall() >= holder.expires_at):
         raise _refused(holder)
     # A child of a dead holder has inherited the lock, or a hung one still has it: it keeps a file that has no name any more.
     path.unlink(missing_ok=True)
@@ -168,6 +172,15 @@ def _refused(holder: Holder) -> Refused:
     )
 
 
+def _unknown(lock: Path, number: int) -> Refused:
+    """Its note was lost or written over by somebody else: the lock alone says that there is a holder."""
+    return Refused(
+        f"Task {number} is being worked on by another process; who it is cannot be read.",
+        code="INVALID_OPERATION",
+        advice=f"Wait until it has ended. If there is none: rm {lock}",
+    )
+
+
 def _release(board: Board, held: Held, lock: int) -> None:
     folder = _folder(board)
     try:
@@ -182,23 +195,24 @@ def _release(board: Board, held: Held, lock: int) -> None:
 
 
 def _is_free(folder: Path, holder: Holder, now: float) -> bool:
-    if holder.is_dead or now >= holder.expires_at:
-        return True
+    return holder.is_dead or now >= holder.expires_at or not _is_locked(lock_file(folder, holder.number))
+
+
+def _is_locked(path: Path) -> bool:
     try:
-        lock = _try_lock(lock_file(folder, holder.number), os.O_RDWR)
+        lock = _try_lock(path, os.O_RDWR)
     except FileNotFoundError:
-        return True
-    if lock is None:
         return False
-    os.close(lock)
-    return True
+    if lock is not None:
+        os.close(lock)
+    return lock is None
 
 
 def _sweep(folder: Path, now: float) -> None:
     """What the dead left behind; under the guard."""
     for number in _noted(folder):
         holder = _read(folder, number)
-        if holder is None or _is_free(folder, holder, now):
+        if not _is_locked(lock_file(folder, number)) if holder is None else _is_free(folder, holder, now):
             _note_file(folder, number).unlink(missing_ok=True)
             lock_file(folder, number).unlink(missing_ok=True)
 
@@ -237,7 +251,11 @@ def _noted(folder: Path) -> list[int]:
 def _read(folder: Path, number: int) -> Holder | None:
     with contextlib.suppress(OSError, ValueError, TypeError):
         data = json.loads(_note_file(folder, number).read_bytes())
-        return Holder(**{one.name: data[one.name] for one in fields(Holder) if one.name in data})
+        holder = Holder(**{one.name: data[one.name] for one in fields(Holder) if one.name in data})
+        times = (holder.since, holder.expires_at)
+        words = (holder.command, holder.session_id, holder.pid_started, holder.pid_space, holder.host, holder.token)
+        if type(holder.pid) is int and all(isinstance(one, str) for one in words) and all(0 <= one < _LAST_TIME for one in times):
+            return replace(holder, number=number)
     return None
 
 

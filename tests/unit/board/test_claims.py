@@ -130,6 +130,22 @@ def test_an_agent_that_tidies_its_claim_away_does_not_lose_it(board: Board, name
         assert not held.is_lost
 
 
+@pytest.mark.parametrize(
+    "note", [b"", b"{", b"[]", b'{"number":12,"command":"x","pid":"y","since":0,"expires_at":"soon"}', b'{"since":1e300}']
+)
+def test_a_note_that_cannot_be_read_gives_nobody_the_task_of_a_living_holder(board: Board, note: bytes) -> None:
+    with claim(board, 12, "research", seconds=60) as held:
+        (board.folder / "tasks/012.json").write_bytes(note)
+        with claim(board, 13, "plan", seconds=60):  # sweeps
+            pass
+        with pytest.raises(Refused, match="Task 12 is being worked on by another process"), claim(board, 12, "plan", seconds=60):
+            pass
+        assert holders(board) == {}
+        assert not held.is_lost
+    with claim(board, 12, "plan", seconds=60):
+        pass
+
+
 def test_who_lost_a_claim_does_not_release_the_others(board: Board) -> None:
     now = time.time()
     late = Board(board.root, clock=Clock(wall=lambda: now + 120))
