@@ -41,6 +41,8 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
         return f"{bound!r} is itself an agent file: name the coding agent that is to carry {role} out."
     if bound in functions:
         return f"{bound!r} is a Python function, which is told no instructions: name that function {role!r} itself, and it has the role."
+    if bound in ROLES:
+        return f"{bound!r} is a role itself: name the coding agent that is to carry {role} out."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
     known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
     return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN]) or known}"

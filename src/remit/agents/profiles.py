@@ -5,6 +5,7 @@ description, instructions and model, and whatever it says itself. Reads no file 
 in `CARRIERS`: a language model is one more row there.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -13,7 +14,7 @@ from typing import Any
 from remit.agents.allowing import Words, narrowed
 from remit.agents.builtin.roles import BUILT_INS
 from remit.agents.definition import Definition, Kind, checked_task, definition_of
-from remit.core.agents import ROLES
+from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.errors import ErrorInfo, Misused, Unavailable
 from remit.flow.context import Context
 from remit.settings import Settings
@@ -23,6 +24,8 @@ CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 INHERIT = "inherit"
 BUILT_IN = "built-in"
 """In `[roles]` and `runs_on`: what comes with remit."""
+_KEY = re.compile(r"[A-Za-z0-9_-]+")
+"""What TOML takes as a key without quotes."""
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
 _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
@@ -97,7 +100,9 @@ def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
 
 def lines_for(role: str, wanted: str | None = None) -> str:
     """The lines of remit.toml that give a role somebody to carry it out."""
-    agent = wanted if wanted and wanted != BUILT_IN else "claude"
+    # A role or a target cannot be carried by what has its own name: a table of that name would take its place.
+    is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *COME_WITH_REMIT) and _KEY.fullmatch(wanted)
+    agent = wanted if is_free else "claude"
     lines = [
         f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
     ]  # fmt: skip

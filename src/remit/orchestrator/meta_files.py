@@ -17,7 +17,7 @@ from remit.agents.files import FOLDERS as AGENT_FOLDERS
 from remit.agents.pages import Page, page_of
 from remit.agents.profiles import definition_for
 from remit.core.agents import COME_WITH_REMIT, ROLES
-from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.orchestrator import commandfiles
 from remit.system.files import write_beside
 
@@ -82,7 +82,7 @@ def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> st
         if page is None and place.kind is Kind.AGENT:
             return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
         if place.kind is Kind.AGENT:
-            return _fault_of_agent(page, place)
+            return _fault_of_agent(page, place, agents)
         return _fault_of_command(page or Page(path=path, head={}, body=text.strip(), lines={}), root, agents)
     except Misused as error:
         return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
@@ -110,13 +110,18 @@ def filed(root: Path, place: Place, text: str) -> None:
 
 
 def kept_aside(root: Path, place: Place, text: str) -> str:
-    """Its path, relative to the root."""
+    """Its path, relative to the root; empty where it cannot be kept."""
     folder = root / ASIDE
-    folder.mkdir(parents=True, exist_ok=True)
-    return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            return ""
+        return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
+    except (OSError, RuntimeError, RemitError):
+        return ""
 
 
-def _fault_of_agent(page: Page | None, place: Place) -> str:
+def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
     assert page is not None
     vendors.be_modest(page)
     declared = vendors.ours(page)
@@ -126,7 +131,9 @@ def _fault_of_agent(page: Page | None, place: Place) -> str:
         return f"line {page.lines.get('name', 1)}: it names itself {declared.name!r}, and is to be {place.name!r}."
     if not page.body:
         return "it says nothing below its head: the agent would not know what it is."
-    definition_for(declared)
+    carrier = definition_for(declared).runs_on
+    if carrier is not None and carrier not in agents:
+        return f"line {page.lines.get('runs_on', 2)}: there is no agent {carrier!r} that could carry it out."
     return ""
 
 

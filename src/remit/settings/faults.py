@@ -48,6 +48,8 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     demand = found["msg"].removeprefix("Input should be ")
     if found["type"] in ("model_type", "dict_type", "model_attributes_type"):
         demand = "a table of keys"
+    elif found["type"] == "string_too_short":
+        demand = "text that is not empty"
     return f"{source}: {key} must be {demand}, not {found['input']!r}"
 
 

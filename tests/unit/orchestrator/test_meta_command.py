@@ -159,3 +159,24 @@ def test_whatever_the_words_what_the_rule_writes_loads(tmp_path: Path, words: st
     words = readable(words)
     assert fault_in(tmp_path, Place(kind=Kind.AGENT, name="one"), agent_file("one", words), []) == ""
     assert fault_in(tmp_path, Place(kind=Kind.COMMAND, name="one"), command_file(words), []) == ""
+
+
+@pytest.mark.parametrize("is_a_link", [True, False])
+async def test_what_cannot_be_filed_is_kept_nowhere_outside_of_the_project(tmp_path: Path, is_a_link: bool) -> None:
+    root, outside = tmp_path / "project", tmp_path / "outside"
+    (root / ".remit").mkdir(parents=True)
+    outside.mkdir()
+    if is_a_link:
+        (root / ".remit/meta").symlink_to(outside)
+    else:
+        (root / ".remit/meta").write_text("a file in the way")
+    outcome = await made(root, "Finds links", builder=Scripted("meta-builder", wrote("bad"), wrote("bad")), name="links")
+    assert (outcome.status, outcome.data["kept"]) == ("failed", None)
+    assert list(outside.iterdir()) == []
+
+
+async def test_an_agent_cannot_run_on_one_that_is_not_there(tmp_path: Path) -> None:
+    text = "---\ndescription: Finds dead links.\nremit: {runs_on: root}\n---\nYou find dead links."
+    outcome = await made(tmp_path, "Finds links", builder=Scripted("meta-builder", wrote(text), wrote(text)), name="links")
+    assert outcome.status == "failed"
+    assert "there is no agent 'root' that could carry it out" in outcome.summary
