@@ -182,7 +182,9 @@ def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     with contextlib.suppress(OSError, AttributeError):
         handle = os.pidfd_open(process.pid)
         try:
-            select.select([handle], [], [], seconds)
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            waiting.poll(seconds * 1000)
         finally:
             os.close(handle)
         seconds = 0.0 if process.poll() is None else seconds
