@@ -25,9 +25,6 @@ async def librarian(task: str) -> str:
 
 
 async def main() -> None:
-    folder = Path(".remit/commands")
-    folder.mkdir(parents=True)
-    (folder / "about.md").write_text(COMMAND)
     command = find(Path.cwd(), "about")
     assert command is not None
     found = bound(Path.cwd(), command)
@@ -38,4 +35,6 @@ async def main() -> None:
         print(" → ".join(record.path))
 
 
+Path(".remit/commands").mkdir(parents=True)
+Path(".remit/commands/about.md").write_text(COMMAND)
 asyncio.run(main())

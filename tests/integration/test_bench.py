@@ -15,7 +15,9 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-@pytest.mark.parametrize("sections", ["W1,W2,W3", "W4,W5", "commands,mcp,growth", "hostile,kill", "read_file,search_files,analysis", "board"])
+@pytest.mark.parametrize(
+    "sections", ["W1,W2,W3", "W4,W5", "commands,mcp,growth", "hostile,kill", "read_file,search_files,analysis", "board"]
+)
 def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
     out = tmp_path / "results.md"
     done = bench("--quick", "--only", sections, "--out", str(out))

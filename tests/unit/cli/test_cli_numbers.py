@@ -56,7 +56,7 @@ def test_a_missing_number_names_the_usage() -> None:
         with pytest.raises(Misused) as refused:
             number_of(missing, "remit research N [focus]")
         assert refused.value.message == "Task number required. Usage: remit research N [focus]"
-    with pytest.raises(Misused, match="must be an integer. Got: 1-2"):
+    with pytest.raises(Misused, match=r"must be an integer\. Got: 1-2"):
         number_of("1-2", "remit plan N")
 
 

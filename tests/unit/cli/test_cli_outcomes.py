@@ -21,9 +21,14 @@ class Terminal(io.StringIO):
 def test_a_rehearsal_is_never_told_as_something_done(capsys: pytest.CaptureFixture[str]) -> None:
     print_outcome(
         Outcome(
-            command="task", status="completed", summary="Task 7 would be abandoned.", task_number=7, task_status="ABANDONED",
-            next_steps="remit task --recover 7", data={"dry_run": True},
-        )  # fmt: skip
+            command="task",
+            status="completed",
+            summary="Task 7 would be abandoned.",
+            task_number=7,
+            task_status="ABANDONED",
+            next_steps="remit task --recover 7",
+            data={"dry_run": True},
+        )
     )
     assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nTask 7 would be abandoned.\n"
 

@@ -12,8 +12,39 @@ from remit.cli import board, task, todo
 from remit.cli.quick import read
 
 WORDS = st.sampled_from(
-    ["fix it", "12", "-", "--", "--priority", "high", "--priority=low", "--abandon", "3,4-5", "--reason", "", "x=y", "--sync", "--json"]
-    + ["--accept", "make test", "--dry-run", "--force", "--root", ".", "--help", "-h", "--nonsense", "--depends=1", "-x", "--no-sync", "é"]
+    [
+        *(
+            "fix it",
+            "12",
+            "-",
+            "--",
+            "--priority",
+            "high",
+            "--priority=low",
+            "--abandon",
+            "3,4-5",
+            "--reason",
+            "",
+            "x=y",
+            "--sync",
+            "--json",
+        ),
+        *(
+            "--accept",
+            "make test",
+            "--dry-run",
+            "--force",
+            "--root",
+            ".",
+            "--help",
+            "-h",
+            "--nonsense",
+            "--depends=1",
+            "-x",
+            "--no-sync",
+            "é",
+        ),
+    ]
 )
 
 
@@ -43,7 +74,9 @@ def test_what_it_reads_is_what_typer_reads(words: list[str]) -> None:
             assert quick == as_typer_reads(command, words), words
 
 
-@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--nonsense"], ["--reason"], ["--sync=1"], ["--priority", "low", "--priority", "high"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["-h"], ["--nonsense"], ["--reason"], ["--sync=1"], ["--priority", "low", "--priority", "high"]]
+)
 def test_what_is_not_plain_is_left_to_typer(words: list[str]) -> None:
     assert read(task.task, words) is None
 
