@@ -192,3 +192,11 @@ def test_nothing_to_import_says_where_it_looked(tmp_path: Path) -> None:
         import_board(Board(tmp_path))
     with pytest.raises(Misused, match="has neither"):
         import_board(Board(tmp_path), tmp_path)
+
+
+def test_a_word_that_is_no_status_is_listed_and_kept(tmp_path: Path) -> None:
+    files: dict[str, Any] = {"TODO.md": "", "state.json": {"active_projects": [{"project_number": 7, "title": "One", "status": "weird"}]}}
+    board = place(tmp_path, files)
+    told = import_board(board)
+    assert [(one.field, one.state, one.todo, one.settled) for one in told.drifts] == [("status", "weird", "", "NOT STARTED")]
+    assert board.look().state.task(7).extra["imported"] == {"status": "weird"}

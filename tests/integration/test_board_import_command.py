@@ -35,6 +35,7 @@ def test_a_dry_run_lists_what_would_come_of_it_and_writes_nothing(project: Path)
     assert "Only in TODO.md: 9." in output
     assert "Task 7 status: state.json 'IMPLEMENTING', TODO.md 'COMPLETED' → COMPLETED" in output
     assert "state.json counts" in output
+    assert "archive" not in output
     assert sorted(path.name for path in project.iterdir()) == [".opencode"]
 
 

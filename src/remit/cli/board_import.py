@@ -30,16 +30,22 @@ def board_import(
     from remit.board.book import Board
     from remit.board.importing import import_board
     from remit.board.owing import pay
+    from remit.cli.outcomes import say_labelled
     from remit.cli.output import say, say_json
     from remit.cli.project import find_root
 
     board = Board(find_root(root))
     found = import_board(board, folder, is_rehearsal=dry_run)
-    warning = pay(board, found.debt).warning
+    made = pay(board, found.debt)
     if as_json:
-        say_json({**found.to_dict(), "warnings": [warning] if warning else []})
-    else:
-        say("\n".join([*_lines(found), *([warning] if warning else [])]))
+        say_json({**found.to_dict(), "warnings": [made.warning] if made.warning else [], "commit": made.short})
+        return Exit.OK
+    say("\n".join(_lines(found)))
+    for label, style, words in (("warning", "yellow", made.warning), ("commit", "green", made.short)):
+        if words:
+            say_labelled(label, style, words)
+    if found.is_done:
+        say_labelled("next", "cyan", "remit board")
     return Exit.OK
 
 
@@ -48,7 +54,8 @@ def _lines(found: "Imported") -> "Iterator[str]":
         yield from found.told
         return
     verb = "Imported" if found.is_done else "Would import"
-    yield f"{verb} {_count(found.tasks, 'task')}, and {found.archived} into the archive, from {found.folder}."
+    archived = f", and {found.archived} into the archive" if found.archived else ""
+    yield f"{verb} {_count(found.tasks, 'task')} from {found.folder}{archived}."
     for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
         if numbers:
             yield f"Only in {where}: {_some(list(map(str, numbers)))}."

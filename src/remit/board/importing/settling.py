@@ -160,19 +160,24 @@ def _slug(work: Settling, title: str) -> str:
 def _status(work: Settling) -> Status:
     raw = work.raw.get("status")
     state, more = status_in(raw)
+    is_unread = bool(raw) and state is None
     if raw is not None and (state is None or more):
         work.keep_value("status", raw)
     if state is None and work.slot.entries and work.slot.entries[0].is_ended:
         state = Status.COMPLETED
     line = work.written.fields.get("Status")
     todo, words = status_in(line)
+    is_unread = is_unread or (bool(line) and todo is None)
     if line and (todo is None or words):
         work.keep_line("Status", line)
     blocks = [work.slot.block, *work.slot.more_blocks] if work.slot.block else []
     found = [todo, *(block.heading_status for block in blocks), *(status_in(block.written.fields.get("Status"))[0] for block in blocks)]
     todo = max((one for one in found if one is not None), key=FURTHER.index, default=None)
     if state is None or todo is None:
-        return state or todo or Status.NOT_STARTED
+        only = state or todo or Status.NOT_STARTED
+        if is_unread:  # a word that is no status says something all the same: it is listed, not passed over
+            work.drift("status", "" if raw is None else raw, line or "", only.marker)
+        return only
     settled = further(state, todo)
     if state is not todo:
         work.drift("status", state.marker, todo.marker, settled.marker)
