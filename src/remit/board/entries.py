@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from remit.board.entries_fast import task_of
+from remit.board.entries_fast import NO_NAME, task_of
 from remit.board.statuses import Status, status_of
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused
@@ -89,6 +89,8 @@ def entry_to_task(entry: Mapping[str, Any]) -> Task:
     name, title = _text(entry, "project_name"), _text(entry, "title")
     if not (name or title):
         raise BadEntry("it has neither title nor project_name")
+    if not NO_NAME.isdisjoint(name):
+        raise BadEntry(f"project_name is {name[:40]!r}, which is no name of a folder")
     parent = get("parent")
     return Task(
         number=_number(get("project_number"), "project_number"),
@@ -132,6 +134,9 @@ def data_to_state(data: Mapping[str, Any]) -> State:
     texts = data.get("_todo_texts") or {}
     if not isinstance(texts, Mapping):
         raise BadEntry(f"_todo_texts is {_kind(texts)}, not an object")
+    for key, text in texts.items():
+        if not isinstance(text, str):
+            raise BadEntry(f"_todo_texts has {_kind(text)} under {key!r}, where a text belongs")
     tasks = _tasks_of(_list(data, "active_projects"))
     state = State(
         tasks=tasks,

@@ -16,6 +16,9 @@ from remit.board.task import PlanVersion, Priority, Task, TaskArtifact
 
 _TEXT = {"type": "str", "strict": True}
 _WORD = _TEXT | {"min_length": 1}
+NO_NAME = frozenset("/\\\0\n")
+"""What a slug cannot have: a folder is named after it, and stands in specs/."""
+_SLUG = _WORD | {"pattern": r"^[^/\\\x00\n]+$"}
 _NUMBER = {"type": "int", "strict": True, "ge": 1}
 _KEYS = {"number": "project_number", "slug": "project_name", "lines": "todo_lines"}
 """Of fields that are named otherwise than their keys."""
@@ -41,7 +44,7 @@ def _validator() -> SchemaValidator:
         {
             "number": _NUMBER,
             "title": _WORD,
-            "slug": _WORD,
+            "slug": _SLUG,
             "type": _WORD,
             "status": _one_of(Status),
             "priority": _one_of(Priority),
