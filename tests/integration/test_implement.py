@@ -143,7 +143,9 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
     outcome = await Worker(p3=lambda ctx, phase: returned("README")).implement(board)
     assert (outcome.status, markers(board)) == ("partial", ["COMPLETED", "COMPLETED", "PARTIAL"])
     assert "test -e part3.txt" in outcome.summary
-    assert (await Worker().implement(board)).status == "completed"
+    outcome = await Worker().implement(board)
+    assert outcome.status == "completed"
+    assert [str(one.evidence) for one in outcome.artifacts] == ["verified", "verified", "verified", "checked"]  # the last is our own summary
 
 
 async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:

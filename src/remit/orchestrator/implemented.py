@@ -74,12 +74,16 @@ def _complete(job: Job) -> Outcome:
     job.warn(*moved, *filed.warnings, made.warning)
     artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
     listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
+    accepted = {one for record in records if record.accept or task.accept for one in record.files}
     return _outcome(
         job,
         filed.task,
         "completed",
         words,
-        artifacts=tuple(replace(one, evidence=Evidence.CHECKED) for one in seen_artifacts(board.root, listed)),
+        artifacts=tuple(
+            replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
+            for one in seen_artifacts(board.root, listed)
+        ),
         next_steps=f"`remit review {job.number}` looks the work over; `remit todo` archives it.",
         commit=made.short,
         session_id=records[-1].session_id if records else "",
