@@ -145,7 +145,7 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
     assert "test -e part3.txt" in outcome.summary
     outcome = await Worker().implement(board)
     assert outcome.status == "completed"
-    assert [str(one.evidence) for one in outcome.artifacts] == ["verified", "verified", "verified", "checked"]  # the last is our own summary
+    assert [str(one.evidence) for one in outcome.artifacts] == ["verified", "verified", "verified", "checked"]  # the last: our summary
 
 
 async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:
