@@ -114,7 +114,7 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
         status="completed",
         summary=words,
         next_steps=f"`remit implement {tasks[0]}` carries out the plan." if tasks else "",
-        data={"groups": [], "errors": [], "tasks": tasks},
+        data={"groups": [], "error_ids": [], "tasks": tasks},
     )
 
 
@@ -325,7 +325,7 @@ def _summary(found: Found, number: int, returns: Sequence[Return], verdict: Verd
         why = verdict.errors[0].message if verdict.errors else returns[-1].summary
         return f"Task {number} was made for {_many(len(found.groups), 'group')} of errors; its plan is not there yet. {why}"
     left = f" {_many(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
-    return f"Task {number} mends {_many(len(found.groups), 'group')} of errors. {returns[0].summary} {returns[-1].summary}{left}"
+    return f"Task {number} is there to mend what was open. {returns[0].summary} {returns[-1].summary}{left}"
 
 
 def _next_steps(number: int, verdict: Verdict, *, is_done: bool) -> str:
@@ -343,7 +343,7 @@ def _artifact(path: str) -> Artifact:
 def _data(found: Found) -> dict[str, Any]:
     return {
         "groups": [group.to_dict() for group in found.groups],
-        "errors": [entry.id for entry in found.entries],
+        "error_ids": [entry.id for entry in found.entries],
         "left_open": found.waiting,
     }
 
