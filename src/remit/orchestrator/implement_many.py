@@ -18,7 +18,7 @@ from remit.orchestrator.dependencies import check_dependencies, in_turn
 from remit.orchestrator.implement import implement, plan_of
 from remit.orchestrator.outcome import Outcome, Waiting, plainly
 from remit.orchestrator.phases import WHOLE, Piece, silently
-from remit.orchestrator.rehearsing import carried_by
+from remit.orchestrator.rehearsing import BUILT_IN, carried_by
 from remit.orchestrator.working import check_entry, must_exist, routed
 from remit.settings import Settings
 from remit.system.threads import off_loop
@@ -133,8 +133,6 @@ def _listed(numbers: Sequence[int]) -> str:
 Find = Callable[[str], AgentPort | None]
 """The agents that there are, by name."""
 EXECUTOR, IMPLEMENTER = "task-executor", "implementer"
-BUILT_IN = "remit.agents.builtin"
-"""How the places of agents that come with remit begin."""
 
 
 def rehearsed(settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False) -> Outcome:

@@ -17,6 +17,9 @@ from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.working import check_entry, must_exist, routed
 from remit.settings import Settings
 
+BUILT_IN = "remit.agents.builtin"
+"""How the places of agents that come with remit begin."""
+
 
 def rehearsed(board: Board, settings: Settings, find: Callable[[str], AgentPort | None], errand: Errand) -> Outcome:
     """`find`: the agents that there are."""
@@ -60,7 +63,11 @@ def rehearsed(board: Board, settings: Settings, find: Callable[[str], AgentPort 
 
 
 def carried_by(agent: AgentPort | None) -> str:
-    """What would carry it out, and where that is declared."""
-    if agent is None:
+    """What would carry it out, and where that is declared; of a role, as `remit roles` says it."""
+    if agent is None or agent.spec.kind == "profile":  # a role for which nobody is configured
         return "nobody"
+    if agent.spec.kind == "function" and agent.spec.source.startswith(BUILT_IN):
+        return "built-in"
+    if carrier := getattr(getattr(agent, "definition", None), "runs_on", None):
+        return f"{carrier} ({agent.spec.kind})"
     return f"{agent.spec.kind} ({agent.spec.source})" if agent.spec.source else agent.spec.kind
