@@ -25,7 +25,7 @@ demo: $(READY)
 # The tests run even when a check before them fails; the exit code tells of both.
 test: $(READY_DEV) $(READY_TOOLS)
 	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
-	echo "== pytest, three at a time"; $(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"; many=$$?; \
+	echo "== pytest, two at a time"; $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; many=$$?; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
 
