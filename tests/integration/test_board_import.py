@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -200,3 +201,56 @@ def test_a_word_that_is_no_status_is_listed_and_kept(tmp_path: Path) -> None:
     told = import_board(board)
     assert [(one.field, one.state, one.todo, one.settled) for one in told.drifts] == [("status", "weird", "", "NOT STARTED")]
     assert board.look().state.task(7).extra["imported"] == {"status": "weird"}
+
+
+def test_values_of_the_wrong_kind_are_kept_and_the_board_can_be_read(tmp_path: Path) -> None:
+    """Item 7: nothing is lost, and what was written is a board."""
+    state = {
+        "schema_version": "0.9",
+        "next_project_number": "soon",
+        "_last_updated": 5,
+        "_todo_texts": "mine",
+        "active_projects": [
+            {
+                "project_number": 1,
+                "title": "One",
+                "status": "planned",
+                "plan_versions": [{"version": 1, "path": "p.md", "created": 17, "reason": ["because"]}],
+            }
+        ],
+    }
+    import_board(place(tmp_path, {"state.json": state}))
+    found = Board(tmp_path).look().state
+    assert found.task(1).plan_versions[0].extra == {"imported_created": 17, "imported_reason": ["because"]}
+    kept = {key: value for key, value in found.extra.items() if key.startswith("imported_") and key != "imported_from"}
+    assert kept == {
+        "imported_schema_version": "0.9", "imported_next_project_number": "soon", "imported_last_updated": 5, "imported_todo_texts": "mine",
+    }  # fmt: skip
+
+
+def test_a_comment_left_open_hides_no_task_that_state_json_has(tmp_path: Path) -> None:
+    state = {"active_projects": [{"project_number": 2, "title": "Two", "status": "planned"}]}
+    text = "# TODO\n\n<!-- open\n\n## High Priority\n\n### 2. Two\n- **Status**: [PLANNED]\n\n---\n\n<!-- closed -->\n"
+    import_board(place(tmp_path, {"state.json": state, "TODO.md": text}))
+    (tmp_path / "specs/TODO.md").write_text((tmp_path / "specs/TODO.md").read_text() + "\nA word more.\n")
+    seen = Board(tmp_path).look()
+    assert [task.number for task in seen.state.tasks] == [2]
+    assert seen.notices == ("From TODO.md: Your own text between the tasks",)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"### 1. a{'[' * 40_000}\n",
+        f"### 1. a{' ' * 40_000}b\n",
+        f"### 1. a{' [x]' * 40_000}\n",
+        f"### 1. a\n- **Status**: {'[' * 40_000}\n",
+        f"### 1. a\n- **Research**: {'[a](' * 40_000}\n",
+        "".join(f"### 1. word{number}\n- **Status**: x\n\n---\n" for number in range(1_000)),
+    ],
+    ids=range(6),
+)
+def test_long_lines_and_many_of_one_number_are_read_at_once(tmp_path: Path, text: str) -> None:
+    started = time.monotonic()
+    import_board(place(tmp_path, {"TODO.md": f"# TODO\n\n## High Priority\n\n{text}"}))
+    assert time.monotonic() - started < 5

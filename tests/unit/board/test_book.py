@@ -346,7 +346,7 @@ DAMAGE = {
     '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "artifacts": [{}]}]}': "an artifact is an object with",
     '{"active_projects": [\n{"project_number": 1, "title": "A", "status": "planned"},\n'
     '{"project_number": 1, "title": "B", "status": "planned"}]}': "line 3: task 1: there are two tasks 1: 'A' and 'B'",
-    '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "task 1: project_name is '../x', which is no name",
+    '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "project_name is '../x', which is no",
     '{"active_projects": [], "_todo_texts": {"top": 5}}': "_todo_texts has a number under 'top'",
     '{"_schema_version": "2.0.0", "active_projects": []}': "schema version 2.0.0.*Update remit",
 }  # fmt: skip

@@ -10,7 +10,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from remit.board.entries import DRAWN
 from remit.board.importing.words import number_in
+from remit.board.task import SCHEMA_VERSION
 from remit.board.writeset import read_or_none
 
 _ACTIVE = ("active_projects", "tasks", "projects", "active_tasks")
@@ -96,16 +98,25 @@ def _take_rest(old: OldState, rest: dict[str, Any]) -> None:
         old.activities += activities
     elif activities is not None:
         old.extra["imported_recent_activities"] = activities
-    if isinstance(rest.get("_last_updated"), str):
-        old.last_updated = rest["_last_updated"]
     texts = rest.get("_todo_texts")
     if isinstance(texts, Mapping):
         old.texts = {key: one for key, one in texts.items() if isinstance(one, str)}
+    if isinstance(rest.get("_last_updated"), str):
+        old.last_updated = rest["_last_updated"]
     for key, one in rest.items():
         if key not in _OURS:
             old.extra[key] = one
-        elif key == "_last_updated" and not isinstance(one, str):
-            old.extra["imported_last_updated"] = one
+        elif key != DRAWN and one is not None and not _is_read(key, one):
+            old.extra[f"imported_{key.removeprefix('_')}"] = one
+
+
+def _is_read(key: str, value: Any) -> bool:
+    """One of our own keys, as we write it: it has its place on the board. A schema version and a next number are made anew."""
+    if key == "_todo_texts":
+        return isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values())
+    if key == "next_project_number":
+        return number_in(value) is not None
+    return isinstance(value, str) and (key == "_last_updated" or value == SCHEMA_VERSION)
 
 
 def _value_of(old: OldState, name: str, data: bytes) -> Any:

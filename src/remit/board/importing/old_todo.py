@@ -19,7 +19,9 @@ _HEAD = re.compile(
     r"(?:task\s+)?#?0*(?P<number>\d{1,6})\s*[.):]\s+(?P<title>\S.*)$",
     re.IGNORECASE,
 )
-_AFTER = re.compile(rf"\s*(\[[^\]]*\]|{_SIGN})\s*$")
+_LAST = re.compile(rf"\[[^\[\]]*\]|{_SIGN}")
+_MARKS_LENGTH = 200
+"""So much of a title's end may be marks."""
 
 
 @dataclass(slots=True)
@@ -65,9 +67,17 @@ class _PatientReader(Reader):
         title = found["title"].removesuffix("~~").removesuffix("**")
         return f"### {found['number']}. {title} {before}".rstrip()
 
+    def _is_known(self, index: int) -> bool:
+        """A task that state.json has: a comment left open above does not hide it, here as little as when it is read again."""
+        found = NUMBERED.match(self.lines[index])
+        return found is not None and self._is_named(found[2]) and is_followed_by_field(self.lines, index)
+
+    def _is_named(self, title: str) -> bool:
+        return slug_of(_without_marks(title)[0]) in self.names
+
     def _stands_alone(self, number: int | None, title: str) -> bool:
         """A numbered heading is a task anywhere, unless the number has its task elsewhere: then it is a step of a description."""
-        if slug_of(_without_marks(title)[0]) in self.names:
+        if self._is_named(title):
             return True
         if number is None:
             return super()._stands_alone(number, title)
@@ -86,9 +96,9 @@ def _numbers_with_fields(lines: list[str]) -> set[int]:
 def _without_marks(whole: str) -> tuple[str, Status | None]:
     """A title often ended in the status: `Fix it [COMPLETED]`, `Fix it ✅`."""
     title, status = whole, None
-    while found := _AFTER.search(title):
-        read, rest = status_in(found[1])
-        if read is None or rest:
+    for found in reversed(list(_LAST.finditer(whole, max(len(whole) - _MARKS_LENGTH, 0)))):
+        read, rest = status_in(found[0])
+        if read is None or rest or whole[found.end() : len(title)].strip():
             break
-        title, status = title[: found.start()].rstrip(), read
-    return title or whole, status
+        title, status = whole[: found.start()], read
+    return title.rstrip() or whole, status

@@ -27,17 +27,23 @@ class Slot:
     more_blocks: list[OldBlock] = field(default_factory=list)
     """The same task again, under the same number and title."""
 
+    names: set[str] = field(default_factory=set)
+    """Slugs it goes by."""
+    drawn_as: str = ""
+    """The slug of its block."""
+
     @property
     def is_archived(self) -> bool:
         """Only among the ended ones, and not drawn in TODO.md any more."""
         return self.block is None and bool(self.entries) and all(entry.is_ended for entry in self.entries)
 
-    @property
-    def names(self) -> set[str]:
-        """Slugs it goes by."""
-        found = {slug_of(str(entry.raw.get("title") or "")) for entry in self.entries if entry.raw.get("title")}
-        found |= {slug_of(entry.name) for entry in self.entries if entry.name}
-        return found | ({slug_of(self.block.title)} if self.block else set())
+    def enter(self, entry: OldEntry, names: set[str]) -> None:
+        self.entries.append(entry)
+        self.names |= names
+
+    def draw(self, block: OldBlock, name: str) -> None:
+        self.block, self.drawn_as = block, name
+        self.names.add(name)
 
 
 @dataclass(slots=True)
@@ -64,12 +70,13 @@ def pair(state: OldState, todo: OldTodo) -> Paired:
 
 def _enter(paired: Paired, by_number: dict[int | None, list[Slot]], entry: OldEntry) -> None:
     slots = by_number.setdefault(entry.number, [])
-    names = Slot(wanted=entry.number, entries=[entry]).names
-    same = next((slot for slot in slots if entry.number is not None and (not names or not slot.names or names & slot.names)), None)
+    names = {slug_of(str(name)) for name in (entry.raw.get("title"), entry.name) if name}
+    same = next((slot for slot in slots if not names or not slot.names or names & slot.names), None) if entry.number is not None else None
     if same is not None:
-        same.entries.append(entry)
+        same.enter(entry, names)
         return
-    slot = Slot(wanted=entry.number, entries=[entry])
+    slot = Slot(wanted=entry.number)
+    slot.enter(entry, names)
     slots.append(slot)
     paired.slots.append(slot)
 
@@ -84,7 +91,8 @@ def _by_name(slots: Iterable[Slot]) -> dict[str, list[Slot]]:
 
 def _has_namesake(block: OldBlock, by_number: dict[int | None, list[Slot]]) -> bool:
     """Blocks that are certain of their entry go first."""
-    return any(slug_of(block.title) in slot.names for slot in by_number.get(block.number, ()))
+    name = slug_of(block.title)
+    return any(name in slot.names for slot in by_number.get(block.number, ()))
 
 
 def _place(paired: Paired, by_number: dict[int | None, list[Slot]], by_name: dict[str, list[Slot]], block: OldBlock) -> None:
@@ -92,7 +100,7 @@ def _place(paired: Paired, by_number: dict[int | None, list[Slot]], by_name: dic
     slots = by_number.get(block.number, []) if block.number is not None else by_name.get(name, [])
     slot = next((one for one in slots if one.block is None and name in one.names), None)
     if slot is None:
-        same = next((one for one in slots if one.block is not None and slug_of(one.block.title) == name), None)
+        same = next((one for one in slots if one.drawn_as == name), None)
         if same is not None:
             same.more_blocks.append(block)
             paired.of_block[block.index] = same
@@ -105,7 +113,7 @@ def _place(paired: Paired, by_number: dict[int | None, list[Slot]], by_name: dic
         by_number.setdefault(block.number, []).append(slot)
         by_name.setdefault(name, []).append(slot)
         paired.slots.append(slot)
-    slot.block = block
+    slot.draw(block, name)
     paired.of_block[block.index] = slot
 
 

@@ -183,7 +183,10 @@ def _state(old: OldState, todo: OldTodo, paired: Paired, tasks: tuple[Task, ...]
     texts = todo.sheet.texts(numbers) if todo.sheet.blocks or any(todo.sheet.gaps.values()) else old.texts
     if texts.get("top") in ("# TODO", ""):
         texts = {key: text for key, text in texts.items() if key != "top"}
-    strange = {"imported_entries": old.strange} if old.strange else {}
+    strange: dict[str, Any] = {"imported_entries": old.strange} if old.strange else {}
+    shown = "\n".join(texts.values())
+    if lost := {key: text for key, text in old.texts.items() if text not in shown}:
+        strange["imported_todo_texts"] = lost
     return State(
         tasks=tasks,
         next_number=paired.next_number,

@@ -20,7 +20,7 @@ from remit.board.todo_reading import Written
 Place = Callable[[str], str]
 NO_REASON = "not recorded before the import"
 _SLUG = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_-]{{0,{SLUG_LENGTH - 1}}}")
-_LINK = re.compile(r"\[([^\]]*)\]\(<?([^)>]+)>?\)")
+_LINK = re.compile(r"\[([^\[\]]*)\]\(<?([^()<>]+)>?\)")
 _NO_WORDS = re.compile(r"[\s,;|·-]*")
 _TEXTS = ("type", "session_id", "completion_summary", "complexity", "source")
 _TIMES = ("created", "started", "completed", "last_updated")
@@ -330,7 +330,9 @@ def _plans(work: Settling, place: Place) -> tuple[str, tuple[PlanVersion, ...]]:
             work.imported.setdefault("plan_versions", []).append(value)
             continue
         texts = {key: value[key] for key in ("created", "reason") if isinstance(value.get(key), str)}
-        extra = {key: one for key, one in value.items() if key not in ("version", "path", *texts)}
+        extra = {key: one for key, one in value.items() if key not in ("version", "path", "created", "reason")}
+        # Under its own name it would be read as what it is not.
+        extra |= {f"imported_{key}": value[key] for key in ("created", "reason") if key not in texts and value.get(key) is not None}
         versions.append(PlanVersion(version=number, path=place(value["path"]), **texts, extra=extra))
     return work.chosen("plan_path", place(state), todo) or "", tuple(versions)
 

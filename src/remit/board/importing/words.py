@@ -39,7 +39,7 @@ _PRIORITIES = {
     **dict.fromkeys(("medium", "normal", "moderate", "med", "p2", "2"), Priority.MEDIUM),
     **dict.fromkeys(("low", "lowest", "minor", "p3", "p4", "3"), Priority.LOW),
 }
-_MARKER = re.compile(r"\[([^\]]*)\]")
+_MARKER = re.compile(r"\[([^\[\]]*)\]")
 _NUMBER = re.compile(r"(?:task\s*)?#?0*(\d{1,6})(?:\.0)?", re.IGNORECASE)
 
 
