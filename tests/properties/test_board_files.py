@@ -22,6 +22,7 @@ from remit.core.errors import Unavailable
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 named = words.filter(bool)
+folders = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/\\\0\n"), min_size=1, max_size=20)
 numbers = st.integers(1, 10**12)
 plain = st.none() | st.booleans() | st.integers(-(2**60), 2**60) | words
 json_values = st.recursive(
@@ -37,7 +38,7 @@ def tasks(number: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Task]:
         Task,
         number=number,
         title=named,
-        slug=named,
+        slug=folders,
         type=named,
         status=st.sampled_from(Status),
         priority=st.sampled_from(Priority),

@@ -179,7 +179,8 @@ class Board:
             hashed = hash_of(version.data)
             goes_on_from = self._taking().goes_on_from(found, version, merged)
             if goes_on_from is not None:
-                saved.keep_drawing(self.root / DRAWN, hashed, state_to_bytes(goes_on_from), self.root / LEFT)
+                known = state_to_bytes(goes_on_from, known=found.read.entries)
+                saved.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
             if version.is_displaced:
                 place = f"{LEFT}/{saved.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
                 consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))

@@ -4,8 +4,9 @@ Reads and writes nothing else; knows what belongs together, not what it means. U
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from remit.board import saved, writeset
 from remit.board.files import hash_of, read_or_none
@@ -13,6 +14,9 @@ from remit.board.reading import Read, read_state
 from remit.board.saved import Version
 from remit.board.task import State
 from remit.system.files import file_lock
+
+if TYPE_CHECKING:
+    from remit.board.todo import Merged
 
 SPECS = "specs"
 STATE, TODO = f"{SPECS}/state.json", f"{SPECS}/TODO.md"
@@ -34,6 +38,8 @@ class Found:
     """What people have written, the oldest first: what was displaced, then TODO.md."""
     is_drawn: bool = False
     """There is a TODO.md, as drawn last."""
+    merges: "list[tuple[Version, State, Merged]]" = field(default_factory=list, compare=False, repr=False)
+    """What `board.taking` has merged from it already: which version, onto what, and what came of it. Both are asked for twice."""
 
 
 class Finder:

@@ -65,11 +65,16 @@ class Taking:
     def _merged(self, found: Found, version: Version, onto: State) -> "todo.Merged | None":
         """None: a displaced version of which nobody knows what it began from, or with the marks of an unfinished merge. A person can mend
         TODO.md and is told to; this one they do not see."""
+        known = next((one for one in found.merges if one[0] is version and one[1] is onto), None)
+        if known is not None:
+            return known[2]
         base = self._began_from(found, version)
         if base is None:
             return None
         try:
-            return todo.merge(base, todo.text_of(version.data), at=self.at, onto=onto, taken_numbers=self.taken_numbers)
+            merged = todo.merge(base, todo.text_of(version.data), at=self.at, onto=onto, taken_numbers=self.taken_numbers)
+            found.merges.append((version, onto, merged))
+            return merged
         except Refused:
             if version.is_displaced:
                 return None
