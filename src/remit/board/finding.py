@@ -39,7 +39,9 @@ class Found:
     is_drawn: bool = False
     """There is a TODO.md, as drawn last."""
     merges: "list[tuple[Version, State, Merged]]" = field(default_factory=list, compare=False, repr=False)
-    """What `board.taking` has merged from it already: which version, onto what, and what came of it. Both are asked for twice."""
+    """What `board.taking` has merged from it already: which version, onto what, and what came of it. It is asked for twice."""
+    older: list[tuple[Version, State | None]] = field(default_factory=list, compare=False, repr=False)
+    """Versions of which it has judged already whether their person had an older drawing before them, and which."""
 
 
 class Finder:

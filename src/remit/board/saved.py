@@ -118,6 +118,14 @@ def drawing(folder: Path, drawn: str) -> bytes | None:
     return read_or_none(folder / f"{drawn}.json") if drawn else None
 
 
+def drawings(folder: Path) -> Iterator[bytes]:
+    """All that are remembered, the newest first."""
+    for _, path in reversed(_by_age(folder)):
+        data = read_or_none(path) if path.suffix == ".json" else None
+        if data is not None:
+            yield data
+
+
 def _by_age(folder: Path) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:

@@ -4,6 +4,7 @@ Which version, against what, onto what; how it is read is `board.todo`'s. Nothin
 """
 
 import contextlib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +18,10 @@ from remit.core.errors import Refused, Unavailable
 
 FROM = "From TODO.md: "
 """How a notice begins that tells what was taken over. One that tells what was not is a warning."""
+
+
+_NUMBER = re.compile(r"^###\s+0*(\d{1,15})[.)]", re.MULTILINE)
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +51,7 @@ class Taking:
             is_new = tuple(f"Task {number} is new" for number in twice)
             taken = (line for line in merged.taken if not (is_new and line.startswith(is_new)))
             notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
+            notices += self._about_older(found, version)
         return state, notices
 
     def goes_on_from(self, found: Found, version: Version, merged: State) -> State | None:
@@ -81,12 +87,60 @@ class Taking:
             raise
 
     def _began_from(self, found: Found, version: Version) -> State | None:
-        """The board that the person saw: not the one on disk when that was changed since, by us or by hand."""
+        """The board that the person saw."""
+        base = self._drawn_last(found, version)
+        return base if base is None or version.is_displaced else self._older(found, version, base) or base
+
+    def _older(self, found: Found, version: Version, base: State) -> State | None:
+        """An old buffer that was saved lacks the tasks that have come since, and knows nothing of what else has. Taken for edits of the
+        last drawing, it would undo what it does not know; it is held against the drawing of before them, if that explains it better."""
+        for judged, older in found.older:
+            if judged is version:
+                return older
+        text = todo.text_of(version.data)
+        numbers = frozenset(map(int, _NUMBER.findall(text)))
+        older = self._better(base, text, numbers) if numbers_of(base) - numbers else None
+        found.older.append((version, older))
+        return older
+
+    def _better(self, base: State, text: str, numbers: frozenset[int]) -> State | None:
+        """The remembered board from which the fewest edits lead to the text, the newer of two; None: none of them explains it better."""
+        best: State | None = None
+        with contextlib.suppress(Refused):
+            merged = todo.merge(base, text, at=self.at)
+            faults, fewest = len(merged.kept), len(merged.kept) + len(merged.taken)
+            for data in saved.drawings(self.drawn):
+                with contextlib.suppress(Unavailable):
+                    older = read_state(data, TODO).state
+                    merged = todo.merge(older, text, at=self.at)
+                    edits = len(merged.kept) + len(merged.taken)
+                    is_better = len(merged.kept) < faults and edits < fewest and not numbers_of(older) - numbers
+                    if is_better and not _makes_again(older, merged.state, base):
+                        best, fewest = older, edits
+        return best
+
+    def _about_older(self, found: Found, version: Version) -> tuple[str, ...]:
+        older = next((older for judged, older in found.older if judged is version), None)
+        if older is None:
+            return ()
+        came = sorted(numbers_of(found.read.state) - numbers_of(older))
+        shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
+        tasks = "Task" if len(came) == 1 else "Tasks"
+        return (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
+
+    def _drawn_last(self, found: Found, version: Version) -> State | None:
+        """Not the board on disk when that was changed since it was drawn, by us or by hand."""
         shown = saved.drawing(self.drawn, version.base)
         if shown is not None and shown != found.data:
             with contextlib.suppress(Unavailable):  # half written when the power went
                 return read_state(shown, version.base).state
         return None if version.is_displaced and version.base != found.read.drawn else found.read.state
+
+
+def _makes_again(older: State, merged: State, base: State) -> bool:
+    """Whether a new task of it is one that we have by now."""
+    new = {task.title for task in merged.tasks if older.find(task.number) is None}
+    return any(task.title in new for task in base.tasks if older.find(task.number) is None)
 
 
 def numbers_of(state: State) -> frozenset[int]:

@@ -27,9 +27,9 @@ PROSE_LIMIT_CHARACTERS = 2 << 20
 NOT_JSON = "Return is not valid JSON"
 _RETURN_FIELDS = ("status", "summary", "artifacts", "metadata")
 _FIELD = re.compile('"(?:' + "|".join(_RETURN_FIELDS) + r')"\s*:')
-_OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}+"\s*+:', re.DOTALL)
+_OBJECT_START = re.compile(r'\{\s*+"(?:[^"\\]|\\.){0,200}"\s*+:', re.DOTALL)
 # A string that never ends is taken to the end of the text, so that no character is looked at twice.
-_TOKEN = re.compile(r'[{}]|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+_TOKEN = re.compile(r'[{}]|"[^"\\]*+(?:\\.[^"\\]*+)*(?:"|\\?\Z)', re.DOTALL)
 _BRACE = re.compile(r"[{}]")
 _ONLY_A_FENCE = re.compile(r"(`{3,}|~{3,})(?:json)?[ \t]*\n(?P<block>\{.*\})\s*\n\1", re.DOTALL | re.IGNORECASE)
 # Not strict: models put bare line breaks into strings. What JSON has no word for (NaN) is null.

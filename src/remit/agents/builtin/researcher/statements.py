@@ -13,7 +13,7 @@ MOST_LINES = 5
 """Of a statement that is quoted whole."""
 FARTHEST = 60
 _WIDEST = 240
-_STRING = re.compile(r"\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+'|`(?:[^`\\\n]|\\.)*+`")
+_STRING = re.compile(r"\"[^\"\\\n]*+(?:\\.[^\"\\\n]*+)*\"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*'|`[^`\\\n]*+(?:\\.[^`\\\n]*+)*`")
 _TAIL = re.compile(r"(?:#|//|--\s).*$")
 _HEAD = re.compile(r"^[\s}]*(?:async\s+)?(?:if|elif|else|for|while|try|except|catch|finally|with|match|switch|case|unless|when)\b")
 DEFINITION = re.compile(
@@ -22,8 +22,8 @@ DEFINITION = re.compile(
     r"(?:\([^)]*\)\s*)?(?P<name>[A-Za-z_][\w.]*)"
 )
 _GIVEN = re.compile(
-    r"^\s*(?:(?:export|public|private|protected|static|final|const|let|var|val|mut|pub)\s+|#define\s+(?=\w+\s+\S))*+"
-    r"(?:\*{0,2}|[&$@])(?:[\w\]\[]+(?:\.|->|::))*+[\"']?(?P<name>[A-Za-z_][\w-]*+)[\"']?\??"
+    r"^\s*(?:(?:export|public|private|protected|static|final|const|let|var|val|mut|pub)\s++|#define\s++(?=\w++\s++\S))*"
+    r"(?:\*{0,2}|[&$@])(?:[\w\]\[]++(?:\.|->|::))*[\"']?(?P<name>[A-Za-z_][\w-]*+)[\"']?\??"
     r"(?:\s*(?::\s*(?![=:])[^=\n]+?)?\s*(?::?=(?![=>])|=>)|\s*:\s*+(?=[\"'\d\[{(A-Z])|(?<=#define )\s)"
 )
 """Assignments, fields with a value, parameters with a default, entries of a table."""

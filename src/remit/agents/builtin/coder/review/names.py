@@ -5,7 +5,7 @@ import re
 DEV_NULL = "/dev/null"
 _PREFIXES = frozenset({"a", "b", "c", "i", "o", "w", "1", "2", "old", "new"})
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*+)"')
+_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*)"')
 _EPOCH = re.compile(r"\t(?:1970-01-01|1969-12-31) ")
 
 
