@@ -157,6 +157,8 @@ def test_the_same_programs_succeed_with_no_sandbox_around_them(facts: dict[str, 
     said = try_outside(facts, tmp_path)
     assert len(said) > 40
     gone = {"move a file in from outside"}  # another one of them removed it before
+    if len(os.listdir(facts["home"])) < 2:
+        gone.add("list the home folder")  # there is nothing in it that could be seen
     assert {name: words for name, words in said.items() if "ESCAPED" not in words and name not in gone} == {}
 
 

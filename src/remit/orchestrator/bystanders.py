@@ -11,6 +11,7 @@ from pathlib import Path
 
 from remit.board.repository import find_repository
 from remit.core.errors import RemitError
+from remit.workspaces.copying import TOOL_FOLDERS
 
 LOOKING_SECONDS = 20.0
 NAMES_SHOWN = 10
@@ -33,7 +34,7 @@ def sight(root: Path, own: str) -> Sight | None:
     below = repository.prefix
     names = [os.fsdecode(entry[3:]) for entry in told.split(b"\0") if len(entry) > 3]
     inside = [name.removeprefix(below) for name in names if name.startswith(below)]
-    return {name: _stamp(root / name) for name in inside if not name.startswith(_OURS) or name.startswith(f"{own}/")}
+    return {name: _stamp(root / name) for name in inside if _counts(name, own)}
 
 
 def unnamed(root: Path, own: str, before: Sight | None, named: Collection[str]) -> tuple[str, ...]:
@@ -53,6 +54,13 @@ def warning_of(names: Collection[str]) -> str:
     shown = sorted(names)
     more = f" and {len(shown) - NAMES_SHOWN} more" if len(shown) > NAMES_SHOWN else ""
     return f"Changed meanwhile, not named by the agent, and left uncommitted: {', '.join(shown[:NAMES_SHOWN])}{more}."
+
+
+def _counts(name: str, own: str) -> bool:
+    """What tools fill again by themselves (compiled files, caches) is nobody's work."""
+    if not TOOL_FOLDERS.isdisjoint(name.split("/")[:-1]):
+        return False
+    return not name.startswith(_OURS) or name.startswith(f"{own}/")
 
 
 def _stamp(path: Path) -> tuple[int, int]:

@@ -156,8 +156,13 @@ def test_files_that_are_named_come_first_then_those_that_share_rare_words() -> N
     ],
 )
 def test_the_command_by_which_a_project_tests_itself_is_taken_from_its_own_files(
-    tmp_path: Path, files: dict[str, str], command: str
+    tmp_path: Path, files: dict[str, str], command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in ("make", "pytest", "npm"):
+        (programs / name).touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(programs))
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)

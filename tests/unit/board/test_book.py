@@ -207,6 +207,44 @@ def test_a_new_task_that_a_person_saved_meanwhile_is_taken_once(board: Board) ->
     assert [task.title for task in agrees(board).tasks] == ["Title 1!!", "Ours", "Title 3", "Theirs"]
 
 
+def test_an_old_buffer_that_is_saved_undoes_nothing_of_what_it_does_not_know(board: Board) -> None:
+    """S6.1: what has come since its person opened it stays, and what they wrote is taken."""
+    buffer = board.todo_path.read_text()
+    board.todo_path.write_text(buffer.replace("Text 2.", "Another person's words.") + "\nA line of theirs.\n")
+    with board.change() as draft:
+        draft.state = draft.state.with_task(Task(number=4, title="Of a command", slug="of_a_command"))
+    with board.change() as draft:
+        draft.state = draft.state.with_task(draft.state.task(1).moved(Status.RESEARCHING, at=draft.at))
+    board.todo_path.write_text(buffer.replace("Text 3.", "My words.").replace("## Low", "### Mine\n\n## Low"))
+    with board.change() as draft:
+        pass
+    assert draft.notices == (
+        "From TODO.md: Task 3: description",
+        "From TODO.md: Task 5 is new: Mine",
+        "TODO.md: it was written from an older drawing, without Task 4: what has come since is drawn again.",
+    )
+    state = agrees(board)
+    assert [(task.number, task.description) for task in state.tasks][:3] == [
+        (1, "Text 1."),
+        (2, "Another person's words."),
+        (3, "My words."),
+    ]
+    assert (state.task(1).status, state.task(1).lines, state.task(4).title) == (Status.RESEARCHING, (), "Of a command")
+    assert "A line of theirs." in board.todo_path.read_text()
+
+
+def test_a_task_that_is_taken_out_at_once_is_told_of(board: Board) -> None:
+    with board.change() as draft:
+        draft.state = draft.state.with_task(Task(number=4, title="Unwanted", slug="unwanted"))
+    text = board.todo_path.read_text()
+    block = text[text.index("### 4.") : text.index("## Low")]
+    board.todo_path.write_text(text.replace(block, "").replace("Text 3.", "My words."))
+    with board.change() as draft:
+        pass
+    assert any("Task 4" in notice and "drawn again" in notice for notice in draft.notices)
+    assert agrees(board).task(3).description == "My words."
+
+
 def test_an_empty_todo_is_not_an_empty_board(board: Board) -> None:
     in_place(board.todo_path, "")
     assert len(board.look().state.tasks) == 3
