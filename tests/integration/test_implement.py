@@ -177,7 +177,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
     told = [warning for warning in outcome.warnings if "left uncommitted" in warning]
     assert told == ["Changed meanwhile, not named by the agent, and left uncommitted: forgotten.txt."]
     assert files_of(tmp_path, "task 1 phase 1") - BOARD_FILES == {"rows.txt", "README", PLAN_PATH}
-    left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":!__pycache__").splitlines()
+    left = git(tmp_path, "status", "--short", "--", ".", ":!.remit", ":(exclude)__pycache__").splitlines()
     assert left == ["A  staged.txt", "?? forgotten.txt", "?? mine.txt"]
 
 
