@@ -105,7 +105,7 @@ class Board:
         if not (make or anew or self.state_path.exists() or writeset.pending(self.root / SET)):
             raise self._no_board()
         make_folder(self.root / ".remit")
-        (self.root / SET).mkdir(parents=True, exist_ok=True)
+        writeset.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             finished = self._finish()
             found = Found() if anew else self._finder.find()

@@ -102,11 +102,16 @@ def _base_of(path: Path) -> str:
 
 def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
     """Remember the board that this drawing shows, as long as it is among the last, or something is left that began from it. Not on disk
-    for certain: without it, a displaced version is kept beside TODO.md."""
-    folder.mkdir(parents=True, exist_ok=True)
+    for certain, and not where there is no room: without it, a displaced version is kept beside TODO.md."""
     temporary = folder / "new"
-    temporary.write_bytes(state)
-    os.replace(temporary, folder / f"{drawn}.json")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(state)
+        os.replace(temporary, folder / f"{drawn}.json")
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half of it would be in the way of the change itself
+        return
     needed = {_base_of(path) for _, path in _by_age(left_in)}
     for _, path in _by_age(folder)[:-DRAWINGS_KEPT]:
         if path.stem not in needed:

@@ -76,6 +76,14 @@ def pending(folder: Path) -> Pending | None:
     return Pending(folder, raw) if raw is not None else None
 
 
+def make_ready(folder: Path, root: Path) -> None:
+    """Raises `Unavailable` where nothing can be written."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(root, error, "nothing was changed") from error
+
+
 def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
     """Make the change. What had to be kept beside a new file, a line each. Raises `Unavailable`; then nothing was changed."""
     journal = folder / JOURNAL

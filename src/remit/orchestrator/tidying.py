@@ -12,6 +12,7 @@ from typing import Any
 
 from remit.board.book import Board, Draft
 from remit.board.claims import holders
+from remit.board.files import read_or_none
 from remit.board.graph import CLOSED, circle_words, cycles, next_command
 from remit.board.owing import owed
 from remit.board.statuses import IN_PROGRESS
@@ -67,14 +68,14 @@ class Findings:
 
 
 def sync(board: Board, *, is_rehearsal: bool = False) -> Outcome:
-    before = board.todo_path.read_bytes() if board.todo_path.exists() else None
+    before = read_or_none(board.todo_path)
 
     def step(draft: Draft) -> tuple[Findings, bool]:
         return look_over(board, draft.state), bool(draft.notices)
 
     # Where nothing is taken over from TODO.md nothing may be written with it either: else every sync would be a change.
     (findings, is_edited), draft, debt = changing(board, step, lambda made: SYNCED if made[1] else "", is_rehearsal=is_rehearsal)
-    after = board.todo_path.read_bytes() if board.todo_path.exists() else None
+    after = read_or_none(board.todo_path)
     is_changed = before != after or is_edited
     told = list(findings.lines())
     outcome = Outcome(

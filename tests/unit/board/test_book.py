@@ -245,6 +245,22 @@ def test_a_task_that_is_taken_out_at_once_is_told_of(board: Board) -> None:
     assert agrees(board).task(3).description == "My words."
 
 
+def test_a_place_of_our_own_that_cannot_be_written_is_told_or_done_without(board: Board) -> None:
+    """A full disk says the same. What is remembered only helps; the change itself needs its place."""
+    drawn, staged = board.folder / "drawn", board.folder / "set"
+    for folder in (drawn, staged):
+        for path in folder.iterdir():
+            path.unlink()
+        folder.rmdir()
+        folder.write_bytes(b"")
+    with pytest.raises(Unavailable, match=r"cannot be written.*nothing was changed"), board.change():
+        raise AssertionError("not reached")
+    staged.unlink()
+    with board.change() as draft:
+        draft.state = titled(1, "Ours")(draft.state)
+    assert agrees(board).task(1).title == "Ours"
+
+
 def test_an_empty_todo_is_not_an_empty_board(board: Board) -> None:
     in_place(board.todo_path, "")
     assert len(board.look().state.tasks) == 3

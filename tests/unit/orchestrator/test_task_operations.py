@@ -16,7 +16,7 @@ from remit.board.archive import archived_tasks
 from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task, TaskArtifact
-from remit.core.errors import Misused, Refused
+from remit.core.errors import Misused, Refused, Unavailable
 from remit.orchestrator.abandoning import abandon, recover
 from remit.orchestrator.archiving import todo
 from remit.orchestrator.dividing import divide
@@ -294,6 +294,13 @@ def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Boa
     board.todo_path.unlink()
     assert sync(board).data["changed"] is True
     assert board.todo_path.read_text() == drawing.draw(state)
+
+
+def test_sync_says_what_stands_in_the_place_of_todo(board: Board) -> None:
+    board.todo_path.unlink()
+    board.todo_path.mkdir()
+    with pytest.raises(Unavailable, match=r"TODO\.md cannot be read"):
+        sync(board)
 
 
 def test_sync_tells_what_does_not_fit_and_changes_no_status(board: Board) -> None:
