@@ -297,6 +297,7 @@ def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Boa
 
 
 def test_sync_says_what_stands_in_the_place_of_todo(board: Board) -> None:
+    add(board, "One")
     board.todo_path.unlink()
     board.todo_path.mkdir()
     with pytest.raises(Unavailable, match=r"TODO\.md cannot be read"):
