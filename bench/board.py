@@ -6,6 +6,7 @@ the start of the interpreter, which is measured in turns with it.
 
 import asyncio
 import itertools
+import os
 import random
 import sys
 import tempfile
@@ -21,7 +22,8 @@ from remit.board.statuses import Status
 from remit.board.task import Priority, Task, slug_of
 
 TARGET_SECONDS = 0.3
-REMIT = (sys.executable, "-m", "remit")
+REMIT = (str(Path(sys.executable).with_name("remit")),)
+"""As it is typed."""
 NOTHING = (sys.executable, "-c", "pass")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "task TEXT": (("task", "Look into the reader. It is slow.", "--depends", "1,3-5"),),
@@ -34,8 +36,14 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "board --json": (("board", "--json"),),
     "board --svg": (("board", "--svg", "board.svg"),),
     "board --html": (("board", "--html", "board.html"),),
+    "board, TODO.md edited": (("board",),),
+    "task TEXT, TODO.md edited": (("task", "Look into the writer. It is slow."),),
 }
 """Of each the command lines that are run in turn."""
+EDITED = "TODO.md edited"
+"""Before each of these a person has changed a line of TODO.md, which the first command after it reads back: shown, with no promise."""
+_ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Compiled once, as for whoever uses it every day; the first rounds are not counted."""
 _WORDS = ("reader", "writer", "parser", "index", "cache", "report", "protocol", "queue", "clock", "printer")
 _STATUSES = (
     *(Status.NOT_STARTED,) * 5, *(Status.COMPLETED,) * 4,
@@ -55,8 +63,11 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
             floor = await _timed(root, *NOTHING)
             floors += [floor] if number >= 0 else []
             for name, turns in commands.items():
+                if name.endswith(EDITED):
+                    edit(root, number)
                 took = await _timed(root, *REMIT, *(word.format(fresh=fresh) for word in next(turns)))
                 beyond[name] += [took - floor] if number >= 0 else []
+        await _timed(root, "git", "diff", "--quiet", "HEAD", "--", "specs")  # all of it was committed: not doing so would look like speed
     return [
         Figure(section="board", what="floor: the interpreter doing nothing, p50", measured=milliseconds(median(floors))),
         *(
@@ -64,8 +75,8 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
                 section="board",
                 what=f"remit {name}, {sizes.board_tasks:,} tasks: beyond that, p50",
                 measured=milliseconds(median(times)),
-                target=f"< {TARGET_SECONDS * 1e3:g} ms",
-                is_met=median(times) < TARGET_SECONDS,
+                target="" if name.endswith(EDITED) else f"< {TARGET_SECONDS * 1e3:g} ms",
+                is_met=None if name.endswith(EDITED) else median(times) < TARGET_SECONDS,
             )
             for name, times in beyond.items()
         ),
@@ -102,6 +113,13 @@ def _task(chance: random.Random, number: int, at: str) -> Task:
     )
 
 
+def edit(root: Path, number: int) -> None:
+    """As a person does: a few words of one task, somewhere in the middle."""
+    path = root / "specs" / "TODO.md"
+    before, mark, after = path.read_text().partition("of part 2500")
+    path.write_text(f"{before}{mark}{number + 100} {after}" if mark else f"{before}\n")
+
+
 async def _git(root: Path) -> None:
     """A checkout with the board committed, by nobody in particular."""
     who = ("-c", "user.name=bench", "-c", "user.email=bench@example.com")
@@ -112,7 +130,7 @@ async def _git(root: Path) -> None:
 
 async def _timed(root: Path, *command: str) -> float:
     began = time.perf_counter()
-    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(*command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=_ENVIRONMENT)
     _, said = await process.communicate()
     took = time.perf_counter() - began
     assert process.returncode == 0, (command, said.decode(errors="replace")[-500:])  # a refusal would be quick, and would look like speed

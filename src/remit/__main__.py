@@ -1,6 +1,6 @@
 """`python -m remit`: the same as the console script."""
 
-from remit.cli.main import main
+from remit.cli.main import console
 
 if __name__ == "__main__":
-    main()
+    console()

@@ -6,7 +6,7 @@ before anything else happens. Blocking; callers on an event loop use `system.thr
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,6 +53,8 @@ class Draft:
     """More files of the same change, by path relative to the root: plans, reports, the archive."""
     moves: dict[str, str] = field(default_factory=dict)
     """Folders renamed with it, from and to, relative to the root."""
+    foreseen: Callable[[bytes], None] = lambda _data: None
+    """Told the new content of the board's own files as soon as it is known, before it is written."""
     _root: Path = Path()
     _read: dict[str, str] = field(default_factory=dict)
 
@@ -171,8 +173,10 @@ class Board:
         """`merged`: the board with all that was read in TODO.md, before the change."""
         draft.state = replace(draft.state, last_updated=draft.at)
         text = to_bytes(todo.draw(draft.state))
+        draft.foreseen(text)
         drawn = hash_of(text)
         state = state_to_bytes(draft.state, drawn, found.read.entries)
+        draft.foreseen(state)
         stamp = re.sub(r"[-:]", "", draft.at)
         was, consumed = found.read.drawn, []
         for version in found.versions:

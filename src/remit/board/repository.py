@@ -56,6 +56,13 @@ class Repository:
         """merge, rebase, …: what a person has begun here and not ended; empty: nothing."""
         return next((word for name, word in _UNDER_WAY.items() if os.path.lexists(self.git_dir / name)), "")
 
+    def has_hooks(self) -> bool:
+        """Where the user's configuration says that they are. Samples do not count: git runs what has the very name of a hook."""
+        try:
+            return any(not name.endswith(".sample") for name in os.listdir(self.top / self.git.says("rev-parse", "--git-path", "hooks")))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
     def head(self) -> str:
         """The commit checked out; empty: there is none yet."""
         try:
@@ -97,7 +104,7 @@ class Repository:
     def others(self, folders: Sequence[str], head: str) -> set[str]:
         """Of these folders: those that are submodules, or repositories of their own."""
         found = {folder for folder in folders if os.path.lexists(self.top / folder / ".git")}
-        if head:
+        if head and (self.top / ".gitmodules").exists():
             for some in chunks(list(folders)):
                 entries = _names(self.git.run("ls-tree", "-z", head, "--", *some))
                 found.update(entry.partition("\t")[2] for entry in entries if entry.startswith("160000 "))
@@ -120,7 +127,9 @@ def find_repository(root: Path, stop_at: float) -> Repository | None:
     real = Path(os.path.realpath(root))
     asking = Git(folder=real, stop_at=stop_at)
     try:
-        answer = asking.run("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup")
+        answer = asking.run(
+            "rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup", "--git-path", "hooks"
+        )
     except Unavailable as error:
         if error.code == "TOOL_UNAVAILABLE":
             return None
@@ -174,6 +183,15 @@ def judge(repository: Repository, head: str, paths: Sequence[str], deleted: Sequ
             path = chosen.pop(placed)
             left_out += [] if path in deleted else [f"{_shown(path)} (not there)"]
     return Named(paths=tuple(literal(path) for path in chosen), left_out=tuple(left_out))
+
+
+def are_plain(repository: Repository, paths: Sequence[str]) -> tuple[str, ...]:
+    """The same paths, literal, where nothing about them needs a question: files that are there, in this repository. Else none."""
+    placed = [_placed(repository, path) for path in paths]
+    if any(why or not os.path.isfile(repository.top / name) for name, why in placed) or (repository.top / ".gitmodules").exists():
+        return ()
+    folders = {parent for name, _ in placed for parent in _parents(name)}
+    return () if repository.others(list(folders), "") else tuple(literal(name) for name, _ in placed)
 
 
 def _placed(repository: Repository, path: str) -> tuple[str, str]:

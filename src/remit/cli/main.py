@@ -97,14 +97,31 @@ def remit(
         raise typer.Exit
 
 
+class _Quick(SystemExit):
+    """The end of a command that has started nothing: no thread, no process, no loop."""
+
+
+def console() -> None:
+    """`main`, for whoever types it. To take thousands of tasks apart, one by one, just before the end takes as long as to read them."""
+    try:
+        main()
+    except _Quick as ended:
+        code = int(ended.code or 0)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+        except OSError:  # whoever read us is gone
+            code = code or Exit.FAILED
+        os._exit(code)
+
+
 def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
     code: Any = _quickly(sys.argv[1:])
     if code is not None:
-        gc.freeze()  # nothing is looked through once more for garbage before the end
-        sys.exit(int(code))
+        raise _Quick(int(code))
     if "--json" not in sys.argv:
         app(prog_name="remit")
     try:
@@ -132,9 +149,13 @@ def _quickly(arguments: list[str]) -> int | None:
     except BrokenPipeError:  # whoever read us has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.FAILED
+    except OSError as error:  # of the board's own files it is told with advice before it comes here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"What was to be shown could not be written: {error.strerror or error}.", file=sys.stderr)
+        return Exit.FAILED
     finally:
         gc.enable()
 
 
 if __name__ == "__main__":
-    main()
+    console()

@@ -96,6 +96,14 @@ class Git:
         """For commands whose failure 1 is an answer."""
         return self._run(arguments, (0, 1), None)
 
+    def begin(self, *arguments: str, stdin: bytes) -> "subprocess.Popen[bytes]":
+        """Started and left to itself; what it says goes nowhere. Whoever begins it waits for it."""
+        with os.fdopen(os.memfd_create("git", os.MFD_CLOEXEC), "w+b") as given:
+            given.write(stdin)
+            given.seek(0)
+            with open(os.devnull, "r+b") as nowhere:
+                return self._started(arguments, stdin=given, stdout=nowhere, stderr=nowhere)
+
     def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
         """Reads and writes files, no pipes: what a hook leaves running in the background holds a pipe open, and we would wait for it."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
@@ -103,7 +111,7 @@ class Git:
             given.seek(0)
             process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
-                code = _ended(process, self._seconds_left(arguments))
+                code = ended(process, self._seconds_left(arguments))
             except BaseException as error:  # also Ctrl-C: in a session of its own, it would go on without us
                 kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
                 process.wait()
@@ -177,8 +185,8 @@ class Git:
         return environment
 
 
-def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
-    """`wait`, told at once: with a limit that looks only now and then, up to 50 ms too late, for each command of a commit."""
+def ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+    """`Popen.wait`, told at once: that one, given a limit, looks only now and then, up to 50 ms too late."""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.pidfd_open(process.pid)
         try:
