@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.completing import some_tasks
 from remit.cli.exits import Exit
 
 if TYPE_CHECKING:
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from remit.orchestrator.course import Errand
     from remit.orchestrator.outcome import Outcome
 
+Number = Annotated[str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)]
 Timeout = Annotated[
     str | None, typer.Option("--timeout", metavar="SECONDS", help="When it is stopped; also 10s, 2m, 1h.", show_default=False)
 ]

@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from remit.cli.completing import some_tasks
-from remit.cli.errands import DryRun, Force, Timeout
+from remit.cli.errands import DryRun, Force, Number, Timeout
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
@@ -13,9 +12,7 @@ USAGE = "remit plan N [focus]"
 
 
 def plan(
-    number: Annotated[
-        str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)
-    ] = None,
+    number: Number = None,
     focus: Annotated[
         list[str] | None, typer.Argument(metavar="[FOCUS]...", help="What to mind in particular, in your words.", show_default=False)
     ] = None,
