@@ -15,6 +15,7 @@ from remit.agents.directory import Directory
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import ProcessPool, marker
 from remit.agents.process.target import must_not_start_anything
+from remit.assistant.agent import offer_assistant
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Unavailable
@@ -35,6 +36,7 @@ from remit.flow.context import Handle
 from remit.flow.house import House
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
+from remit.models.asking import Models
 from remit.settings import Settings, environment_of, load_settings
 from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
@@ -185,6 +187,7 @@ class Remit:
         if self._attachment is not None:
             await self._attachment.close()
             await self._carriers.close()
+            await self.models.close()
             return
         if self._bell is not None:
             self._bell.close()
@@ -192,6 +195,7 @@ class Remit:
         if self._board is not None:
             await self._board.close()
         await self._carriers.close()
+        await self.models.close()
         with contextlib.suppress(Unavailable):
             if not self.engine.journal.owes and not self.engine.running:  # what is still owed, the next one finds and settles
                 await off_loop(self.store.dismiss, self.owner.owner_id)
@@ -337,7 +341,8 @@ class Remit:
         grace = self.settings.kill_grace_seconds
         told = environment_of(self.settings)
         pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=told)
-        self._carriers = Carriers(pool, grace)
+        self.models = Models(self.settings)
+        self._carriers = Carriers(pool, grace, self.models, self)
         self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:
             self.directory.register(given)
@@ -345,7 +350,8 @@ class Remit:
             self.directory.load_folder(root / ".remit" / "agents")
             self.directory.load_definitions(root, self.settings)
             self.directory.load_entry_points()
-        offer_built_in(self.directory, self.settings)
+        offer_built_in(self.directory, self.settings, self.models)
+        offer_assistant(self.directory, self.settings, self.models, self)
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""

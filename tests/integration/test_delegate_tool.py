@@ -16,8 +16,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from remit import Context, DelegateError, DelegateTool, Remit, agent
-from remit.agents.directory import is_built_in
-from remit.core.agents import ROLES
+from remit.core.agents import ROLES, is_built_in
 from remit.core.errors import Unavailable
 
 ROOT = Path(__file__).parents[2]

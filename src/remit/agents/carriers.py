@@ -12,6 +12,8 @@ from remit.agents.thread import ThreadAgent, ThreadPool
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.flow.context import Context
+from remit.models.asking import Models
+from remit.tool.office import Office
 
 
 class ProcessAgent:
@@ -39,8 +41,10 @@ class ProcessAgent:
 class Carriers:
     """The pools of one Remit."""
 
-    def __init__(self, processes: ProcessPool, grace_seconds: float) -> None:
+    def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Office) -> None:
         self.processes = processes
+        self._models = models
+        self._office = office
         self.threads = ThreadPool()
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
@@ -64,6 +68,10 @@ class Carriers:
         """Each adapter is imported only where an agent of its kind is declared."""
         if definition.kind is Kind.PROFILE:
             return Uncarried(definition)
+        if definition.kind is Kind.MODEL:
+            from remit.agents.model.agent import ModelAgent
+
+            return ModelAgent(definition, self._models, self._office)
         self._has_commands = True
         match definition.kind:
             case Kind.COMMAND:

@@ -29,6 +29,8 @@ class Kind(StrEnum):
     CLAUDE = "claude"
     CODEX = "codex"
     OPENCODE = "opencode"
+    MODEL = "model"
+    """A language model, asked in words; it acts on the world only by delegating."""
     PROFILE = "profile"
     """Instructions (an agent file) carried out by another agent of the directory: `runs_on`."""
 
@@ -67,6 +69,8 @@ class Definition:
     instructions: str = ""
     """What stands before every task: the body of an agent file."""
     model: str | None = None
+    tools: tuple[str, ...] | None = None
+    """Of a model: which agents and operations it may delegate to (`worker`, `worker.read_file`); None: those that come with remit."""
     allow: tuple[str, ...] = ()
     """Which tools it may use without being asked; everything else is denied, and the denial recorded."""
     delegates: bool = False

@@ -20,29 +20,12 @@ from remit.agents.definition import Definition, Kind
 from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
 from remit.agents.profiles import Uncarried, definition_for
-from remit.core.agents import ROLES, AgentSpec
+from remit.core.agents import ROLES, AgentSpec, is_built_in
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
-BUILT_IN = "remit.agents.builtin."
-_ROLE = f"{BUILT_IN}roles"
-
-
-def is_built_in(spec: AgentSpec) -> bool:
-    """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
-    return spec.source.startswith(BUILT_IN)
-
-
-def is_role(spec: AgentSpec) -> bool:
-    """Whether it is a role as it comes with remit, whoever carries it out; one that a project replaced is the project's own."""
-    return spec.source.startswith(_ROLE)
-
-
-def rank(spec: AgentSpec) -> int:
-    """In which order agents are listed: a project's own, those that come with remit, its roles."""
-    return is_built_in(spec) + is_role(spec)
 
 
 class Directory:

@@ -7,7 +7,6 @@ carrying out the same declaration: see `agents.thread` and `agents.process`.
 import dataclasses
 import difflib
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_type_hints, overload
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, PydanticUserError, ValidationError, 
 
 from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
+from remit.core.parameters import WrongParameters
 from remit.core.policy import Effect, Fact
 from remit.core.spelling import own_spelling
 from remit.flow.context import Context
@@ -184,27 +184,6 @@ def _schema(model: type[BaseModel]) -> dict[str, Any]:
         return model.model_json_schema()
     except PydanticUserError:
         return {"type": "object"}  # a parameter of a type that JSON schema has no word for; it is still checked
-
-
-class WrongParameters(Misused):
-    """`faults`: of each parameter that is wrong its name, and what is wrong with it."""
-
-    def __init__(self, agent: str, faults: Sequence[tuple[str, str]], names: Sequence[str]) -> None:
-        words = "; ".join(f"{where}{fault}" for where, fault in faults)
-        super().__init__(f"Parameters of {agent}: {words}.", advice=f"{agent} takes {', '.join(names) or 'no parameters'}.")
-        self.faults = tuple((where, fault.removeprefix(":").strip()) for where, fault in faults)
-        self._said = agent, tuple(faults), tuple(names)
-
-    def spelt(self, names: Mapping[str, str]) -> "WrongParameters":
-        """The same, with parameters under the names that a border emits: `maxDepth` for `max_depth`."""
-        agent, faults, own = self._said
-        return WrongParameters(agent, [_respelt(*fault, names) for fault in faults], [names.get(name, name) for name in own])
-
-
-def _respelt(where: str, fault: str, names: Mapping[str, str]) -> tuple[str, str]:
-    first, dot, rest = where.partition(".")
-    meant = re.sub(r"(?<=\(did you mean )\w+", lambda name: names.get(name[0], name[0]), fault) if fault.startswith(":") else fault
-    return names.get(first, first) + dot + rest, meant
 
 
 def _misused(name: str, error: ValidationError, names: tuple[str, ...]) -> Misused:

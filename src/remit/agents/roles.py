@@ -10,9 +10,9 @@ from typing import Any
 
 from remit.agents.builtin.roles import declared_role, file_of
 from remit.agents.definition import Definition, Kind
-from remit.agents.directory import Directory, is_role
+from remit.agents.directory import Directory
 from remit.agents.profiles import Binding, By, definition_for, why_uncarried
-from remit.core.agents import ROLES
+from remit.core.agents import ROLES, is_role
 from remit.settings import Settings
 
 

@@ -54,11 +54,11 @@ def agents(
     detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
 ) -> Exit:
     """List the agents of the project, or show what one of them accepts."""
-    from remit.agents.directory import rank
     from remit.cli.documents import agent_document, definition_document
     from remit.cli.output import say_aside, say_json
     from remit.cli.project import find_root, open_directory
     from remit.cli.words import printable
+    from remit.core.agents import rank
     from remit.settings import load_settings
 
     folder = find_root(root)
@@ -103,9 +103,9 @@ def _print_named(name: str, specs: "list[AgentSpec]", settings: "Settings", fold
 
 def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
     """The project's own, then those that come with remit; without any of its own, how to make one."""
-    from remit.agents.directory import is_built_in, is_role
     from remit.cli.output import say
     from remit.cli.targets import print_built_in, print_roles
+    from remit.core.agents import is_built_in, is_role
 
     own = [spec for spec in specs if not is_built_in(spec)]
     if own:
@@ -128,8 +128,8 @@ def _named(name: str, directory: "Directory", root: "Path") -> "list[AgentSpec]"
     """The agent of that name, or all operations of that target."""
     from difflib import get_close_matches
 
-    from remit.agents.directory import is_role
     from remit.cli.project import why_not_loaded
+    from remit.core.agents import is_role
     from remit.core.errors import Misused
 
     known = directory.find(name)

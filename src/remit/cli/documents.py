@@ -66,7 +66,7 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
 
 
 def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
-    from remit.agents.directory import is_built_in
+    from remit.core.agents import is_built_in
 
     return {
         "name": spec.name,

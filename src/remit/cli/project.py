@@ -99,6 +99,8 @@ def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
     from remit.agents.builtin import offer_built_in
     from remit.agents.directory import Directory
+    from remit.assistant.agent import offer_assistant
+    from remit.models.asking import Models
     from remit.settings import load_settings
 
     settings = load_settings(root, {})
@@ -106,7 +108,9 @@ def open_directory(root: Path) -> "Directory":
     directory.load_folder(project_folder(root) / "agents")
     directory.load_definitions(root, settings)
     directory.load_entry_points()
-    offer_built_in(directory, settings)
+    models = Models(settings)
+    offer_built_in(directory, settings, models)
+    offer_assistant(directory, settings, models, None)
     return directory
 
 

@@ -30,9 +30,9 @@ def print_roles(specs: "Sequence[AgentSpec]") -> None:
 
 def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[[AgentSpec], tuple[float, float]]") -> None:
     """What one target can do, and how long it is given."""
-    from remit.agents.directory import is_built_in
     from remit.cli.output import console, say
     from remit.cli.words import count, duration
+    from remit.core.agents import is_built_in
 
     timeout, maximum = timeouts(specs[0])
     origin = ", built in" if all(map(is_built_in, specs)) else ""

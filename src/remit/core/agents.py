@@ -20,6 +20,10 @@ ROLES = (
 )  # fmt: skip
 """The roles of the board (S4.3): agents too, there unless `builtin_agents` leaves out `ROLES_GROUP`."""
 ROLES_GROUP = "roles"
+ASSISTANT = "assistant"
+"""The language model whose only tool is `delegate` (S5.8), there unless `builtin_agents` leaves it out."""
+_BUILT_IN = "remit.agents.builtin."
+_ROLE = f"{_BUILT_IN}roles"
 
 
 class Isolation(StrEnum):
@@ -90,6 +94,21 @@ class AgentSpec:
         for option, value, least in (("slots", self.slots, 1), ("retries", self.retries, 0)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
                 raise Misused(f"{option} must be a whole number of at least {least}, not {value!r}.")
+
+
+def is_built_in(spec: AgentSpec) -> bool:
+    """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
+    return spec.source.startswith(_BUILT_IN)
+
+
+def is_role(spec: AgentSpec) -> bool:
+    """Whether it is a role as it comes with remit, whoever carries it out; one that a project replaced is the project's own."""
+    return spec.source.startswith(_ROLE)
+
+
+def rank(spec: AgentSpec) -> int:
+    """In which order agents are listed: a project's own, those that come with remit, its roles."""
+    return is_built_in(spec) + is_role(spec)
 
 
 def type_words(schema: Mapping[str, Any]) -> str:

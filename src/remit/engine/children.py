@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import Unavailable
 from remit.core.record import Checkpointed
 from remit.core.result import Return
-from remit.engine.handle import LocalHandle, SettledHandle
+from remit.engine.handle import LocalHandle
 from remit.engine.journal import Problem
 from remit.engine.restoring import restored
 from remit.engine.running import Running
@@ -14,6 +14,7 @@ from remit.flow import delegate as halves
 from remit.flow.context import Handle
 from remit.flow.house import House
 from remit.flow.request import Request
+from remit.flow.settled import SettledHandle
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine

@@ -11,8 +11,8 @@ from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record
 from remit.core.result import Return
-from remit.engine.handle import final_event
 from remit.engine.owners import is_dead, ring
+from remit.flow.settled import final_event
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from remit.core.states import State, move
 from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
-from remit.engine.handle import LocalHandle, SettledHandle
+from remit.engine.handle import LocalHandle
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.replay import look_back
 from remit.engine.running import Running
@@ -31,6 +31,7 @@ from remit.flow import reply
 from remit.flow.accept import redrawn
 from remit.flow.context import Context, Handle
 from remit.flow.house import House, Order
+from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop
 
 CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)

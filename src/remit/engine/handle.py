@@ -1,24 +1,17 @@
-"""Handles: a delegation that was started and is not waited for, run here or settled already. See `elsewhere` for the rest."""
+"""Handles: a delegation that was started and is not waited for, run here. See `elsewhere` and `flow.settled` for the rest."""
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.events import BEFORE_RUN, Event
 from remit.core.result import Return
 from remit.engine.running import Running
+from remit.flow.settled import final_event
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
-
-
-def final_event(result: Return, number: int, at: float) -> Event:
-    """The last chunk of a stream: the same object `result()` gives (S5.7)."""
-    if result.ok:
-        return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
-    body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}
-    return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.ERROR, body=body)
 
 
 class LocalHandle:
@@ -77,23 +70,3 @@ class LocalHandle:
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))
-
-
-class SettledHandle:
-    __slots__ = ("_result",)
-
-    def __init__(self, result: Return) -> None:
-        self._result = result
-
-    @property
-    def session_id(self) -> str:
-        return self._result.session_id
-
-    async def result(self) -> Return:
-        return self._result
-
-    async def stream(self) -> AsyncIterator[Event]:
-        yield final_event(self._result, 1, 0.0)
-
-    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
-        return []

@@ -11,11 +11,12 @@ from remit.core.lineage import Lineage
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.engine.elsewhere import ElsewhereHandle, result_of
-from remit.engine.handle import LocalHandle, SettledHandle
+from remit.engine.handle import LocalHandle
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.accept import normalised_call
 from remit.flow.context import Handle
+from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -7,12 +7,19 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.flow.route import DEFAULT_TABLE, RoutingTable, Rule
-from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, Search, Settings, Web
+from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, AssistantSettings, ModelAddress, Price, Search, Settings, Web
 
 
 def _none(value: Any) -> Any:
     """TOML has no word for nothing: "none" says it."""
     return None if isinstance(value, str) and value.lower() == "none" else value
+
+
+def _one_or_several(value: Any) -> Any:
+    """A name, several with commas between them (as the environment has them), or a list; "none" is none."""
+    if not isinstance(value, str):
+        return value
+    return [] if value.lower() == "none" else [name.strip() for name in value.split(",") if name.strip()]
 
 
 Count = Annotated[int, Field(strict=True, ge=1)]
@@ -52,6 +59,27 @@ class SearchTable(_Table):
     seconds_between: Waiting = Search().seconds_between
 
 
+class ModelTable(_Table):
+    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
+    model: str = ""
+    url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
+    key_variable: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100), BeforeValidator(_none)] = None
+    max_tokens: Count | None = None
+    context_tokens: Count | None = None
+
+
+class PriceTable(_Table):
+    input: Waiting
+    output: Waiting
+    cached: Waiting | None = None
+
+
+class AssistantTable(_Table):
+    message_seconds: Seconds = AssistantSettings().message_seconds
+    result_characters: Annotated[int, Field(strict=True, ge=200, le=100_000)] = AssistantSettings().result_characters
+    compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = AssistantSettings().compact_tokens
+
+
 class RuleTable(_Table):
     agent: Annotated[Name | None, BeforeValidator(_none)]
     mode: str = ""
@@ -87,12 +115,18 @@ class SettingsTable(_Table):
     languages: tuple[Name, ...] = _BUILT_IN.languages
     agents: dict[Name, dict[str, Any]] = {}
     roles: dict[Name, Name] = {}
-    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles"], ...] = ("worker", "researcher", "coder", "roles")
+    builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = _BUILT_IN.builtin_agents  # type: ignore[assignment]
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
     board_commits: Annotated[bool, Field(strict=True)] = _BUILT_IN.board_commits
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
     generate_on: Annotated[Name | None, BeforeValidator(_none)] = None
+    model: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
+    models: dict[Name, ModelTable] = {}
+    prices: dict[Name, PriceTable] = {}
+    model_requests: Count = _BUILT_IN.model_requests
+    model_idle_seconds: Seconds = _BUILT_IN.model_idle_seconds
+    assistant: AssistantTable = AssistantTable()
     web: WebTable = WebTable()
     search: SearchTable = SearchTable()
 
@@ -103,6 +137,9 @@ class SettingsTable(_Table):
             budget=Limits(**self.budget.model_dump()),
             timeouts=self.time_limits(),
             routing=self.routing_table(),
+            models={name: ModelAddress(**table.model_dump()) for name, table in self.models.items()},
+            prices={name: Price(**table.model_dump()) for name, table in self.prices.items()},
+            assistant=AssistantSettings(**self.assistant.model_dump()),
             web=Web(**self.web.model_dump()),
             search=Search(**self.search.model_dump()),
             sources=sources,
@@ -123,5 +160,5 @@ class SettingsTable(_Table):
         return DEFAULT_TABLE.extended({name: [r.rule() for r in rules] for name, rules in self.routing.items()})
 
 
-_COMPOSED = frozenset({"budget", "timeouts", "routing", "web", "search"})
+_COMPOSED = frozenset({"budget", "timeouts", "routing", "models", "prices", "assistant", "web", "search"})
 _PLAIN = tuple(name for name in SettingsTable.model_fields if name not in _COMPOSED)

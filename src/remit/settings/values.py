@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from remit.core.agents import COME_WITH_REMIT, ROLES_GROUP
+from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES_GROUP
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.flow.route import DEFAULT_TABLE, RoutingTable
@@ -28,6 +28,7 @@ DEFAULT_TIMEOUTS: Mapping[str, TimeLimits] = {
     "worker": _limits(60, 300),
     "researcher": _limits(300, 600),
     "coder": _limits(120, 300),
+    "assistant": _limits(3600, 7200),
     OTHER: _limits(3600, 7200),
 }
 """S2.2: commands, delegate targets, and everything else."""
@@ -55,6 +56,46 @@ class Search:
     """The variable of the environment that holds the key; the key itself never stands in a file."""
     seconds_between: float = 1.0
     """At least so long between two requests to one provider, of all processes of the project together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAddress:
+    """`[models.NAME]`: a model under a name of one's own, at whatever address."""
+
+    kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
+    """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
+    model: str = ""
+    """The provider's own name for it; empty: NAME. Of a local one the file, or the name `remit models add-local` gave it."""
+    url: str | None = None
+    """Where it answers; None: the provider's own address."""
+    key_variable: str | None = None
+    """The variable of the environment that holds its key; None: the provider's usual one. The key itself never stands in a file."""
+    max_tokens: int | None = None
+    """Of one reply."""
+    context_tokens: int | None = None
+    """How much it can read at once; None: what is known of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """`[prices."NAME"]`: money for a million tokens, before what is known of the model."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that was read from the provider's cache; None: as other input."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssistantSettings:
+    """`[assistant]`."""
+
+    message_seconds: float = 120.0
+    """How long it has for one message, unless a delegation inside it was given more (S5.8)."""
+    result_characters: int = 4000
+    """How much of one result it is shown; the whole is kept, and can be read by range."""
+    compact_tokens: int = 60_000
+    """When its conversation is larger, what is old is summarised; never more than its model can read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +139,7 @@ class Settings:
     """The agent that writes the code for `coder.generate_code` where there is no model; None: nobody, as it may cost money."""
     roles: Mapping[str, str] = field(default_factory=dict)
     """`[roles]`: who carries out a role of the board, or an agent file: the name of an agent that can, or `built-in`."""
-    builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP)
+    builtin_agents: tuple[str, ...] = (*COME_WITH_REMIT, ROLES_GROUP, ASSISTANT)
     """Which of the agents that come with remit are in the directory."""
     policy_mode: Literal["strict", "permissive", "disabled"] = "strict"
     """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
@@ -106,6 +147,15 @@ class Settings:
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
     board_commits: bool = True
     """Whether commands of the board commit what they write, in a git checkout (S6.8); `board.committing` reads it by itself."""
+    model: tuple[str, ...] = ()
+    """The language model, `anthropic:…`, `openai:…` or NAME of `[models.NAME]`; several: the next one when one fails."""
+    models: Mapping[str, ModelAddress] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
+    model_requests: int = 50
+    """How often one delegation may ask its model."""
+    model_idle_seconds: float = 60.0
+    """A model that says nothing for so long has failed; the next one is asked."""
+    assistant: AssistantSettings = field(default_factory=AssistantSettings)
     web: Web = field(default_factory=Web)
     search: Search = field(default_factory=Search)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

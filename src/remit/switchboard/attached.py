@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from remit.agents.directory import Directory, is_built_in
+from remit.agents.directory import Directory
 from remit.agents.process.errors import error_to_wire
 from remit.agents.process.remote import RemoteHandle
-from remit.core.agents import AgentSpec
+from remit.core.agents import AgentSpec, is_built_in
 from remit.core.caller import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.ports import AgentPort, Store

@@ -9,8 +9,7 @@ import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from remit.agents.directory import rank
-from remit.core.agents import AgentSpec, type_words
+from remit.core.agents import AgentSpec, rank, type_words
 from remit.core.spelling import camel_names, snake
 from remit.flow.plain import clean
 from remit.tool.faults import DelegateError

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.function import WrongParameters
 from remit.core.agents import AgentSpec
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
+from remit.core.parameters import WrongParameters
 from remit.core.ports import AgentPort
 from remit.core.spelling import camel_names, own_spelling, snake
 from remit.core.states import Priority, priority_of

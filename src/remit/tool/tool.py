@@ -6,24 +6,23 @@
 A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
 """
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
+from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.engine.handle import SettledHandle
 from remit.flow.context import Handle
+from remit.flow.settled import SettledHandle
 from remit.tool.catalogue import Catalogue
 from remit.tool.chunks import Chunk, begun, chunk_of, ended, is_paused
 from remit.tool.faults import DelegateError
+from remit.tool.office import Office
 from remit.tool.request import DelegateRequest, Reader
 from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
 from remit.tool.schema import announced, parameters_schema
-
-if TYPE_CHECKING:
-    from remit.app import Remit
 
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 
@@ -31,10 +30,13 @@ _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"
 class DelegateTool:
     name = "delegate"
 
-    def __init__(self, remit: "Remit") -> None:
-        """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere."""
+    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None = None) -> None:
+        """Of an open `Remit`. Inside of an agent what it delegates is that agent's child, as everywhere.
+
+        `among`: which agents it offers; any other is unknown to it.
+        """
         self._remit = remit
-        self.catalogue = Catalogue(remit.directory.specs)
+        self.catalogue = Catalogue(remit.directory.specs if among is None else lambda: list(filter(among, remit.directory.specs())))
         self._reader = Reader(self.catalogue, remit.directory.find, remit.settings.limits_for)
 
     def schema(self) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import pytest
 from remit.agents.bindings import binding_problems
 from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.agents.definition import Definition
-from remit.agents.directory import Directory, is_built_in, is_role
+from remit.agents.directory import Directory
 from remit.agents.files import declarations_of
 from remit.agents.profiles import By, definition_for
 from remit.agents.roles import seen_role, seen_roles
-from remit.core.agents import ROLES
+from remit.core.agents import ROLES, is_built_in, is_role
 from remit.settings import load_settings
 
 CODERS = '[agents.claude]\nkind = "claude"\n[agents.codex]\nkind = "codex"\n'

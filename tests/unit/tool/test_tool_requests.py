@@ -187,8 +187,8 @@ def test_a_catalogue_follows_the_directory() -> None:
 
 
 def test_an_agent_of_ones_own_takes_the_place_of_a_built_in_one_whenever_it_comes() -> None:
-    from remit.agents.directory import is_built_in
     from remit.agents.function import FunctionAgent
+    from remit.core.agents import is_built_in
 
     built_in = FunctionAgent(read_file.function, read_file.spec)
     built_in.spec = type(built_in.spec)(name="worker.read_file", source="remit.agents.builtin.worker.files:read_file")

@@ -1,7 +1,8 @@
 """The agents that come with remit: worker, researcher, coder (S5.2), and the roles of the board (S4.3).
 
-Each target is a package whose `AGENTS` lists its operations, or whose `agents(settings)` does where one of them depends on what was set
-when the project was opened. Loaded when first asked for; adding a target is one line here, or one `Directory.offer`.
+Each target is a package whose `AGENTS` lists its operations, or whose `agents(settings, models)` does where one of them depends on
+what was set when the project was opened, or asks a model. Loaded when first asked for; adding a target is one line here, or one
+`Directory.offer`.
 """
 
 import importlib
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from remit.agents.function import FunctionAgent
 from remit.core.agents import ROLES_GROUP
+from remit.models.asking import Models
 from remit.settings import Settings
 
 if TYPE_CHECKING:
@@ -18,19 +20,19 @@ if TYPE_CHECKING:
 TARGETS = ("worker", "researcher", "coder")
 
 
-def loader(target: str, settings: Settings) -> Callable[[], Iterable[FunctionAgent]]:
+def loader(target: str, settings: Settings, models: Models) -> Callable[[], Iterable[FunctionAgent]]:
     def load() -> Iterable[FunctionAgent]:
         module = importlib.import_module(f"remit.agents.builtin.{target}")
-        agents: list[FunctionAgent] = module.agents(settings) if hasattr(module, "agents") else module.AGENTS
+        agents: list[FunctionAgent] = module.agents(settings, models) if hasattr(module, "agents") else module.AGENTS
         return agents
 
     return load
 
 
-def offer_built_in(directory: "Directory", settings: Settings) -> None:
+def offer_built_in(directory: "Directory", settings: Settings, models: Models) -> None:
     """Those that the setting `builtin_agents` names; none is loaded by it."""
     for target in settings.builtin_agents:
         if target == ROLES_GROUP:
             directory.offer_roles()
-        else:
-            directory.offer(target, loader(target, settings))
+        elif target in TARGETS:
+            directory.offer(target, loader(target, settings, models))

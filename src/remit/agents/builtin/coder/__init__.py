@@ -5,8 +5,9 @@ from remit.agents.builtin.coder.execute import EXECUTE
 from remit.agents.builtin.coder.generate import generating
 from remit.agents.builtin.coder.review import REVIEW
 from remit.agents.function import FunctionAgent
+from remit.models.asking import Models
 from remit.settings import Settings
 
 
-def agents(settings: Settings) -> list[FunctionAgent]:
+def agents(settings: Settings, models: Models) -> list[FunctionAgent]:
     return [*ANALYSIS, *REVIEW, generating(settings.generate_on), *EXECUTE]
