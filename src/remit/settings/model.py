@@ -66,6 +66,7 @@ class ModelTable(_Table):
     key_variable: Annotated[str | None, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100), BeforeValidator(_none)] = None
     max_tokens: Count | None = None
     context_tokens: Count | None = None
+    tools: Literal["native", "prompted"] | None = None
 
 
 class PriceTable(_Table):

@@ -74,6 +74,8 @@ class ModelAddress:
     """Of one reply."""
     context_tokens: int | None = None
     """How much it can read at once; None: what is known of it."""
+    tools: Literal["native", "prompted"] | None = None
+    """How it calls tools: in its own way, or by JSON we ask for in words; None: native, but of a local one what its template can do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
