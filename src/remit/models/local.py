@@ -1,0 +1,222 @@
+"""`LocalModels`: models that run on this machine, each in a process of its own, started when it is first asked and shared by all who ask.
+
+Knows processes and files, no conversation: `asking` speaks to the address it gives like to any other server. The process can be neither
+orphaned (see `local_server`) nor reached by others than those who have the key, which is made anew for each and never leaves memory.
+"""
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import sys
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from remit.core.errors import Unavailable
+from remit.models.local_files import Weights, find
+from remit.models.question import Purse
+from remit.settings import Settings
+from remit.settings.values import ModelAddress
+from remit.system.prctl import padded
+from remit.system.processes import MARK
+from remit.system.threads import off_loop
+
+INSTALL = "pip install 'remit[local]'"
+MOST_THREADS = 8
+_END_SECONDS = 5.0
+_TAIL_LINES = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a local model answers."""
+
+    url: str
+    """Of OpenAI's protocol, with `/v1`."""
+    key: str = field(repr=False)
+    context_tokens: int
+    tools: Literal["native", "prompted"]
+    """How it calls tools; prompted where its template knows none."""
+
+
+class LocalModels:
+    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
+        """`root`: of the project, for paths; `mark`: by which its processes are found if we die and the kernel does not end them."""
+        self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
+        self._root = root or Path.cwd()
+        self._mark = mark
+        self._running: dict[tuple[Path, int], _Running] = {}
+        self._is_closed = False
+
+    async def address(self, model: str, purse: Purse) -> Address:
+        """Of `model`: NAME of `[models.NAME]`, a file, or the name of one that was added. Loads it where it does not run.
+
+        Raises `Unavailable`: TOOL_UNAVAILABLE where a person must do something, AGENT_UNAVAILABLE where it did not come up in time.
+        """
+        declared = self._meant(model)
+        weights = await off_loop(find, declared.model or model, self._root)
+        must_be_installed()
+        context_tokens = weights.context_tokens(declared.context_tokens)
+        running = self._of((weights.file, context_tokens), weights)
+        if not running.is_up:
+            purse.progress(f"Loading the local model {weights.name} …")
+        url = await running.wait(purse.remaining)
+        tools = declared.tools or ("native" if weights.head.calls_tools else "prompted")
+        return Address(url=f"{url}/v1", key=running.key, context_tokens=context_tokens, tools=tools)
+
+    async def close(self) -> None:
+        """End them all, at once: they keep nothing."""
+        self._is_closed = True
+        running, self._running = list(self._running.values()), {}
+        await asyncio.gather(*(one.end() for one in running))
+
+    def _meant(self, model: str) -> ModelAddress:
+        if model in self._declared:
+            return self._declared[model]
+        return next((one for one in self._declared.values() if one.model == model), ModelAddress(kind="local", model=model))
+
+    def _of(self, which: tuple[Path, int], weights: Weights) -> "_Running":
+        if self._is_closed:
+            raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
+        running = self._running.get(which)
+        if running is None or running.has_ended:
+            running = self._running[which] = _Running(weights, which[1], self._mark)
+        return running
+
+
+def must_be_installed() -> None:
+    """Raises `Unavailable` with the line to type."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
+
+
+class _Running:
+    """One process, from its start to its end; whoever needs it waits for the same start."""
+
+    def __init__(self, weights: Weights, context_tokens: int, mark: str) -> None:
+        self.key = secrets.token_urlsafe(32)
+        self._weights = weights
+        self._context_tokens = context_tokens
+        self._mark = mark
+        self._process: asyncio.subprocess.Process | None = None
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._listening: asyncio.Task[None] | None = None
+        self._start = asyncio.create_task(self._started())
+        self._start.add_done_callback(_look_at_error)  # everybody may have stopped waiting
+
+    @property
+    def is_up(self) -> bool:
+        return self._start.done() and not self.has_ended
+
+    @property
+    def has_ended(self) -> bool:
+        if self._process is not None and self._process.returncode is not None:
+            return True
+        return self._start.done() and (self._start.cancelled() or self._start.exception() is not None)
+
+    async def wait(self, seconds: float) -> str:
+        """Its address. Whoever stops waiting does not stop its loading: the next one finds it further."""
+        done, _ = await asyncio.wait([self._start], timeout=max(0.0, seconds))
+        if not done:
+            raise Unavailable(
+                f"The local model {self._weights.name} was not loaded within the {seconds:.0f} s there were.",
+                advice="It goes on loading while this project is open; give it more time, or take a smaller one.",
+            )
+        return self._start.result()
+
+    async def end(self) -> None:
+        self._start.cancel()
+        await asyncio.wait([self._start], timeout=_END_SECONDS)
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_SECONDS)
+        if self._listening is not None:
+            self._listening.cancel()
+
+    async def _started(self) -> str:
+        process = self._process = await asyncio.create_subprocess_exec(
+            # Without the current folder on its path: a project may hold a file of any name.
+            sys.executable, "-P", "-m", "remit.models.local_server",
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            start_new_session=True, env=_environment(self._mark),
+        )  # fmt: skip
+        assert process.stdin is not None and process.stdout is not None
+        self._listening = asyncio.create_task(self._listen())
+        try:
+            process.stdin.write((json.dumps(self._order()) + "\n").encode())
+            answer = await process.stdout.readline()
+        except ConnectionError:
+            answer = b""
+        said = _read(answer)
+        if "url" not in said:
+            await self._failed(process, said)
+        return str(said["url"])
+
+    async def _failed(self, process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), _END_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        if said.get("missing"):
+            raise Unavailable(str(said["error"]), code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
+        why = next((line for line in self._tail if "error" in line), str(said.get("error") or f"its process ended ({process.returncode})"))
+        raise Unavailable(
+            f"The local model {self._weights.name} could not be loaded: {_plain(why)}",
+            code="TOOL_UNAVAILABLE",
+            advice=f"See that {self._weights.file} is whole and that there is memory for it, or take another one.",
+        )
+
+    def _order(self) -> dict[str, Any]:
+        return {
+            "parent": os.getpid(),
+            "file": str(self._weights.file),
+            "key": self.key,
+            "context_tokens": self._context_tokens,
+            "reply_tokens": max(256, self._context_tokens // 4),
+            "threads": threads(),
+        }
+
+    async def _listen(self) -> None:
+        """Its log is read, so that it never waits for us; the last of it tells why it failed."""
+        assert self._process is not None and self._process.stderr is not None
+        while line := await self._process.stderr.read(4096):
+            self._tail.extend(line.decode(errors="replace").splitlines())
+
+
+def threads() -> int:
+    """As many as there are processors for us, bounded: more make it slower, and others work here too."""
+    try:
+        count = len(os.sched_getaffinity(0))
+    except AttributeError:
+        count = os.cpu_count() or 1
+    return max(1, min(MOST_THREADS, count))
+
+
+def _environment(mark: str) -> dict[str, str]:
+    return {**os.environ, **({MARK: padded(mark)} if mark else {})}
+
+
+def _read(answer: bytes) -> dict[str, Any]:
+    try:
+        said = json.loads(answer)
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _plain(line: str) -> str:
+    """A line of the server's log without its clock, letter and module."""
+    return line.rpartition("error loading model: ")[2].strip()[:300]
+
+
+def _look_at_error(task: "asyncio.Task[str]") -> None:
+    if not task.cancelled():
+        task.exception()
