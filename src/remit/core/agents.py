@@ -78,7 +78,13 @@ class AgentSpec:
     merge: bool = False
     """With workspace `worktree`: its changes are merged into the project when it completed."""
     kind: str = "function"
-    """What carries it out: function, command, acp, claude, codex, opencode, or a profile that runs on one of them."""
+    """What carries it out: function, command, acp, claude, codex, opencode, model, or a profile that runs on one of them."""
+    output_schema: Mapping[str, Any] | None = None
+    """JSON schema of the data that a `completed` return of it must hold; None: anything."""
+    languages: tuple[str, ...] = ()
+    """Which languages of tasks it is for; with `operations` they route tasks to it. None: any."""
+    operations: tuple[str, ...] = ()
+    """Which commands of the board it takes, of tasks in its languages (S4.3)."""
     effects: tuple[Effect, ...] = ()
     """What it does to the world: rules of the policy may name them."""
     acts_on: Mapping[str, Fact] = field(default_factory=dict)
