@@ -1,0 +1,228 @@
+"""The talk with a model: it is asked, what it calls is done, it is told what came of it, until it answers in words (S5.8).
+
+Its only tool is `delegate`. A call that cannot be made is answered in words too, and the talk goes on; but not for ever: the requests, the
+deadline, the budget and the number of turns without a valid call bound it. Knows neither returns nor conversations that are stored:
+`agents.model.agent` and the assistant hold talks.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from remit.agents.model.calling import Called, Caller, Shown, Started, faulty, until_hand_in
+from remit.agents.model.shortening import shortened
+from remit.core.errors import Failed, OutOfTime, Stopped, Unavailable
+from remit.flow.context import Context
+from remit.models.asking import Models
+from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.question import Asked, Choice, Ended, Question
+from remit.tool.tool import DelegateTool
+
+FAULTY_TURNS = 6
+"""So many turns in a row in which nothing was called that could be done, and it is given up."""
+EMPTY_TURNS = 2
+HANDING_IN_SHARE = 0.5
+"""Of the time that is left at the soft deadline: so long the model may still finish what it is saying."""
+_EMPTY = "Your answer was empty. Answer in words, or call your tool."
+_LOST = "It is not known what came of this call: the conversation was interrupted. Look before you make it again."
+
+Keep = Callable[[Message], Awaitable[None]]
+
+
+def answer_now(why: str) -> str:
+    """What a model is told when it may call nothing any more."""
+    return f"{why} You can call nothing any more: answer now, with what you have, and say what is missing."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talk:
+    models: Models
+    choice: Choice
+    ctx: Context
+    """Whose children the delegations are, whose time and money is spent."""
+    instructions: str = ""
+    messages: list[Message] = field(default_factory=list)
+    """What was said so far; not changed. If calls at its end have no results, they are made first."""
+    tool: DelegateTool | None = None
+    requests: int = 50
+    """So often the model may be asked; the last time without the tool."""
+    hear: Callable[[str], None] | None = None
+    """The words as they come."""
+    keep: Keep | None = None
+    """Told each new message, in order, before it counts: a call before it is made, a result before the model sees it."""
+    shown: Shown = shortened
+    output_schema: Mapping[str, Any] | None = None
+    """Of its answer, asked for whenever the tool is not offered."""
+    before: Callable[[list[Message]], Awaitable[list[Message]]] | None = None
+    """What is asked instead of all that was said: for conversations that grow."""
+    started: Started | None = None
+    """Told of each delegation when it is on record."""
+    closing: Callable[[str], str] = answer_now
+    """What the model is told when it must answer now, given why."""
+    told: Callable[[Asked], None] | None = None
+    """What came of each question: its tokens, its price, who was tried."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Talked:
+    text: str
+    messages: list[Message]
+    """All of it, with what was there before."""
+    asked: int
+    """How often the model was asked."""
+    ended: Ended
+    """Why its last reply ended."""
+
+
+async def talk(talk: Talk) -> Talked:
+    """The answer in words. Raises `Unavailable` when no model answers, `OutOfTime` when none came in time, `Failed` when it is given up."""
+    return await _Talking(talk).to_the_end()
+
+
+class _Talking:
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._messages = mended(talk.messages)
+        self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started)
+        self._asked = 0
+        self._faulty = self._empty = 0
+        self._is_closing = False
+
+    async def to_the_end(self) -> Talked:
+        if pending := unanswered(self._messages):
+            await self._call(pending)
+        while True:
+            await self._close_in_time()
+            asked = await self._ask()
+            if asked is None:  # the soft deadline came before it had answered
+                continue
+            await self._add(asked.reply)
+            if asked.reply.calls:
+                await self._call(asked.reply.calls)
+            elif asked.reply.text.strip() or not await self._is_asked_again():
+                return Talked(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
+
+    # ---- asking
+
+    async def _ask(self) -> Asked | None:
+        talk = self._talk
+        if self._asked >= talk.requests + talk.ctx.hand_in:
+            raise Failed(
+                f"The model was asked {self._asked} times and gave no answer.",
+                advice="Ask for less at once, or raise the setting model_requests.",
+            )
+        self._asked += 1
+        messages = self._messages if talk.before is None else await talk.before(list(self._messages))
+        offers = () if talk.tool is None or self._is_closing else (offer_of(talk.tool),)
+        question = Question(
+            choice=talk.choice,
+            instructions=talk.instructions,
+            messages=messages,
+            tools=offers,
+            output_schema=None if offers else talk.output_schema,
+            hear=talk.hear,
+        )
+        asked = await self._answered(question)
+        if asked is not None and talk.told is not None:
+            talk.told(asked)
+        return asked
+
+    async def _answered(self, question: Question) -> Asked | None:
+        """Its reply; None where it was still speaking at the soft deadline, and for long after."""
+        ctx = self._talk.ctx
+        asking = asyncio.ensure_future(self._talk.models.ask(ctx, question))
+        try:
+            if ctx.hand_in:
+                return await asking
+            if not await until_hand_in(ctx, [asking]):
+                await asyncio.wait([asking], timeout=max(0.0, ctx.remaining * HANDING_IN_SHARE))
+            return asking.result() if asking.done() else None
+        except Stopped:
+            raise
+        except Unavailable as error:
+            if not ctx.hand_in:
+                raise
+            raise OutOfTime(f"No model answered when it was to hand in: {error.message}", advice="Give it a longer timeout.") from error
+        finally:
+            asking.cancel()
+            asking.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+
+    async def _close_in_time(self) -> None:
+        """Told once that it must answer now: when its time is nearly up, or this is the last time that it is asked."""
+        talk = self._talk
+        if talk.ctx.hand_in:
+            why = f"Time is nearly up: {max(0.0, talk.ctx.remaining - 1):.0f} seconds are left."
+        elif talk.tool is not None and self._asked >= talk.requests - 1:
+            why = f"You have asked for work {self._asked} times, which is as often as you may."
+        else:
+            return
+        if not self._is_closing:
+            self._is_closing = True
+            if self._asked or talk.ctx.hand_in:
+                await self._add(Said(text=talk.closing(why)))
+
+    async def _is_asked_again(self) -> bool:
+        """An empty answer is no answer; but it is not asked for ever."""
+        self._empty += 1
+        if self._empty >= EMPTY_TURNS or self._asked >= self._talk.requests:
+            return False
+        await self._add(Said(text=_EMPTY))
+        return True
+
+    # ---- calling
+
+    async def _call(self, calls: Sequence[ToolCall]) -> None:
+        if self._is_closing or self._talk.ctx.hand_in:
+            called = [faulty(call, "Nothing new is started: you are to answer now.") for call in calls]
+        else:
+            called = await self._caller.call_all(calls)
+        for one in called:
+            await self._add(one.result)
+        self._count(called)
+
+    def _count(self, called: Sequence[Called]) -> None:
+        self._faulty = 0 if any(one.is_run for one in called) else self._faulty + 1
+        if self._faulty >= FAULTY_TURNS:
+            raise Failed(
+                f"The model made {self._faulty} turns in a row without a call that could be carried out. "
+                f"The last was answered: {called[-1].result.text[:300]}",
+                advice="Give it a more able model, or say in its instructions which agents it may call and what they take.",
+            )
+
+    async def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        if self._talk.keep is not None:
+            await self._talk.keep(message)
+
+
+def offer_of(tool: DelegateTool) -> ToolOffer:
+    """The tool as a model is offered it."""
+    schema = tool.plain_schema()
+    return ToolOffer(name=schema["name"], description=schema["description"], schema=schema["inputSchema"])
+
+
+def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
+    """The calls at the end that have no results yet: those of a talk that was interrupted."""
+    position = next((number for number in reversed(range(len(messages))) if not isinstance(messages[number], Result)), -1)
+    last = messages[position] if position >= 0 else None
+    if not isinstance(last, Reply):
+        return ()
+    return last.calls[len(messages) - 1 - position :]
+
+
+def mended(messages: Sequence[Message]) -> list[Message]:
+    """With a result for each call that was gone on from without one, and no result without its call: providers refuse both."""
+    whole: list[Message] = []
+    owed: list[ToolCall] = []
+    for message in messages:
+        if isinstance(message, Result):
+            if not owed:
+                continue
+            call = owed.pop(0)
+            whole.append(message if message.call_id == call.call_id else replace(message, call_id=call.call_id))
+            continue
+        whole.extend(Result(call_id=call.call_id, name=call.name, text=_LOST, is_error=True) for call in owed)
+        owed = list(message.calls) if isinstance(message, Reply) else []
+        whole.append(message)
+    return whole
