@@ -1,16 +1,33 @@
-"""`Models`: the models of one project, asked one question at a time. Fails over, counts, and never waits beyond the deadline."""
+"""`Models`: the models of one project, asked one question at a time. Fails over, counts, and never waits beyond the deadline.
 
+`naming` says which are meant, `connecting` reaches them, `streaming` asks one of them, `breaker` passes over those that keep failing.
+"""
+
+import asyncio
+import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from remit.core.errors import OutOfTime, Unavailable
+from remit.models.breaker import BREAKERS, PAUSE_SECONDS
+from remit.models.connecting import Connection, Connections, missing
+from remit.models.counting import Spent, money, most_tokens
 from remit.models.messages import Said
-from remit.models.question import Asked, Choice, Purse, Question
-from remit.settings import Settings
+from remit.models.naming import EXAMPLE, Meant, meant_by
+from remit.models.prices import price_for
+from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
+from remit.settings.values import Settings
+
+RETRY_SECONDS = 20.0
+"""So long one that is busy is waited for at most, when nobody else can be asked."""
+QUICK_RETRY_SECONDS = 2.0
+"""And so long when somebody else can."""
 
 
 class Models:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._connections = Connections(settings.model_idle_seconds)
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
@@ -18,13 +35,59 @@ class Models:
 
     def choice(self, own: str | Sequence[str] | None = None) -> Choice:
         """The models that are meant: `own` (an agent's), else the setting `model`. Raises `Unavailable` (TOOL_UNAVAILABLE) with the line
-        to write, where there is none, one is unknown, or the package is not installed."""
-        raise NotImplementedError
+        to write, where there is none, one is unknown, the package is not installed, or none of them has its key."""
+        names = tuple(
+            dict.fromkeys(name.strip() for name in ([own] if isinstance(own, str) else own or self._settings.model) if name.strip())
+        )
+        if not names:
+            raise Unavailable(
+                "No language model is configured.",
+                code="TOOL_UNAVAILABLE",
+                advice=f"Write {EXAMPLE} in remit.toml, or set REMIT_MODEL; `remit models` lists what there is.",
+            )
+        meant = [meant_by(self._settings, name) for name in names]
+        if importlib.util.find_spec("pydantic_ai") is None:
+            raise missing(meant[0])
+        lacking = [one.lacks for one in meant]
+        if all(lacking):
+            variables = " or ".join(dict.fromkeys(one.key_variables[0] for one in meant))
+            raise Unavailable(
+                " ".join(filter(None, lacking)), code="TOOL_UNAVAILABLE", advice=f"Set {variables}; keys are never kept in files."
+            )
+        return Choice(names=names, source="" if own else self._settings.source_of("model"))
 
     async def ask(self, purse: Purse, question: Question) -> Asked:
         """The reply of the first model that answers. What it costs is drawn from the purse, also of a reply that was cut off. Raises
-        `Unavailable` naming each that was tried and why it did not answer."""
-        raise NotImplementedError
+        `Unavailable` naming each that was tried and why it did not answer, and `OutOfTime` when the purse's time is over."""
+        try:
+            async with asyncio.timeout(max(0.0, purse.remaining)) as limit:
+                return await self._ask(purse, question)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise OutOfTime("The time was over before the model had answered.", code="TIMEOUT", advice="Give it more time.") from None
+
+    async def _ask(self, purse: Purse, question: Question) -> Asked:
+        meant = [meant_by(self._settings, name) for name in question.choice.names]
+        ready, passed_over = BREAKERS.in_order(meant, key_of)
+        tried = [
+            Tried(model=one.name, fault=f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s.")
+            for one in passed_over
+        ]
+        all_lack = True
+        for place, one in enumerate(ready):
+            try:
+                connection = await self._connections.to(one, purse)
+            except Unavailable as error:
+                tried.append(Tried(model=one.name, fault=f"{error.message} {error.advice}".strip()))
+                all_lack = all_lack and error.code == "TOOL_UNAVAILABLE"
+                continue
+            all_lack = False
+            attempt = _Attempt(self._settings, purse, question, connection, is_last=place == len(ready) - 1)
+            asked = await attempt.made(tried)
+            if asked is not None:
+                return asked
+        raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
 
     async def write(
         self, purse: Purse, prompt: str, *, instructions: str = "", choice: Choice | None = None, schema: Mapping[str, Any] | None = None
@@ -35,3 +98,90 @@ class Models:
 
     async def close(self) -> None:
         """Connections, and the local model's process."""
+        await self._connections.close()
+
+
+def key_of(meant: Meant) -> str:
+    """What the circuit breaker knows it by: what is reached, whatever it is called."""
+    return f"{meant.provider} {meant.url or ''} {meant.model}"
+
+
+def _all_failed(tried: Sequence[Tried], code: str) -> Unavailable:
+    reasons = " ".join(f"{one.model}: {one.fault}" for one in tried)
+    what = "The model did not answer." if len(tried) == 1 else f"None of {len(tried)} models answered."
+    return Unavailable(f"{what} {reasons}", code=code, advice="`remit doctor` says which models answer.")
+
+
+class _Attempt:
+    """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
+
+    def __init__(self, settings: Settings, purse: Purse, question: Question, connection: Connection, *, is_last: bool) -> None:
+        self._purse, self._question, self._connection, self._is_last = purse, question, connection, is_last
+        self._price = price_for(settings, connection.meant)
+
+    async def made(self, tried: list[Tried]) -> Asked | None:
+        """The answer; None when it failed, which is then on the list."""
+        structured, again = True, False
+        while True:
+            from remit.models.faults import Fault
+
+            outcome = await self._once(tried, structured=structured)
+            if not isinstance(outcome, Fault):
+                BREAKERS.answered(key_of(self._connection.meant))
+                return outcome
+            if structured and self._question.output_schema is not None and outcome.is_rejected:
+                structured = False  # it may be the schema that is refused; the prompt says it too
+                continue
+            if not again and outcome.retry_after is not None and self._can_wait(outcome.retry_after):
+                again = True
+                self._purse.progress(f"{self._connection.meant.name}: {outcome.words} Asked again in {outcome.retry_after:g} s.")
+                await asyncio.sleep(outcome.retry_after)
+                continue
+            if outcome.counts:
+                BREAKERS.failed(key_of(self._connection.meant))
+            tried.append(Tried(model=self._connection.meant.name, fault=outcome.words))
+            return None
+
+    async def _once(self, tried: Sequence[Tried], *, structured: bool) -> Any:
+        from remit.models.faults import fault_of
+        from remit.models.streaming import Heard, answer
+
+        heard = Heard()
+        most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)
+        try:
+            answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
+        except Exception as error:  # noqa: BLE001 - a provider's client raises whatever it likes; the next model is asked
+            self._void(heard)
+            return fault_of(error, self._connection)
+        except BaseException:
+            self._void(heard, is_over=True)
+            raise
+        cost = self._drawn(answered.used)
+        used = answered.used
+        return Asked(
+            reply=answered.reply,
+            ended=answered.ended,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+            cost=cost,
+            tried=tuple(tried),
+            details={"tokens": "estimated"} if used.is_estimated else {},
+        )
+
+    def _can_wait(self, seconds: float) -> bool:
+        most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS
+        return seconds <= min(most, self._purse.remaining / 2)
+
+    def _void(self, heard: Any, *, is_over: bool = False) -> None:
+        """A reply that broke off: it was paid for all the same, and whoever listened is told that it is void."""
+        from remit.models.counting import spent
+
+        if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
+            self._drawn(spent(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
+        if heard.words and self._question.hear is not None and not is_over:
+            self._question.hear(RESTART)
+
+    def _drawn(self, used: Spent) -> float | None:
+        cost = money(self._price, used)
+        self._purse.spend(tokens=used.tokens, cost=cost or 0.0)
+        return cost

@@ -1,0 +1,156 @@
+"""What went wrong with a model, in words a person understands and can act on; without its key. Used by `asking`.
+
+Imports pydantic-ai: only when a model was asked.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelAuthenticationError,
+    ModelConnectionError,
+    ModelContextWindowExceededError,
+    ModelHTTPError,
+    ModelNotFoundError,
+    ModelOverloadedError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelTimeoutError,
+    ModelUnavailableError,
+)
+
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import redacted_text
+from remit.models.connecting import CONNECT_SECONDS, Connection
+from remit.models.streaming import Died, Silent
+
+_MOST = 300
+"""Of a provider's own words."""
+_BUSY = (429, 503, 529)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    words: str
+    counts: bool = True
+    """Whether it speaks against the model: a question it cannot take does not."""
+    retry_after: float | None = None
+    """It is busy, and may answer after so many seconds; None: asking again at once is no use."""
+    is_rejected: bool = False
+    """The request itself was refused, as it stands."""
+
+
+def fault_of(error: Exception, connection: Connection) -> Fault:
+    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
+    can_wait = busy and not isinstance(error, ModelQuotaExceededError)
+    said = _said(error)
+    words = _words(error, connection, status, f" It says: {said}" if said else "")
+    return Fault(
+        words=without_key(words, connection),
+        counts=not isinstance(error, ModelContextWindowExceededError) and status not in (400, 413, 422),
+        retry_after=(getattr(error, "retry_after", None) or 1.0) if can_wait else None,
+        is_rejected=status in (400, 422),
+    )
+
+
+def without_key(text: str, connection: Connection) -> str:
+    key = connection.meant.key
+    return redacted_text(text.replace(key, REDACTED) if key else text)
+
+
+def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
+    if isinstance(error, Silent) or (isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool")):
+        return f"it said nothing for {connection.idle_seconds:g} s."
+    if isinstance(error, Died):
+        return f"{error}."
+    if isinstance(error, ModelQuotaExceededError):
+        return f"its quota or credit is used up.{said}"
+    if status is not None:
+        return _of_status(error, connection, status, said)
+    if isinstance(error, ModelConnectionError):
+        return _of_connection(error, connection)
+    if isinstance(error, ModelAPIError):
+        return f"it answered with an error.{said}"
+    return f"what it answered could not be read ({type(error).__name__}).{said}"
+
+
+def _of_status(error: Exception, connection: Connection, status: int, said: str) -> str:
+    meant, where = connection.meant, f" at {connection.url}" if connection.url else ""
+    match status:
+        case 401 | 403:
+            return f"its key was refused ({status}){where}: {_which_key(connection)}.{said}"
+        case 404:
+            hint = (
+                ", or the address is wrong (most end in /v1)" if meant.url and meant.provider in ("openai-chat", "openai-responses") else ""
+            )
+            return f"there is no model {meant.model!r}{where} (404): check its name{hint}.{said}"
+        case 429:
+            return f"it takes no more requests for now (429, rate limit).{said}"
+        case 529 | 503:
+            return f"it is overloaded or being restarted ({status}).{said}"
+        case 413:
+            return f"the question is too long for it (413).{said}"
+        case 400 | 422:
+            what = (
+                "the conversation is longer than it can read"
+                if isinstance(error, ModelContextWindowExceededError)
+                else "it refused the request"
+            )
+            return f"{what} ({status}).{said}"
+        case _ if 300 <= status < 400:
+            return f"its address{where} leads elsewhere ({status}): write the address it leads to."
+    if isinstance(error, ModelNotFoundError | ModelAuthenticationError | ModelOverloadedError):
+        return f"it refused ({status}).{said}"
+    return f"it failed ({status}).{said}"
+
+
+def _which_key(connection: Connection) -> str:
+    meant = connection.meant
+    if not meant.key_variables:
+        return f'none was sent; name its variable: key_variable = "…" in [models.{meant.name}]' if meant.is_named else "none was sent"
+    name = next((name for name in meant.key_variables if meant.key), meant.key_variables[0])
+    return f"check the variable {name}"
+
+
+def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
+    where = connection.url or "its address"
+    if isinstance(error, ModelTimeoutError):
+        return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
+    if error.phase == "connect" or "connect" in str(error).lower():
+        return f"nobody answers at {where}: is the server running there, and the network up?"
+    return "the connection broke off in the middle of its answer."
+
+
+def _said(error: Exception) -> str:
+    """The provider's own words, in one short line."""
+    body = getattr(error, "body", None)
+    if isinstance(body, str):
+        try:
+            body = json.loads(body)
+        except ValueError:
+            return _short(body)
+    message = _message_in(body)
+    if message:
+        return _short(message)
+    return "" if isinstance(error, ModelHTTPError) else _short(str(error))
+
+
+def _message_in(body: Any) -> str:
+    if isinstance(body, list):
+        return next(filter(None, map(_message_in, body)), "")
+    if not isinstance(body, Mapping):
+        return ""
+    inner = body.get("error")
+    if isinstance(inner, Mapping):
+        return _message_in(inner)
+    found = body.get("message") or inner or body.get("detail")
+    return found if isinstance(found, str) else ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MOST else f"{line[:_MOST]}…"

@@ -1,0 +1,162 @@
+"""One question to one model, streamed: heard as it comes, cut where it is too long, given up when nothing comes.
+
+Imports pydantic-ai: only when a model is asked. Knows no other model and no retry; see `asking`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    ModelResponse,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+)
+from pydantic_ai.models import StreamedResponse
+from pydantic_ai.settings import ModelSettings
+
+from remit.models.connecting import Connection
+from remit.models.counting import Spent, spent
+from remit.models.messages import Reply
+from remit.models.question import Ended, Question
+from remit.models.translating import reply_of, request_of
+
+WORDLESS = 5
+"""A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
+
+
+class Died(Exception):
+    """The stream ended before the reply did, or the reply is none."""
+
+
+class Silent(Exception):
+    """Nothing came for too long."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one attempt has come to so far; read also when it failed."""
+
+    characters: int = 0
+    """Of words, calls and thoughts: what is paid for."""
+    words: int = 0
+    """Those that `hear` was told."""
+    response: ModelResponse | None = field(default=None, repr=False)
+    is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    reply: Reply
+    ended: Ended
+    used: Spent
+
+
+async def answer(connection: Connection, question: Question, heard: Heard, *, max_tokens: int | None, structured: bool = True) -> Answered:
+    """Raises whatever the library raises, and `Died` and `Silent`; `heard` then says how far it came."""
+    messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
+    settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
+    if max_tokens is not None:
+        settings["max_tokens"] = max_tokens
+    patience = connection.idle_seconds * (WORDLESS if connection.is_ours else 1)
+    stream = model_request_stream(
+        connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
+    )
+    async with _within(patience, stream) as opened:
+        try:
+            await _listen(opened, question, heard, patience)
+        finally:
+            heard.response = opened.get()
+    return _judged(connection, question, heard)
+
+
+def _takes_retries(connection: Connection) -> bool:
+    return "max_retries" not in getattr(connection.model, "unsupported_settings", ())
+
+
+class _within:
+    """A stream that must open in time."""
+
+    def __init__(self, seconds: float, stream: Any) -> None:
+        self._seconds, self._stream = seconds, stream
+
+    async def __aenter__(self) -> StreamedResponse:
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                opened: StreamedResponse = await self._stream.__aenter__()
+        except TimeoutError:
+            if limit.expired():
+                raise Silent from None
+            raise
+        return opened
+
+    async def __aexit__(self, *how: Any) -> Any:
+        return await self._stream.__aexit__(*how)
+
+
+async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float) -> None:
+    events: AsyncIterator[Any] = aiter(stream)
+    while True:
+        try:
+            async with asyncio.timeout(patience) as limit:
+                event = await anext(events)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            if limit.expired():
+                raise Silent from None
+            raise
+        words, others = _said(event)
+        heard.characters += len(words) + others
+        if words and question.hear is not None:
+            allowed = words[: max(0, question.max_characters - heard.words)]
+            if allowed:
+                question.hear(allowed)
+        heard.words += len(words)
+        if heard.characters > question.max_characters:
+            heard.is_cut = True
+            return
+
+
+def _said(event: Any) -> tuple[str, int]:
+    """The words of an event, and how many characters it holds of what is not shown."""
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, TextPart):
+            return part.content, 0
+        if isinstance(part, ThinkingPart):
+            return "", len(part.content)
+        if isinstance(part, ToolCallPart):
+            return "", len(part.tool_name) + len(part.args if isinstance(part.args, str) else str(part.args or ""))
+    if isinstance(event, PartDeltaEvent):
+        delta = event.delta
+        if isinstance(delta, TextPartDelta):
+            return delta.content_delta, 0
+        if isinstance(delta, ThinkingPartDelta):
+            return "", len(delta.content_delta or "")
+        if isinstance(delta, ToolCallPartDelta):
+            more = delta.args_delta
+            return "", len(more if isinstance(more, str) else str(more or "")) + len(delta.tool_name_delta or "")
+    return "", 0
+
+
+_ENDED = {"length": Ended.LENGTH, "content_filter": Ended.REFUSED}
+
+
+def _judged(connection: Connection, question: Question, heard: Heard) -> Answered:
+    response = heard.response
+    assert response is not None
+    if not heard.is_cut and (response.state != "complete" or (response.finish_reason in (None, "error") and not response.parts)):
+        raise Died("it broke off before it had finished")
+    name = connection.meant.name
+    ended = Ended.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), Ended.FINISHED)
+    reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
+    return Answered(reply=reply, ended=ended, used=spent(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut))
