@@ -116,6 +116,7 @@ class Remit:
     async def __aenter__(self) -> "Remit":
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
+        self.loop = asyncio.get_running_loop()
         token = token_here()
         if token is not None:
             await self._attach(token)

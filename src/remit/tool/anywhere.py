@@ -1,0 +1,116 @@
+"""The delegate tool for programs that live on a loop or a thread of their own: other frameworks start both as they please.
+
+`Anywhere` carries a call to the loop that its `Remit` was opened on, and what comes of it back as text. What is delegated from inside of
+an agent stays that agent's child: the context travels along. Used by `plain` and by the tools for each framework.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused, Stopped
+from remit.tool.faults import DelegateError
+from remit.tool.office import Office
+from remit.tool.result import DelegateResult
+from remit.tool.shortening import READING, SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
+from remit.tool.tool import DelegateTool
+
+T = TypeVar("T")
+_READ_BY_TOOL = 'It is kept whole: delegate to target "results", operation "read", with {"taskId": …, "offset": …, "limit": …}.'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a call came to."""
+
+    text: str
+    """JSON, for the model; never above the limit of characters."""
+    result: DelegateResult | None = None
+    """None: the request was faulty, and nothing ran."""
+
+    @property
+    def is_fault(self) -> bool:
+        return self.result is None
+
+    @property
+    def is_success(self) -> bool:
+        return self.result is not None and self.result.success
+
+
+class Anywhere:
+    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS) -> None:
+        self.tool = DelegateTool(remit, among)
+        self._loop = remit.loop
+        self._characters = checked_limit(characters)
+        self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
+
+    def announced(self) -> dict[str, Any]:
+        """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
+        specs = self.tool.catalogue.specs
+        if self._drawn is None or self._drawn[0] is not specs:
+            self._drawn = (specs, self.tool.plain_schema())
+        return self._drawn[1]
+
+    async def call(self, arguments: object) -> Answer:
+        """Whatever a model wrote is answered. Cancelling the call cancels the delegation."""
+        if asyncio.get_running_loop() is self._loop:
+            return await self._called(arguments)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop))
+
+    def call_blocking(self, arguments: object) -> Answer:
+        """The same for a thread that may wait; not the one of the loop itself, which would wait for ever."""
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                raise Misused(
+                    "A blocking call on the loop that is to carry it out would never end.",
+                    advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
+                )
+        return _waited(self._called(arguments), self._loop)
+
+    async def _called(self, arguments: object) -> Answer:
+        try:
+            result = await self.tool.call(_object(arguments))
+        except DelegateError as error:
+            return Answer(text=shortened_fault(error, self._characters))
+        return Answer(text=shortened(result, self._characters, self._reading()), result=result)
+
+    def _reading(self) -> str:
+        """How a model gets at the rest, where it has a way."""
+        return _READ_BY_TOOL if "read" in self.tool.catalogue.targets().get("results", ()) else READING
+
+
+def _object(arguments: object) -> object:
+    """Some vendors hand over text."""
+    if not isinstance(arguments, str | bytes):
+        return arguments
+    if not arguments.strip():
+        return {}
+    try:
+        read = json.loads(arguments)
+    except (ValueError, RecursionError) as error:
+        fault = str(error) if isinstance(error, ValueError) else "it is nested too deeply"
+        raise DelegateError(f"The arguments are not JSON: {fault}.", advice="Write one JSON object.") from None
+    if not isinstance(read, Mapping):
+        raise DelegateError(f"The arguments must be a JSON object, not {type(read).__name__}.", advice='E.g. {"target": "worker", …}.')
+    return read
+
+
+def _waited(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+    """Whatever interrupts the waiting thread cancels what it waits for."""
+    try:
+        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+    except RuntimeError:
+        coroutine.close()
+        raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.") from None
+    try:
+        return future.result()
+    except CancelledError:
+        raise Stopped("The delegation around this call was stopped.") from None
+    except BaseException:
+        future.cancel()
+        raise
