@@ -45,12 +45,14 @@ class Address:
 
 
 class LocalModels:
-    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
+    def __init__(self, settings: Settings | None = None, root: Path | None = None, *, mark: str = "") -> None:
         """`root`: of the project, for paths; `mark`: by which its processes are found if we die and the kernel does not end them."""
-        self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
+        self._declared = {name: one for name, one in (settings or Settings()).models.items() if one.kind == "local"}
         self._root = root or Path.cwd()
         self._mark = mark
         self._running: dict[tuple[Path, int], _Running] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """On which the processes are waited for; whoever asks on another one has it done there."""
         self._is_closed = False
 
     async def address(self, model: str, purse: Purse) -> Address:
@@ -58,6 +60,9 @@ class LocalModels:
 
         Raises `Unavailable`: TOOL_UNAVAILABLE where a person must do something, AGENT_UNAVAILABLE where it did not come up in time.
         """
+        home = self._home()
+        if home is not asyncio.get_running_loop():
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.address(model, purse), home))
         declared = self._meant(model)
         weights = await off_loop(find, declared.model or model, self._root)
         must_be_installed()
@@ -72,8 +77,18 @@ class LocalModels:
     async def close(self) -> None:
         """End them all, at once: they keep nothing."""
         self._is_closed = True
+        if self._loop is None or self._loop is not asyncio.get_running_loop():
+            for one in self._running.values():
+                one.kill()
+            return
         running, self._running = list(self._running.values()), {}
         await asyncio.gather(*(one.end() for one in running))
+
+    def _home(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None or not self._loop.is_running():  # processes of a loop that is gone ended with it: nobody holds their input
+            self._loop = asyncio.get_running_loop()
+            self._running.clear()
+        return self._loop
 
     def _meant(self, model: str) -> ModelAddress:
         if model in self._declared:
@@ -132,14 +147,18 @@ class _Running:
     async def end(self) -> None:
         self._start.cancel()
         await asyncio.wait([self._start], timeout=_END_SECONDS)
+        self.kill()
         process = self._process
         if process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(process.wait(), _END_SECONDS)
         if self._listening is not None:
             self._listening.cancel()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     async def _started(self) -> str:
         process = self._process = await asyncio.create_subprocess_exec(
@@ -148,7 +167,8 @@ class _Running:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
             start_new_session=True, env=_environment(self._mark),
         )  # fmt: skip
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         self._listening = asyncio.create_task(self._listen())
         try:
             process.stdin.write((json.dumps(self._order()) + "\n").encode())
@@ -163,8 +183,7 @@ class _Running:
     async def _failed(self, process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(process.wait(), _END_SECONDS)
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
+        self.kill()
         if said.get("missing"):
             raise Unavailable(str(said["error"]), code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
         why = next((line for line in self._tail if "error" in line), str(said.get("error") or f"its process ended ({process.returncode})"))
@@ -186,7 +205,8 @@ class _Running:
 
     async def _listen(self) -> None:
         """Its log is read, so that it never waits for us; the last of it tells why it failed."""
-        assert self._process is not None and self._process.stderr is not None
+        assert self._process is not None
+        assert self._process.stderr is not None
         while line := await self._process.stderr.read(4096):
             self._tail.extend(line.decode(errors="replace").splitlines())
 

@@ -1,4 +1,4 @@
-"""Weights on this machine: where they are kept, by which name, and which file is meant. Fetches nothing (`local_fetch` does), runs nothing."""
+"""Weights on this machine: where they are kept, by which name, and which file is meant. Fetches and runs nothing."""
 
 import os
 import re

@@ -4,7 +4,7 @@ No provider's and no library's: `translating` makes pydantic-ai's messages of th
 thoughts, ids of its own) travels along in `Reply.raw`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,3 +57,5 @@ class ToolOffer:
     description: str
     schema: Mapping[str, Any]
     """JSON schema of its arguments."""
+    strict: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
+    """The same with conditions between the arguments, where a reply can be held to it; made when it is needed."""

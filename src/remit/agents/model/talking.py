@@ -199,7 +199,12 @@ class _Talking:
 def offer_of(tool: DelegateTool) -> ToolOffer:
     """The tool as a model is offered it."""
     schema = tool.plain_schema()
-    return ToolOffer(name=schema["name"], description=schema["description"], schema=schema["inputSchema"])
+    return ToolOffer(
+        name=schema["name"],
+        description=schema["description"],
+        schema=schema["inputSchema"],
+        strict=lambda: tool.schema()["inputSchema"],
+    )
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -1,0 +1,219 @@
+"""Tools for models that know none: the offer is put into words, and the reply held to a schema, `{"TOOL": {…}}` or `{"answer": "…"}`.
+
+Pure: a question is made into another one without tools, and its reply into one with calls. `asking` does so for `tools = "prompted"`, and
+for local models whose template knows no tools. One call to a reply is asked for; several are taken.
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.question import RESTART, Question
+
+ANSWER = "answer"
+_ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')
+_WHOLE_LETTERS = re.compile(r'(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*')
+_HALF_A_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}$")
+_LEFT_OUT = frozenset({"timeout", "priority"})
+"""Of a call's arguments: a model that needs this help does better without them."""
+
+
+def is_needed(question: Question) -> bool:
+    return bool(question.tools) or any(isinstance(one, Result) or (isinstance(one, Reply) and one.calls) for one in question.messages)
+
+
+def in_words(question: Question) -> Question:
+    """The same question to a model that knows no tools; `understood` reads its reply."""
+    hear = question.hear
+    return replace(
+        question,
+        instructions=f"{question.instructions}\n\n{_manual(question.tools)}".strip() if question.tools else question.instructions,
+        messages=_merged([_told(one) for one in question.messages]),
+        tools=(),
+        output_schema=reply_schema(question.tools, question.output_schema) if question.tools else question.output_schema,
+        hear=AnswerHeard(hear) if hear is not None and question.tools else hear,
+    )
+
+
+def understood(reply: Reply, question: Question) -> Reply:
+    """The reply to `in_words(question)`, as one to `question`. What is no JSON of ours is an answer in words."""
+    if not question.tools:
+        return reply
+    said = _object_in(reply.text)
+    if said is None:
+        return _cut_off(reply, question.tools)
+    names = [tool.name for tool in question.tools if tool.name in said]
+    calls = tuple(_call(name, one) for name in names for one in _several(said[name]))
+    if not calls and ANSWER not in said:
+        return reply
+    answer = said.get(ANSWER, "")
+    text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+    return replace(reply, text=text, calls=calls, raw=None)
+
+
+def reply_schema(tools: Sequence[ToolOffer], answer: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a reply may be: a call, or an answer."""
+    shared: dict[str, Any] = {}
+    forms = [_form(tool.name, one) for tool in tools for one in _ways(tool.schema if tool.strict is None else tool.strict(), shared)]
+    forms.append(_form(ANSWER, _hoisted(answer, shared) if answer is not None else {"type": "string"}))
+    schema: dict[str, Any] = {"anyOf": forms}
+    return {**schema, "$defs": shared} if shared else schema
+
+
+class AnswerHeard:
+    """Passes on the words of the answer while its JSON still comes; of a call nothing is heard."""
+
+    def __init__(self, hear: Callable[[str], None]) -> None:
+        self._hear = hear
+        self._pending = ""
+        self._is_inside = self._is_over = False
+
+    def __call__(self, words: str) -> None:
+        if words == RESTART:
+            self._pending, self._is_inside, self._is_over = "", False, False
+            self._hear(RESTART)
+            return
+        if self._is_over:
+            return
+        self._pending += words
+        if not self._is_inside and not self._entered():
+            return
+        letters, self._pending, self._is_over = _decoded(self._pending)
+        if letters:
+            self._hear(letters)
+
+    def _entered(self) -> bool:
+        begun = _ANSWER_BEGINS.match(self._pending)
+        if begun is None:
+            self._is_over = len(self._pending) > 200  # it is something else; and must not be kept
+            return False
+        self._pending = self._pending[begun.end() :]
+        self._is_inside = True
+        return True
+
+
+def _decoded(pending: str) -> tuple[str, str, bool]:
+    """The letters of a JSON string as far as they are whole, what is left, and whether it has ended."""
+    found = _WHOLE_LETTERS.match(pending)
+    end = found.end() if found else 0
+    if half := _HALF_A_PAIR.search(pending, 0, end):
+        end = half.start()
+    rest = pending[end:]
+    return json.loads(f'"{pending[:end]}"', strict=False), rest, rest.startswith('"')
+
+
+# ---- the words
+
+
+def _manual(tools: Sequence[ToolOffer]) -> str:
+    lines = ["Reply with one JSON object and nothing else, in one of these forms."]
+    lines += [f"To call {tool.name}: {json.dumps({tool.name: _example(tool)}, ensure_ascii=False)}" for tool in tools]
+    lines.append('To answer: {"answer": "your words"}')
+    lines += [f"{tool.name}: {tool.description}" for tool in tools]
+    lines.append("When a result has what was asked for, answer.")
+    return "\n".join(lines)
+
+
+def _example(tool: ToolOffer) -> dict[str, Any]:
+    properties: Mapping[str, Any] = tool.schema.get("properties", {})
+    return {name: {} if _is_object(one) else "…" for name, one in properties.items() if name not in _LEFT_OUT}
+
+
+def _is_object(schema: Any) -> bool:
+    return isinstance(schema, Mapping) and schema.get("type") == "object"
+
+
+def _told(message: Message) -> Message:
+    """As a model without tools sees it. What it said itself is shown in the form it is to keep to."""
+    if isinstance(message, Result):
+        kind = "Error" if message.is_error else "Result"
+        return Said(text=f"{kind} of {message.name}:\n{message.text}")
+    if not isinstance(message, Reply):
+        return message
+    said: dict[str, Any] = {ANSWER: message.text} if message.text else {}
+    for call in message.calls:
+        said[call.name] = call.arguments if call.name not in said else [*_several(said[call.name]), call.arguments]
+    return Reply(text=json.dumps(said, ensure_ascii=False), model=message.model)
+
+
+def _merged(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Templates want the two to take turns."""
+    merged: list[Message] = []
+    for message in messages:
+        last = merged[-1] if merged else None
+        if isinstance(last, Said) and isinstance(message, Said):
+            merged[-1] = Said(text=f"{last.text}\n\n{message.text}")
+        else:
+            merged.append(message)
+    return tuple(merged)
+
+
+# ---- the schema
+
+
+def _form(name: str, inner: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": {name: inner}, "required": [name], "additionalProperties": False}
+
+
+def _ways(schema: Mapping[str, Any], shared: dict[str, Any]) -> list[dict[str, Any]]:
+    """A schema with conditions (`if` these values, `then` such parameters) as one schema for each: grammars know no conditions."""
+    shared.update(schema.get("$defs", {}))
+    ways = [way for one in schema.get("allOf", ()) if (way := _way(one)) is not None]
+    if ways:
+        return ways
+    kept = {name: one for name, one in schema.get("properties", {}).items() if name not in _LEFT_OUT}
+    plain = {name: one for name, one in schema.items() if name not in ("$defs", "allOf", "properties")}
+    return [{**plain, "properties": kept} if kept else plain]
+
+
+def _way(condition: Any) -> dict[str, Any] | None:
+    """Of a condition that says what the parameters are."""
+    if not isinstance(condition, Mapping) or "parameters" not in condition.get("then", {}).get("properties", {}):
+        return None
+    given, then = condition["if"].get("properties", {}), condition["then"]["properties"]
+    properties = {**given, **{name: one for name, one in then.items() if name not in _LEFT_OUT}}
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _hoisted(schema: Mapping[str, Any], shared: dict[str, Any]) -> dict[str, Any]:
+    shared.update(schema.get("$defs", {}))
+    return {name: one for name, one in schema.items() if name != "$defs"}
+
+
+# ---- the reply
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """The first JSON object: some put a fence or a sentence around it."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        found, _ = json.JSONDecoder(strict=False).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) and value else [value]
+
+
+def _call(name: str, arguments: Any) -> ToolCall:
+    kept = arguments if isinstance(arguments, dict | str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(call_id=f"call_{secrets.token_hex(6)}", name=name, arguments=kept)
+
+
+def _cut_off(reply: Reply, tools: Sequence[ToolOffer]) -> Reply:
+    """JSON that ends in the middle: the answer as far as it goes; a call as the text it is, so that the model is told."""
+    begun = _ANSWER_BEGINS.match(reply.text)
+    if begun is not None:
+        return replace(reply, text=_decoded(reply.text[begun.end() :])[0], raw=None)
+    for tool in tools:
+        if re.match(rf'\s*\{{\s*"{re.escape(tool.name)}"\s*:', reply.text):
+            return replace(reply, text="", calls=(_call(tool.name, reply.text.partition(":")[2].strip()),), raw=None)
+    return reply
