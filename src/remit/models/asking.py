@@ -6,17 +6,23 @@
 import asyncio
 import importlib.util
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import OutOfTime, Unavailable
 from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
-from remit.models.counting import Spent, money, most_tokens
+from remit.models.counting import Spent, money, most_tokens, spent
 from remit.models.messages import Said
 from remit.models.naming import EXAMPLE, Meant, meant_by
 from remit.models.prices import price_for
+from remit.models.prompted import in_words, is_needed, understood
 from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
 from remit.settings.values import Settings
+
+if TYPE_CHECKING:
+    from remit.models.faults import Fault
+    from remit.models.streaming import Heard
 
 RETRY_SECONDS = 20.0
 """So long one that is busy is waited for at most, when nobody else can be asked."""
@@ -25,9 +31,10 @@ QUICK_RETRY_SECONDS = 2.0
 
 
 class Models:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
+        """`root`: of the project, for files of local models; `mark`: by which their processes are found again (`local`)."""
         self._settings = settings
-        self._connections = Connections(settings.model_idle_seconds)
+        self._connections = Connections(settings, root, mark=mark)
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
@@ -116,17 +123,17 @@ class _Attempt:
     """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
 
     def __init__(self, settings: Settings, purse: Purse, question: Question, connection: Connection, *, is_last: bool) -> None:
-        self._purse, self._question, self._connection, self._is_last = purse, question, connection, is_last
+        self._purse, self._connection, self._is_last = purse, connection, is_last
+        self._asked = question
+        self._question = in_words(question) if connection.is_prompted and is_needed(question) else question
         self._price = price_for(settings, connection.meant)
 
     async def made(self, tried: list[Tried]) -> Asked | None:
         """The answer; None when it failed, which is then on the list."""
         structured, again = True, False
         while True:
-            from remit.models.faults import Fault
-
             outcome = await self._once(tried, structured=structured)
-            if not isinstance(outcome, Fault):
+            if isinstance(outcome, Asked):
                 BREAKERS.answered(key_of(self._connection.meant))
                 return outcome
             if structured and self._question.output_schema is not None and outcome.is_rejected:
@@ -142,7 +149,7 @@ class _Attempt:
             tried.append(Tried(model=self._connection.meant.name, fault=outcome.words))
             return None
 
-    async def _once(self, tried: Sequence[Tried], *, structured: bool) -> Any:
+    async def _once(self, tried: Sequence[Tried], *, structured: bool) -> "Asked | Fault":
         from remit.models.faults import fault_of
         from remit.models.streaming import Heard, answer
 
@@ -159,7 +166,7 @@ class _Attempt:
         cost = self._drawn(answered.used)
         used = answered.used
         return Asked(
-            reply=answered.reply,
+            reply=answered.reply if self._question is self._asked else understood(answered.reply, self._asked),
             ended=answered.ended,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
@@ -172,10 +179,8 @@ class _Attempt:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS
         return seconds <= min(most, self._purse.remaining / 2)
 
-    def _void(self, heard: Any, *, is_over: bool = False) -> None:
+    def _void(self, heard: "Heard", *, is_over: bool = False) -> None:
         """A reply that broke off: it was paid for all the same, and whoever listened is told that it is void."""
-        from remit.models.counting import spent
-
         if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
             self._drawn(spent(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
         if heard.words and self._question.hear is not None and not is_over:

@@ -9,17 +9,22 @@ import inspect
 import weakref
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Unavailable
 from remit.core.secrets import Held, hold_secrets
 from remit.models.known import PROVIDERS
 from remit.models.naming import INSTALL, LOCAL, Meant
 from remit.models.question import Purse
+from remit.settings.values import Settings
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
     from pydantic_ai.models import Model
+
+    from remit.models.local import LocalModels
 
 CONNECT_SECONDS = 10.0
 LOCAL_PATIENCE = 5
@@ -38,39 +43,39 @@ class Connection:
     is_ours: bool
     """Whether it goes through our HTTP client, which hears every byte; else only whole events are heard."""
     idle_seconds: float
+    is_prompted: bool = False
+    """Whether it calls tools by JSON in words; see `prompted`."""
+    context_tokens: int | None = None
+    """How much it can read at once, where that is known."""
+    key: str | None = field(default=None, repr=False)
     held: Held | None = field(default=None, repr=False)
     """Its key is struck out of all that is written down, as long as this lives."""
 
 
-class Address(Protocol):
-    """Where a model of this machine answers."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reached:
+    """Where and how, once it is known: of a local model when it runs."""
 
-    @property
-    def url(self) -> str: ...
-    @property
-    def key(self) -> str: ...
-
-
-class LocalOnes(Protocol):
-    """Models of this machine: `models.local.LocalModels`."""
-
-    async def address(self, model: str, purse: Purse) -> Address: ...
-    async def close(self) -> None: ...
+    url: str | None
+    key: str | None = field(repr=False)
+    context_tokens: int | None = None
+    is_prompted: bool = False
 
 
 @dataclass(slots=True)
 class _OnLoop:
     """What belongs to one event loop."""
 
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     clients: "dict[float, AsyncClient]" = field(default_factory=dict)
-    made: dict[tuple[Meant, str | None, str | None], Connection] = field(default_factory=dict)
+    made: dict[tuple[Meant, "_Reached"], Connection] = field(default_factory=dict)
 
 
 class Connections:
-    def __init__(self, idle_seconds: float) -> None:
-        self._idle_seconds = idle_seconds
+    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
+        self._settings, self._root, self._mark = settings, root, mark
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = weakref.WeakKeyDictionary()
-        self._local: LocalOnes | None = None
+        self._local: LocalModels | None = None
 
     async def to(self, meant: Meant, purse: Purse) -> Connection:
         """Raises `Unavailable` (TOOL_UNAVAILABLE): a key, a package or a setting is missing, said in words."""
@@ -78,15 +83,12 @@ class Connections:
             raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
         loop = asyncio.get_running_loop()
         here = self._loops.setdefault(loop, _OnLoop())
-        url, key = meant.url, meant.key
-        if meant.provider == LOCAL:
-            address = await self._at_local(meant, purse)
-            url, key = address.url, address.key
-        known = here.made.get((meant, url, key))
-        if known is None:
-            # The library takes most of a second to import: not on the event loop, where others would stand still.
-            await asyncio.to_thread(_imported, meant)
-            known = here.made[meant, url, key] = self._made(here, meant, url, key)
+        reached = await self._reached(meant, purse)
+        async with here.lock:
+            known = here.made.get((meant, reached))
+            if known is None:
+                # The libraries take a second or two to import: not on the event loop, where others would stand still.
+                known = here.made[meant, reached] = await off_loop(self._made, here, meant, reached)
         return known
 
     async def close(self) -> None:
@@ -105,35 +107,47 @@ class Connections:
         if local is not None:
             await local.close()
 
-    async def _at_local(self, meant: Meant, purse: Purse) -> Address:
+    async def _reached(self, meant: Meant, purse: Purse) -> _Reached:
+        if meant.provider != LOCAL:
+            return _Reached(url=meant.url, key=meant.key, context_tokens=meant.context_tokens, is_prompted=meant.tools == "prompted")
         if self._local is None:
             from remit.models.local import LocalModels
 
-            self._local = LocalModels()
-        return await self._local.address(meant.model, purse)
+            self._local = LocalModels(self._settings, self._root, mark=self._mark)
+        address = await self._local.address(meant.name if meant.is_named else meant.model, purse)
+        return _Reached(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
 
-    def _made(self, here: _OnLoop, meant: Meant, url: str | None, key: str | None) -> Connection:
+    def _made(self, here: _OnLoop, meant: Meant, reached: _Reached) -> Connection:
+        _imported(meant)
         from pydantic_ai.exceptions import UserError
 
-        idle = self._idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
+        key, idle = reached.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
         client = here.clients.get(idle)
         if client is None:
             client = here.clients[idle] = _client(idle)
         try:
-            model, is_ours = _model(meant, url, key, client)
+            model, is_ours = _model(meant, reached.url, key, client)
         except UserError as error:
-            raise Unavailable(
-                _plain(str(error), key), code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}."
-            ) from None
-        held = hold_secrets({"api_key": key}) if key else None
-        return Connection(meant=meant, model=model, url=_url_of(model) or url or "", is_ours=is_ours, idle_seconds=idle, held=held)
+            words = _plain(str(error), key)
+            raise Unavailable(words, code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}.") from None
+        return Connection(
+            meant=meant,
+            model=model,
+            url=_url_of(model) or reached.url or "",
+            is_ours=is_ours,
+            idle_seconds=idle,
+            is_prompted=reached.is_prompted,
+            context_tokens=reached.context_tokens,
+            key=key,
+            held=hold_secrets({"api_key": key}) if key else None,
+        )
 
 
 def _imported(meant: Meant) -> None:
     """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
     try:
-        import pydantic_ai.direct
-        import pydantic_ai.models
+        import remit.models.faults
+        import remit.models.streaming  # noqa: F401 - imported here, on a thread, so that the loop finds it there
         from pydantic_ai.providers import infer_provider_class
 
         if meant.provider == LOCAL:

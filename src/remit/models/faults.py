@@ -58,7 +58,7 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
 
 
 def without_key(text: str, connection: Connection) -> str:
-    key = connection.meant.key
+    key = connection.key
     return redacted_text(text.replace(key, REDACTED) if key else text)
 
 

@@ -7,6 +7,7 @@ Reads settings and the environment and nothing else: nobody is asked, and pydant
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
@@ -37,6 +38,8 @@ class Meant:
     needs_key: bool = False
     max_tokens: int | None = None
     context_tokens: int | None = None
+    tools: Literal["native", "prompted"] | None = None
+    """How it calls tools; None: in its own way, a local one as its template can."""
     is_named: bool = False
     """Whether it has a table `[models.NAME]`."""
 
@@ -100,6 +103,7 @@ def _from_table(name: str, table: ModelAddress) -> Meant:
         needs_key=bool(table.key_variable) or (own and _needs(known)),
         max_tokens=table.max_tokens,
         context_tokens=table.context_tokens,
+        tools=table.tools,
         is_named=True,
     )
 

@@ -243,6 +243,7 @@ def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
     plain = all(isinstance(part, TextPart | ToolCallPart) and not part.provider_details for part in response.parts)
     if plain or any(isinstance(part, FilePart) for part in response.parts):
         return None
-    named = [replace(part, tool_name=_name(part.tool_name)) if isinstance(part, ToolCallPart) else part for part in response.parts]
-    dumped: Mapping[str, Any] = ModelMessagesTypeAdapter.dump_python([replace(response, parts=named)], mode="json")[0]
+    if any(isinstance(part, ToolCallPart) and part.tool_name != _name(part.tool_name) for part in response.parts):
+        return None  # a call by a name that providers do not take: it is shown again under one that they do
+    dumped: Mapping[str, Any] = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
     return dumped
