@@ -34,6 +34,7 @@ from remit.flow.context import Handle
 REFRESH_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
 """A child that has run for so long is worth a line."""
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
 
 
@@ -150,18 +151,25 @@ class Outcome:
     was_interrupted: bool
 
 
-async def carried_out(remit: Remit, handle: Handle, show: Show) -> Outcome:
-    """Wait for a delegation's return, showing how it goes."""
-    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show)
+async def carried_out(remit: Remit, handle: Handle, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS) -> Outcome:
+    """Wait for a delegation's return, showing how it goes. The first of these signals cancels it."""
+    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals)
     return Outcome(result, was_interrupted)
 
 
-async def _watched(remit: Remit, sessions: Callable[[], Sequence[str]], result: Awaitable[T], show: Show, note: str = "") -> tuple[T, bool]:
+async def _watched(
+    remit: Remit,
+    sessions: Callable[[], Sequence[str]],
+    result: Awaitable[T],
+    show: Show,
+    note: str = "",
+    signals: Sequence[signal.Signals] = INTERRUPTS,
+) -> tuple[T, bool]:
     """What `result` gives, showing the delegations meanwhile; whether it was interrupted. `note` is said when that happens."""
     interrupted = asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
-    with on_interrupt(interrupted.set), show:
+    with on_interrupt(interrupted.set, signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
@@ -190,10 +198,9 @@ async def _refresh(remit: Remit, sessions: Sequence[str], watch: Watch, show: Sh
 
 
 @contextlib.contextmanager
-def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(act: Callable[[], None], signals: Sequence[signal.Signals] = INTERRUPTS) -> Iterator[None]:
     """The first Ctrl-C (or SIGTERM) calls `act`; from then on they have their usual force again."""
     loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM)
 
     def first() -> None:
         act()

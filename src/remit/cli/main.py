@@ -17,12 +17,16 @@ from remit.cli.exits import Exit, legend
 from remit.cli.output import answered, report_usage
 from remit.cli.quick import is_completing, read
 
+TALKING = "Talking"
 DELEGATING = "Delegating"
 BOARD = "The board"
 LOOKING = "Looking"
 SETTING_UP = "Setting up"
 
 Commands.table = {
+    "ask": Listed("ask:ask", TALKING),
+    "chat": Listed("chat:chat", TALKING),
+    "conversations": Listed("conversations:conversations", TALKING),
     "delegate": Listed("delegate:delegate", DELEGATING),
     "tool": Listed("tool:tool", DELEGATING),
     "cancel": Listed("cancel:cancel", DELEGATING),
@@ -44,6 +48,7 @@ Commands.table = {
     "follow": Listed("follow:follow", LOOKING),
     "history": Listed("history:history", LOOKING),
     "ledger": Listed("ledger:ledger", LOOKING),
+    "metrics": Listed("metrics:metrics", LOOKING),
     "audit": Listed("audit:audit", LOOKING),
     "agents": Listed("agents:agents", LOOKING),
     "roles": Listed("roles:roles", LOOKING),
@@ -52,6 +57,7 @@ Commands.table = {
     "install": Listed("install:install", SETTING_UP),
     "doctor": Listed("doctor:doctor", SETTING_UP),
     "config": Listed("config:config", SETTING_UP),
+    "models": Listed("models:models", SETTING_UP),
     "policy": Listed("policy:policy", SETTING_UP),
     "mcp": Listed("mcp:mcp", SETTING_UP),
 }

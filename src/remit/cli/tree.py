@@ -53,6 +53,10 @@ class View:
     ids: bool = True
     gone: Collection[str] = ()
     """Session ids of those that nobody runs any more."""
+    tokens: Mapping[str, int] = field(default_factory=dict)
+    """What each has spent so far, by session id."""
+    stuck: Mapping[str, str] = field(default_factory=dict)
+    """Why one looks stuck, by session id."""
 
 
 def forest(records: Sequence[Record]) -> list[Node]:
@@ -70,6 +74,11 @@ def draw(node: Node, view: View) -> Tree:
     tree = Tree(_line(node, view, 0), guide_style="dim")
     _hang(tree, node, view, _folding(node, view))
     return tree
+
+
+def collapsed(node: Node, view: View) -> Text:
+    """It and everything below it on one line."""
+    return _line(node, view, node.size() - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +164,10 @@ def _live_part(record: Record, view: View) -> Text:
     line = Text(f"{duration(view.now - (record.started_at or record.created_at))}")
     left = record.deadline_at - view.now
     line.append(f" ({duration(left)} left)", style="dim" if left > 2 else "yellow")
+    if tokens := view.tokens.get(record.session_id):
+        line.append(f"  {count(tokens, 'token')}", style="dim")
+    if why := view.stuck.get(record.session_id):
+        line.append(f"  ! {why}", style="bold red")
     if word is not None:
         if word.fraction is not None:
             line.append_text(_bar(word.fraction))

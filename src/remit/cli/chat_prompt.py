@@ -1,0 +1,232 @@
+"""Where messages are typed: a line editor where prompt_toolkit is installed, else whole lines from the terminal or a pipe.
+
+Knows nothing of what the words mean. `chat` reads through it; prompt_toolkit is imported when the first message is waited for.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import termios
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from remit.cli.chat_text import harmless
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.document import Document
+
+PROMPT = "› "
+MORE = "· "
+HISTORY = "chat_history"
+HISTORY_BYTES = 400_000
+"""A larger one loses its older half."""
+MISSING = "prompt_toolkit is not installed: lines can be typed, not edited well. pip install 'remit[models]'"
+_READ_BYTES = 65_536
+
+Offers = Callable[[str], Iterable[tuple[str, str, str]]]
+"""For what stands before the cursor: what could replace its last word, in full, how that is shown, and what it means."""
+
+
+class Reader(Protocol):
+    async def read(self) -> str | None:
+        """The next message, never empty; None: there are no more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What the reader shows and offers while it waits."""
+
+    folder: Path
+    """`.remit`"""
+    offers: Offers
+    status: Callable[[], str]
+
+
+def reader_for(desk: Desk) -> Reader:
+    if not is_terminal():
+        return LineReader("")
+    try:
+        import prompt_toolkit  # noqa: F401 - whether it is there
+    except ImportError:
+        from remit.cli.output import say_aside
+
+        say_aside(MISSING)
+        return LineReader(PROMPT)
+    return Editor(desk)
+
+
+def is_terminal() -> bool:
+    """Whether somebody types here and reads here."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+
+
+class LineReader:
+    """A line is a message; one that ends with a backslash goes on in the next."""
+
+    def __init__(self, prompt: str) -> None:
+        self._prompt = prompt
+        self._kept = b""
+        self._has_ended = False
+
+    async def read(self) -> str | None:
+        parts: list[str] = []
+        while True:
+            line = await self._line(self._prompt if not parts else MORE if self._prompt else "")
+            if line is None:
+                return "\n".join(parts).strip() or None
+            parts.append(line.removesuffix("\\"))
+            if not line.endswith("\\"):
+                if message := "\n".join(parts).strip():
+                    return message
+                parts = []
+
+    async def _line(self, prompt: str) -> str | None:
+        if prompt:
+            sys.stdout.write(prompt)
+            sys.stdout.flush()
+        while b"\n" not in self._kept and not self._has_ended:
+            data = await self._data()
+            self._has_ended = not data
+            self._kept += data
+        if not self._kept:
+            return None
+        line, _, self._kept = self._kept.partition(b"\n")
+        return line.decode("utf-8", "replace").rstrip("\r")
+
+    async def _data(self) -> bytes:
+        """Without a thread, which nobody could stop, and without standing in the way of the loop."""
+        descriptor = sys.stdin.fileno()
+        loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            loop.add_reader(descriptor, ready.set)
+        except PermissionError:  # an ordinary file: it never keeps anybody waiting
+            return os.read(descriptor, _READ_BYTES)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(descriptor)
+        try:
+            return os.read(descriptor, _READ_BYTES)
+        except OSError:  # the terminal has gone
+            return b""
+
+
+class Editor:
+    """A line editor with history and completion. Enter sends; Alt-Enter, or a backslash before Enter, begins a new line."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._session: PromptSession[str] | None = None
+
+    async def read(self) -> str | None:
+        session = self._session = self._session or self._made()
+        while True:
+            try:
+                typed = await session.prompt_async()
+            except (EOFError, OSError):  # Ctrl-D, or the terminal has gone
+                return None
+            except KeyboardInterrupt:
+                continue
+            if message := typed.strip():
+                return message
+
+    def _made(self) -> "PromptSession[str]":
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+        from prompt_toolkit.filters import Condition
+        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.styles import Style
+
+        file = history_file(self._desk.folder)
+        history = InMemoryHistory() if file is None else FileHistory(str(file))
+        style = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"})
+        session: PromptSession[str] = PromptSession(
+            [("class:prompt", PROMPT)],
+            multiline=True,
+            prompt_continuation=lambda width, number, wrapped: [("fg:ansibrightblack", MORE)],
+            history=history,
+            auto_suggest=AutoSuggestFromHistory(),
+            completer=_completer(self._desk.offers),
+            complete_while_typing=Condition(lambda: session.default_buffer.text.startswith("/")),
+            key_bindings=_bindings(),
+            bottom_toolbar=lambda: [("class:bottom-toolbar", harmless(self._desk.status()))],
+            style=style,
+            reserve_space_for_menu=6,
+        )
+        return session
+
+
+def _bindings() -> Any:
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def send(event: Any) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None  # the first Enter takes what is offered
+        elif buffer.document.text_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def begin_a_line(event: Any) -> None:
+        event.current_buffer.newline(copy_margin=False)
+
+    @keys.add("c-c")
+    def clear(event: Any) -> None:
+        event.current_buffer.reset()
+
+    return keys
+
+
+def _completer(offers: Offers) -> Any:
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Offered(Completer):
+        def get_completions(self, document: "Document", complete_event: Any) -> Iterable[Completion]:
+            before = document.text_before_cursor
+            begun = before.rpartition(" ")[2]
+            for word, shown, meaning in offers(before):
+                yield Completion(word, start_position=-len(begun), display=harmless(shown), display_meta=harmless(meaning))
+
+    return Offered()
+
+
+def history_file(folder: Path) -> Path | None:
+    """What was typed before, for nobody else to read; None where it cannot be kept."""
+    path = folder / HISTORY
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        text = path.read_text(errors="replace")
+        if len(text) > HISTORY_BYTES:
+            path.write_text("\n# " + text[len(text) // 2 :].partition("\n# ")[2])
+    except OSError:
+        return None
+    return path
+
+
+@contextlib.contextmanager
+def no_echo() -> Iterator[None]:
+    """What is typed while an answer comes does not show in the middle of it; it is there when the next message is waited for."""
+    if not is_terminal():
+        yield
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    quiet = termios.tcgetattr(descriptor)
+    quiet[3] &= ~termios.ECHO
+    termios.tcsetattr(descriptor, termios.TCSANOW, quiet)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(descriptor, termios.TCSANOW, before)

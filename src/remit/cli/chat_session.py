@@ -1,0 +1,209 @@
+"""A chat while the project is open: messages are read, answered and shown, and commands that begin with a slash are carried out.
+
+What outlives the project being opened again (for another model) is `Talk`. Used by `chat`.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from rich.markdown import Markdown
+from rich.text import Text
+
+from remit.app import Remit
+from remit.assistant.conversations import Conversation, Conversations
+from remit.cli.chat_commands import carry_out, command_in, offers
+from remit.cli.chat_prompt import Desk, Reader, is_terminal, no_echo, reader_for
+from remit.cli.chat_stage import CODE_THEME, Plain, Screen, Stage, to_stdout
+from remit.cli.chat_status import Meter, Spent, closing_line, model_name, spent_in
+from remit.cli.chat_text import harmless
+from remit.cli.chat_turn import Answer, answer_to, print_ending
+from remit.cli.exits import Exit, exit_of_return
+from remit.cli.live import Lines, Silence
+from remit.cli.output import console, error_console, json_text, report, say_aside, say_json_line
+from remit.cli.words import advice_lines, count, one_line
+from remit.core.errors import RemitError, Unavailable
+from remit.models.messages import Reply, Said
+
+RECAP_LINES = 12
+
+
+@dataclass(slots=True, kw_only=True)
+class Talk:
+    """How the chat stands."""
+
+    conversation: str | None
+    """Its id; None: one that begins with the next message."""
+    model: str | None
+    """Said with --model or /model; None: that of the settings."""
+    as_json: bool = False
+    title: str = ""
+    spent: Spent = field(default_factory=Spent)
+    message: str = ""
+    """The last one."""
+    answer: Answer | None = None
+    reader: Reader | None = None
+    session: "Session | None" = None
+    """The one that is open now."""
+    is_over: bool = False
+    exit: Exit = Exit.OK
+    """Of a chat through a pipe: of the first message that was not answered well."""
+
+    @property
+    def is_greeted(self) -> bool:
+        return self.reader is not None
+
+    def status(self) -> str:
+        """The line below the prompt."""
+        model = model_name(self.session.remit) if self.session is not None else ""
+        title = one_line(self.title, 40) if self.conversation else "new conversation"
+        return " · ".join(part for part in (one_line(model, 40), self.spent.words(), title, "/help") if part)
+
+
+class Session:
+    def __init__(self, remit: Remit, talk: Talk) -> None:
+        self.remit = remit
+        self.talk = talk
+        self.kept = Conversations(remit.root)
+        self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
+        self.is_left = False
+        """The project is to be opened anew."""
+        talk.session = self
+
+    async def run(self) -> None:
+        """Until it is over, or the project is to be opened anew."""
+        talk = self.talk
+        if talk.reader is None:
+            self._greet()
+            talk.reader = reader_for(Desk(folder=self.remit.folder, offers=lambda text: offers(talk, text), status=talk.status))
+        while not self.is_left and not talk.is_over:
+            message = await talk.reader.read()
+            if message is None:
+                talk.is_over = True
+            elif (command := command_in(message)) is not None:
+                await self._carry_out(*command)
+            else:
+                await self.ask(message.removeprefix("/") if message.startswith("//") else message)
+
+    # ---- a message
+
+    async def ask(self, message: str) -> None:
+        talk = self.talk
+        talk.message = message
+        try:
+            with no_echo():
+                answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, signals=(signal.SIGINT,))
+        except RemitError as error:
+            talk.exit = talk.exit or report(error, as_json=talk.as_json)
+            return
+        talk.answer = answer
+        talk.exit = talk.exit or (Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result))
+        talk.spent += answer.spent
+        if answer.conversation and (answer.conversation != talk.conversation or not talk.title):
+            talk.conversation = answer.conversation
+            with contextlib.suppress(RemitError):
+                talk.title = self.kept.open(answer.conversation).title
+        if talk.as_json:
+            say_json_line(json_text(answer.to_dict()))
+        else:
+            self._conclude(answer)
+
+    def _stage(self) -> Stage:
+        if self.is_terminal:
+            return Screen(console(), Meter(self.remit).line)
+        if self.talk.as_json:
+            return Plain(Silence(), lambda _: None)
+        return Plain(Lines(), to_stdout)
+
+    def _conclude(self, answer: Answer) -> None:
+        shown = console() if self.is_terminal else error_console()
+        if not answer.result.ok:
+            print_ending(answer, shown, self.remit.root)
+            if answer.was_interrupted:
+                shown.print(Text("The conversation is kept: go on, or /retry.", style="dim"))
+        elif self.is_terminal:
+            shown.print(closing_line(self.remit, answer, with_conversation=False))
+        if self.is_terminal:
+            shown.print()
+
+    # ---- commands
+
+    async def _carry_out(self, name: str, rest: str) -> None:
+        with _deaf():
+            try:
+                await carry_out(self, name, rest)
+            except RemitError as error:
+                report(error, as_json=False)
+            except OSError as error:  # a file to be exported to, say
+                say_aside(f"Error: {error.strerror or error}: {error.filename or ''}")
+
+    # ---- conversations
+
+    def begin(self, conversation: Conversation | None) -> None:
+        """Go on with this one; None: a new one."""
+        talk = self.talk
+        talk.message, talk.answer = "", None
+        if conversation is None:
+            talk.conversation, talk.title, talk.spent = None, "", Spent()
+            return
+        talk.conversation, talk.title = conversation.conversation_id, conversation.title
+        talk.spent = spent_in(conversation)
+        self._recap(conversation)
+
+    def _greet(self) -> None:
+        if self.talk.conversation is not None:
+            self.begin(self.kept.open(self.talk.conversation))
+        if not self.is_terminal:
+            return
+        line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
+        console().print(line.append(" · /help lists commands, Alt-Enter begins a line, Ctrl-D leaves", style="dim"))
+        try:
+            if is_real(self.remit):
+                self.remit.models.choice()
+        except Unavailable as error:
+            console().print(Text(f"{error.message}", style="yellow"))
+            for advice in advice_lines(error.advice):
+                console().print(Text(advice, style="yellow"))
+        console().print()
+
+    def _recap(self, conversation: Conversation) -> None:
+        """Where it stood."""
+        said = sum(isinstance(message, Said) for message in conversation.messages)
+        line = Text(conversation.title, style="bold").append(f"  {conversation.conversation_id} · {count(said, 'message')}", style="dim")
+        if not self.is_terminal:
+            return
+        console().print(line)
+        for notice in conversation.notices:
+            console().print(Text(f"! {harmless(notice)}", style="yellow"))
+        spoken = [message for message in conversation.messages if isinstance(message, Said | Reply) and message.text.strip()]
+        for message in spoken[-2:]:
+            lines = harmless(message.text).strip().split("\n")
+            shown = "\n".join(lines[:RECAP_LINES]) + (
+                f"\n\n… {count(len(lines) - RECAP_LINES, 'more line')}" if len(lines) > RECAP_LINES else ""
+            )
+            if isinstance(message, Said):
+                console().print(Text(f"› {shown}", style="dim"))
+            else:
+                console().print(Markdown(shown, code_theme=CODE_THEME, hyperlinks=False), style="dim")
+        console().print()
+
+
+def is_real(remit: Remit) -> bool:
+    """Whether the assistant is the one that comes with remit: a project may have put an agent of its own in its place."""
+    from remit.core.agents import ASSISTANT
+
+    found = remit.directory.find(ASSISTANT)
+    return found is None or found.spec.source.startswith("remit.")
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """Ctrl-C is for whoever has the terminal now, a pager say."""
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
