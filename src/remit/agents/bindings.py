@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from remit.agents.builtin.roles import BUILT_INS
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import Declarations
+from remit.agents.modelling import MODEL, names_a_model, why_no_model
 from remit.agents.profiles import BUILT_IN, built_in_of
 from remit.core.agents import ROLES
 
@@ -33,10 +34,14 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
     if bound == BUILT_IN:
         own = _definition(role, declarations)
         has_built_in = role in BUILT_INS if own is None else built_in_of(own) is not None
-        return "" if has_built_in else f"{role} has no built-in: it takes a coding agent."
+        return "" if has_built_in else f"{role} has no built-in: it takes a coding agent or a language model."
     found = _definition(bound, declarations)
     if found is not None and found.kind is not Kind.PROFILE:
         return ""
+    if found is None and bound == MODEL:
+        return "" if declarations.settings.model else "it names the project's language model, and the project names none: add model = …"
+    if found is None and names_a_model(bound, declarations.settings):
+        return why_no_model(bound, declarations.settings)
     if found is not None:
         return f"{bound!r} is itself an agent file: name the coding agent that is to carry {role} out."
     if bound in functions:
@@ -45,7 +50,7 @@ def _of_bound(role: str, bound: str, declarations: Declarations, functions: Coll
         return f"{bound!r} is a role itself: name the coding agent that is to carry {role} out."
     able = [name for name, (_, one) in declarations.known.items() if one.kind is not Kind.PROFILE]
     known = f" Declared are {', '.join(able[:10])}." if able else " No coding agent is declared: `remit agents --detect` prints the lines."
-    return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN]) or known}"
+    return f"it names {bound!r}, and there is no such agent.{_meant(bound, [*able, BUILT_IN, MODEL]) or known}"
 
 
 def _definition(name: str, declarations: Declarations) -> Definition | None:

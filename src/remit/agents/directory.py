@@ -1,14 +1,16 @@
 """The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
 A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
-with remit, roles among them, are loaded when first asked for, and give way to any other of their name.
+with remit, roles among them, are loaded when first asked for, and give way to any other of their name. Files that change while a project
+is open are taken up when agents are listed, when a name is unknown, and from time to time (`upkeep`); what runs keeps the agent it has.
 """
 
 import importlib.metadata
 import importlib.util
+import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,16 +18,22 @@ from types import ModuleType
 
 from remit.agents.bindings import binding_problems
 from remit.agents.builtin.roles import built_in_agent, declared_role
+from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
-from remit.agents.files import Declarations, all_joined, declarations_of
+from remit.agents.files import Declarations
 from remit.agents.function import FunctionAgent
-from remit.agents.profiles import Uncarried, definition_for
+from remit.agents.profiles import definition_for
+from remit.agents.reaching import unreached
+from remit.agents.rereading import ProjectFiles, Read
+from remit.agents.uncarried import Uncarried
 from remit.core.agents import ROLES, AgentSpec, is_built_in
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
+
+log = logging.getLogger("remit.agents")
 
 
 class Directory:
@@ -35,12 +43,30 @@ class Directory:
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
         self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
+        self._offers: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
+        """All that were ever offered: what gave way to a file comes back when the file is gone."""
+        self._files: ProjectFiles | None = None
+        self._definitions: dict[str, Definition] = {}
+        """What of the project's declarations is in the directory."""
+        self._loaded_roles: dict[str, Definition] = {}
+        self._role_pages: dict[str, Declared] = {}
+        self._offered_roles: set[str] = set()
         self._roles: set[str] = set()
         """Roles that are offered and not loaded yet. Apart from the targets: `researcher` is both."""
         self.declarations = Declarations(settings=Settings())
         """What the project declares without Python."""
         self._told: list[Callable[[AgentSpec], None]] = []
-        self.problems: list[str] = []
+        self._told_of_changes: list[Callable[[], None]] = []
+        self._problems: list[str] = []
+        self._declared_problems: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be loaded, or leads nowhere, a line each; as it is now."""
+        return [*self._problems, *self._declared_problems, *self._dead_ends()]
+
+    def add_problems(self, problems: Iterable[str]) -> None:
+        self._problems += problems
 
     def register(self, agent: AgentPort | FunctionAgent) -> None:
         if callable(agent) and not hasattr(agent, "spec"):
@@ -52,6 +78,8 @@ class Directory:
         self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
         for tell in self._told:
             tell(agent.spec)
+        if agent.spec.operations:
+            self._tell_of_change()
 
     def define(self, definition: Definition) -> None:
         """An agent that is no Python function, or a role that one of ours carries out. Raises `Misused`."""
@@ -62,17 +90,27 @@ class Directory:
 
     def offer(self, target: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
         """A target with operations that is loaded when it is first asked for. Whatever else is registered under a name goes before it."""
-        self._offered[target] = load
+        self._offered[target] = self._offers[target] = load
 
     def offer_roles(self, roles: Iterable[str] = ROLES) -> None:
         """Each is read, and joined with who carries it out, when it is first asked for."""
         self._roles |= set(roles)
+        self._offered_roles |= set(roles)
 
     def each(self, tell: Callable[[AgentSpec], None]) -> None:
         """Told of each agent that is registered, and of each that will be: nothing that is merely offered is loaded for it."""
         for agent in self._agents.values():
             tell(agent.spec)
         self._told.append(tell)
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Told now, and whenever agents may have come, gone or changed in what they take."""
+        tell()
+        self._told_of_changes.append(tell)
+
+    def _tell_of_change(self) -> None:
+        for tell in self._told_of_changes:
+            tell()
 
     def find(self, name: str) -> AgentPort | None:
         found = self._agents.get(name)
@@ -81,6 +119,8 @@ class Directory:
             if name not in self._agents:
                 self._take(name.partition(".")[0])
             found = self._agents.get(name)
+        if found is None and self.look_again():
+            return self.find(name)
         return found
 
     def _take_roles(self, *names: str) -> None:
@@ -88,16 +128,27 @@ class Directory:
             if name in self._roles:
                 self._roles.discard(name)
                 if name not in self._agents:
-                    self._guarded(f"role {name}", lambda name=name: self.define(self.role(name)))  # type: ignore[misc]
+                    self._guarded(f"role {name}", lambda name=name: self._define_role(name))  # type: ignore[misc]
+
+    def _define_role(self, name: str) -> None:
+        definition = self.role(name)
+        if self._loaded_roles.get(name) != definition:
+            self.define(definition)
+            self._loaded_roles[name] = definition
 
     def role(self, name: str) -> Definition:
         """A role as it comes with remit, joined with who carries it out in this project."""
-        declared = declared_role(name)
-        return self.declarations.joined(declared, definition_for(declared))
+        declared = self._role_pages.get(name)
+        if declared is None:
+            declared = self._role_pages[name] = declared_role(name)
+        return self.declarations.joined(declared, definition_for(declared, self.declarations.settings))
 
     def registered(self) -> Sequence[str]:
         """The names of those that are loaded; nothing that is merely offered."""
         return tuple(self._agents)
+
+    def registered_specs(self) -> list[AgentSpec]:
+        return [agent.spec for agent in self._agents.values()]
 
     def _take(self, *targets: str) -> None:
         for target in targets:
@@ -106,6 +157,7 @@ class Directory:
                 self._load(f"target {target}", lambda load=load: [one for one in load() if one.spec.name not in self._agents])  # type: ignore[misc]
 
     def names(self) -> Sequence[str]:
+        self.look_again()
         self._take_all()
         return tuple(self._agents)
 
@@ -114,6 +166,7 @@ class Directory:
         self._take_roles(*(name for name in ROLES if name in self._roles))
 
     def specs(self) -> list[AgentSpec]:
+        self.look_again()
         self._take_all()
         return [self._agents[name].spec for name in sorted(self._agents)]
 
@@ -123,16 +176,80 @@ class Directory:
             if not path.name.startswith("_"):
                 self._load(str(path), lambda path=path: agents_of_file(path))  # type: ignore[misc]
 
-    def load_definitions(self, root: Path, settings: Settings) -> None:
-        """The agents that agent files and settings of a project declare."""
-        self.declarations = declarations_of(root, settings)
-        definitions, problems = all_joined(self.declarations)
-        self.problems += [*problems, *binding_problems(self.declarations, self._agents)]
-        for definition in definitions:
+    def load_definitions(self, root: Path, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
+        """The agents that agent files and settings of a project declare; `reload` reads the settings anew (see `rereading`)."""
+        self._files = ProjectFiles(root, settings, reload)
+        self.take(self._files.read())
+
+    def changed(self) -> Read | None:
+        """What the project declares now, where that is not what it declared. Blocking; changes nothing, so any thread may ask."""
+        return None if self._files is None else self._files.changed()
+
+    def look_again(self) -> bool:
+        """Take up what has changed in the project's files, at once; whether anything has."""
+        read = self.changed()
+        return read is not None and self.take(read)
+
+    def take(self, read: Read) -> bool:
+        """Put in what was read: whether anything is different. Between two agents of the loop, so nobody sees the half of it."""
+        if self._files is None or not self._files.keep(read):
+            return False
+        before, self._definitions = self._definitions, {}
+        old_problems = self._declared_problems
+        self.declarations = read.declarations
+        functions = [name for name, agent in self._agents.items() if name not in before and not is_built_in(agent.spec)]
+        problems = [*read.problems, *binding_problems(read.declarations, functions)]
+        now = {definition.name: definition for definition in read.definitions}
+        changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+        for name in changed & before.keys():
+            self._forget(name)
+        for name, definition in now.items():
             try:
-                self.define(definition)
+                if name in changed:
+                    self.define(definition)
+                self._definitions[name] = definition
             except (RemitError, ImportError) as error:
-                self.problems.append(f"{definition.spec.source}: {error}")
+                problems.append(f"{definition.spec.source}: {error}")
+        self._declared_problems = tuple(problems)
+        self._join_roles_again(now)
+        if changed:
+            self._tell_of_change()
+        self._log(changed, [problem for problem in problems if problem not in old_problems] if before or old_problems else [])
+        return bool(changed) or self._declared_problems != old_problems
+
+    def _forget(self, name: str) -> None:
+        """What gave way to it comes back."""
+        self._agents.pop(name, None)
+        if name in self._offered_roles:
+            self._roles.add(name)
+            self._loaded_roles.pop(name, None)
+        target = name.partition(".")[0]
+        if target in self._offers:
+            self._offered[target] = self._offers[target]
+
+    def _join_roles_again(self, now: Mapping[str, Definition]) -> None:
+        """Those that are loaded may be carried out by somebody else now."""
+        for name in list(self._loaded_roles):
+            if name in now:
+                del self._loaded_roles[name]
+            else:
+                self._guarded(f"role {name}", lambda name=name: self._define_role(name))  # type: ignore[misc]
+
+    def _log(self, changed: Iterable[str], problems: Iterable[str]) -> None:
+        if self._told and changed:
+            log.info("Agents taken up anew: %s", ", ".join(sorted(changed))[:500])
+        for problem in problems:
+            log.warning("%s", problem)
+
+    def _dead_ends(self) -> list[str]:
+        """Tools of models that no agent is there for; one that is registered later takes its line away."""
+        known = {*self._agents, *self._roles}
+        lines = []
+        for name, definition in self._definitions.items():
+            for fault in unreached(definition.tools or (), known, self._offers) if definition.kind is Kind.MODEL else ():
+                line = (self.declarations.known[name][0].lines or {}).get("tools") if name in self.declarations.known else None
+                lines.append(f"{definition.spec.source}: {f'line {line}: ' if line else ''}tools: {fault}")
+        return lines
 
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""
@@ -152,7 +269,7 @@ class Directory:
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
-            self.problems.append(f"{where}{line}: {type(error).__name__}: {error}")
+            self._problems.append(f"{where}{line}: {type(error).__name__}: {error}")
 
 
 def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:

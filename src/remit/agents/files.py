@@ -4,24 +4,23 @@ One that is faulty takes no other with it: it becomes a line among the problems,
 the definitions out is joined in `app`.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import agent_name
-from remit.agents.profiles import Binding, Declared, binding_of, carried, definition_for, uncarried
+from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model
+from remit.agents.profiles import Binding, binding_of, carried, definition_for, uncarried
+from remit.agents.schemas import schema_file, with_schema
+from remit.agents.watching import FOLDERS, MOST_FILES, pages_below
 from remit.core.errors import Misused
 from remit.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.vendors import Reader
-
-FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
-"""Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
-MOST_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +30,8 @@ class Declarations:
     settings: Settings
     known: Mapping[str, tuple[Declared, Definition]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    also_read: tuple[Path, ...] = ()
+    """Files that agents name in theirs."""
 
     def binding(self, profile: Definition) -> Binding:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
@@ -40,8 +41,12 @@ class Declarations:
         if definition.kind is not Kind.PROFILE:
             return definition
         binding = self.binding(definition)
+        if binding.carrier is not None and binding.carrier.kind is Kind.MODEL:
+            return carried_by_agent(declared, self.settings, binding.carrier)
         if binding.carrier is not None:
             return carried(declared, self.known[binding.carrier.name][0], binding.carrier)
+        if binding.models is not None:
+            return carried_by_model(declared, self.settings, binding.models, on=", ".join(binding.models) or MODEL)
         if binding.built_in is not None:
             return replace(definition, built_in=binding.built_in)
         return uncarried(declared, binding.wanted)
@@ -50,16 +55,20 @@ class Declarations:
 def declarations_of(root: Path, settings: Settings) -> Declarations:
     problems: list[str] = []
     known: dict[str, tuple[Declared, Definition]] = {}
+    also_read: list[Path] = []
     for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
         other = known.get(declared.name)
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
             continue
+        if (file := schema_file(declared, root)) is not None:
+            also_read.append(file)
         try:
-            known[declared.name] = declared, definition_for(declared)
+            declared = with_schema(declared, root)
+            known[declared.name] = declared, definition_for(declared, settings)
         except Misused as error:
             problems.append(_with_line(declared, error))
-    return Declarations(settings=settings, known=known, problems=tuple(problems))
+    return Declarations(settings=settings, known=known, problems=tuple(problems), also_read=tuple(also_read))
 
 
 def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
@@ -121,16 +130,10 @@ def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
     except (OSError, RuntimeError) as error:
         problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
         return []
-    found: list[Path] = []
-    for place, below, names in os.walk(folder, onerror=lambda error: problems.append(f"{error.filename}: {error.strerror}.")):
-        below.sort()
-        if place == str(root / FOLDERS[0]):
-            below.clear()
-        found += [Path(place, name) for name in sorted(names) if name.endswith(".md") and not name.startswith(("_", "."))]
-        if len(found) > MOST_FILES:
-            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
-            break
-    return [path for path in found[:MOST_FILES] if path.name.upper() != "README.MD"]
+    found = pages_below(str(folder), lambda place, fault: problems.append(f"{place}: {fault}."))
+    if len(found) > MOST_FILES:
+        problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")]
 
 
 def _with_line(declared: Declared, error: Misused) -> str:

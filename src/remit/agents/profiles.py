@@ -1,22 +1,21 @@
 """Profiles: agent files that say what an agent is and know, carried out by another agent of the project that can run.
 
 A profile takes over everything that its carrier declares (command, environment, workspace, time) and puts in its own name,
-description, instructions and model, and whatever it says itself. Reads no file and starts nothing. Whoever can carry profiles stands
-in `CARRIERS`: a language model is one more row there.
+description, instructions and model, and whatever it says itself. Reads no file and starts nothing. A profile that a language model
+carries out is made in `modelling`; one that nobody can stands in `uncarried`.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
 from remit.agents.allowing import Words, narrowed
 from remit.agents.builtin.roles import BUILT_INS
-from remit.agents.definition import Definition, Kind, checked_task, definition_of
-from remit.core.agents import COME_WITH_REMIT, ROLES
-from remit.core.errors import ErrorInfo, Misused, Unavailable
-from remit.flow.context import Context
+from remit.agents.declared import Declared
+from remit.agents.definition import Definition, Kind, definition_of
+from remit.agents.modelling import MODEL, is_model_agent, model_agent, names_a_model
+from remit.agents.table import MODELS_ALONE
+from remit.core.errors import Misused
 from remit.settings import Settings
 
 CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
@@ -24,104 +23,22 @@ CARRIERS = (Kind.CLAUDE, Kind.CODEX, Kind.OPENCODE, Kind.ACP)
 INHERIT = "inherit"
 BUILT_IN = "built-in"
 """In `[roles]` and `runs_on`: what comes with remit."""
-_KEY = re.compile(r"[A-Za-z0-9_-]+")
-"""What TOML takes as a key without quotes."""
+_NO_SETTINGS = Settings()
 _SANDBOX = ("read", "search", "edit", "execute")
 _LOOKING_ONLY = ("read",)
 _CLAUDE_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable", "opusplan", "default"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
-    """One agent as it was written, before it is known who carries it out."""
-
-    name: str
-    table: Mapping[str, Any]
-    """Keys of `DefinitionTable`, unchecked."""
-    source: str
-    tools: tuple[str, ...] | None = None
-    """Which tools it wants to keep of its carrier's; None: all of them."""
-    without: tuple[str, ...] = ()
-    lines: Mapping[str, int] | None = None
-    """Where each key stands, for an agent from a file of its own."""
-
-
-class Uncarried:
-    """A profile that nobody here can carry out: it is listed, and says what is missing when it is asked for."""
-
-    __slots__ = ("definition", "spec")
-
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
-        self.spec = definition.spec
-
-    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
-        return checked_task(self.spec.name, parameters)
-
-    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        error = why_uncarried(self.definition)
-        if self.spec.name not in ROLES:
-            raise error
-        # Somebody must do something before a role can be carried out: blocked, never a failure of whoever asked.
-        info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
-        summary = f"Nothing was done. {error.message}"[:400]
-        return {
-            "status": "blocked", "summary": summary, "artifacts": [], "errors": [info.to_dict()], "next_steps": error.advice,
-            "metadata": {
-                "session_id": ctx.session_id, "agent_type": self.spec.name, "delegation_depth": ctx.depth,
-                "delegation_path": list(ctx.path),
-            },
-        }  # fmt: skip
-
-
-def why_uncarried(definition: Definition) -> Unavailable:
-    """What is missing, and the lines that put it right."""
-    wanted = definition.runs_on
-    if definition.name in ROLES:
-        return _role_uncarried(definition.name, wanted)
-    lines = f'[agents.{wanted or "claude"}] with kind = "claude" (or codex, opencode, acp)'
-    fault = (
-        f"{definition.name} runs on {wanted!r}, and no agent of that name is declared that could carry it out."
-        if wanted
-        else f"{definition.name} is an agent file, and no coding agent is declared that could carry it out."
-    )
-    return Unavailable(fault, advice=f"Put {lines} into remit.toml; `remit agents --detect` prints the lines for what is installed here.")
-
-
-def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
-    if wanted == BUILT_IN:
-        fault = f"The role {name} is bound to {BUILT_IN!r}, and remit has no built-in for it: it takes a coding agent."
-    elif wanted:
-        fault = f"The role {name} is bound to {wanted!r}, and no agent of that name is declared that could carry it out."
-    else:
-        fault = f"Nobody is configured here who could carry out the role {name}: it takes a coding agent."
-    return Unavailable(fault, code="TOOL_UNAVAILABLE", advice=lines_for(name, wanted))
-
-
-def lines_for(role: str, wanted: str | None = None) -> str:
-    """The lines of remit.toml that give a role somebody to carry it out."""
-    # A role or a target cannot be carried by what has its own name: a table of that name would take its place.
-    is_free = wanted is not None and wanted.casefold() not in (BUILT_IN, *ROLES, *COME_WITH_REMIT) and _KEY.fullmatch(wanted)
-    agent = wanted if is_free else "claude"
-    lines = [
-        f"[agents.{agent}]", 'kind = "claude"', 'allow = ["read", "search", "edit", "execute"]', "", "[roles]", f'{role} = "{agent}"',
-    ]  # fmt: skip
-    said = "\n".join(f"    {line}" if line else "" for line in lines)
-    detected = "`remit agents --detect` prints the first lines for the agents that are installed here."
-    ours = f' [roles] {role} = "{BUILT_IN}" takes the one that comes with remit.' if role in BUILT_INS else ""
-    return f"Add to remit.toml:\n\n{said}\n\n{detected}{ours}"
-
-
-def definition_for(declared: Declared) -> Definition:
+def definition_for(declared: Declared, settings: Settings = _NO_SETTINGS) -> Definition:
     """What it declares by itself; a profile is not yet carried by anybody. Raises `Misused`."""
-    definition = definition_of(declared.name, declared.table, source=declared.source)
+    if is_model_agent(declared, settings):
+        return model_agent(declared, settings)
+    definition = replace(definition_of(declared.name, declared.table, source=declared.source), notes=declared.notes)
     if definition.kind is Kind.PROFILE and definition.command:
         raise Misused(f"{declared.source}: command: a profile has none of its own; its carrier has.")
     if definition.kind is Kind.PROFILE or (declared.tools is None and not declared.without):
         return definition
-    return definition_of(
-        declared.name, {**declared.table, "allow": _left(declared, definition.allow, definition.kind)}, source=declared.source
-    )
+    return replace(definition, allow=_left(declared, definition.allow, definition.kind))
 
 
 class By(StrEnum):
@@ -136,6 +53,8 @@ class By(StrEnum):
     """It comes with remit, and nobody else was named."""
     FIRST = "first"
     """The first coding agent of the project that can."""
+    MODEL = "model"
+    """The project's language model, as there is no coding agent."""
     NOBODY = "nobody"
 
 
@@ -144,12 +63,14 @@ class Binding:
     by: By
     carrier: Definition | None = None
     built_in: str | None = None
+    models: tuple[str, ...] | None = None
+    """A language model does; which, or none: the project's."""
     wanted: str | None = None
     """Who was named, whether there is such a one or not."""
 
     @property
     def is_carried(self) -> bool:
-        return self.carrier is not None or self.built_in is not None
+        return self.carrier is not None or self.built_in is not None or self.models is not None
 
 
 def binding_of(profile: Definition, settings: Settings, definitions: Iterable[Definition]) -> Binding:
@@ -160,13 +81,25 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
         if wanted == BUILT_IN and by is not By.PROFILES_ON:
             return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
         if wanted is not None:
-            return Binding(by=by, carrier=next((one for one in able if one.name == wanted), None), wanted=wanted)
+            return _named(by, wanted, able, settings)
     if profile.built_in is not None:
         return Binding(by=By.BUILT_IN, built_in=profile.built_in)
     able = [one for one in able if one.kind in CARRIERS]
     # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
     first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
-    return Binding(by=By.FIRST, carrier=first) if first is not None else Binding(by=By.NOBODY)
+    if first is not None:
+        return Binding(by=By.FIRST, carrier=first)
+    return Binding(by=By.MODEL, models=()) if settings.model else Binding(by=By.NOBODY)
+
+
+def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
+    """An agent of that name goes before the language model that it may name too."""
+    carrier = next((one for one in able if one.name == wanted), None)
+    if carrier is None and wanted == MODEL and settings.model:
+        return Binding(by=by, models=(), wanted=wanted)
+    if carrier is None and names_a_model(wanted, settings):
+        return Binding(by=by, models=(wanted,), wanted=wanted)
+    return Binding(by=by, carrier=carrier, wanted=wanted)
 
 
 def built_in_of(profile: Definition) -> str | None:
@@ -176,8 +109,11 @@ def built_in_of(profile: Definition) -> str | None:
 
 def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
     """The profile as an agent that can run. Raises `Misused` when the two do not fit together."""
-    own = profile.table
+    own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
+    left = [key for key in MODELS_ALONE if key in profile.table]
     table = {**on.table, **own}
+    wish = own.get("model")
+    wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
     if "workspace" in own and "merge" not in own:
         table.pop("merge", None)  # how the carrier's own workspace is merged says nothing about another one
     said = [carrier.instructions.strip(), str(own.get("instructions", "")).strip()]
@@ -185,18 +121,19 @@ def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
         kind=carrier.kind,
         description=own.get("description", ""),
         instructions="\n\n".join(part for part in said if part),
-        model=own.get("model") if "runs_on" in own and own.get("model") != INHERIT else model_for(own.get("model"), carrier),
+        model=wish if "runs_on" in own and wish != INHERIT else model_for(wish, carrier),
         allow=_left(profile, tuple(own.get("allow", carrier.allow)), carrier.kind),
         runs_on=carrier.name,
     )
     table["model"] = table["model"] or carrier.model
-    return definition_of(profile.name, table, source=profile.source)
+    notes = (*profile.notes, *(f"{key}: it is left to {carrier.name}" for key in left))
+    return replace(definition_of(profile.name, table, source=profile.source), notes=notes)
 
 
 def uncarried(profile: Declared, wanted: str | None) -> Definition:
     """The profile as it is listed while nobody can carry it out."""
     table = profile.table if wanted is None else {**profile.table, "runs_on": wanted}
-    return replace(definition_of(profile.name, table, source=profile.source), built_in=None)
+    return replace(definition_of(profile.name, table, source=profile.source), built_in=None, notes=profile.notes)
 
 
 def model_for(model: str | None, carrier: Definition) -> str | None:
@@ -204,7 +141,7 @@ def model_for(model: str | None, carrier: Definition) -> str | None:
 
     A file written for one vendor names that vendor's models (`sonnet`, `openai/gpt-5`): to another they mean nothing.
     """
-    if model is None or model == INHERIT:
+    if not isinstance(model, str) or model == INHERIT:  # what is no name is told when the whole is judged
         return carrier.model
     provider, slash, name = model.partition("/")
     match carrier.kind:

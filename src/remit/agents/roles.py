@@ -11,7 +11,9 @@ from typing import Any
 from remit.agents.builtin.roles import declared_role, file_of
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
-from remit.agents.profiles import Binding, By, definition_for, why_uncarried
+from remit.agents.modelling import MODEL
+from remit.agents.profiles import Binding, By, definition_for
+from remit.agents.uncarried import why_uncarried
 from remit.core.agents import ROLES, is_role
 from remit.settings import Settings
 
@@ -21,11 +23,12 @@ class SeenRole:
     name: str
     description: str
     carried_by: str
-    """`built-in`, `nobody`, or the agent's name; of one that a project replaced by an agent that runs by itself, what that is."""
+    """`built-in`, `nobody`, `model` or which one, or the agent's name; of one that a project replaced by an agent that runs by itself, what
+    that is."""
     because: str
     """What made it so, in words."""
     by: str
-    """The same for programs: setting, file, profiles_on, built-in, first, nobody, replaced."""
+    """The same for programs: setting, file, profiles_on, built-in, first, model, nobody, replaced."""
     source: str
     """Where it is declared."""
     file: Path | None
@@ -77,12 +80,11 @@ def seen_role(directory: Directory, name: str) -> SeenRole | None:
 def _profile(directory: Directory, profile: Definition, file: Path, *, is_own: bool) -> SeenRole:
     settings = directory.declarations.settings
     binding = directory.declarations.binding(profile)
-    ours = "built-in" if binding.built_in is not None else "nobody"
     missing = getattr(directory.find(profile.name), "definition", None) if not binding.is_carried else None
     return SeenRole(
         name=profile.name,
         description=profile.spec.description,
-        carried_by=ours if binding.carrier is None else binding.carrier.name,
+        carried_by=_carrier(binding),
         because=_because(binding, profile.name, settings),
         by=str(binding.by if binding.is_carried else By.NOBODY),
         source=profile.spec.source,
@@ -90,6 +92,14 @@ def _profile(directory: Directory, profile: Definition, file: Path, *, is_own: b
         is_own=is_own,
         advice=why_uncarried(missing).advice if missing is not None else "",
     )
+
+
+def _carrier(binding: Binding) -> str:
+    if binding.carrier is not None:
+        return binding.carrier.name
+    if binding.models is not None:
+        return ", ".join(binding.models) or MODEL
+    return "nobody" if binding.built_in is None else "built-in"
 
 
 def _because(binding: Binding, name: str, settings: Settings) -> str:
@@ -102,8 +112,10 @@ def _because(binding: Binding, name: str, settings: Settings) -> str:
             said = settings.source_of("profiles_on")
         case By.BUILT_IN:
             return "comes with remit; nobody else is named"
+        case By.MODEL:
+            return f"{settings.source_of('model')}; no coding agent is declared"
         case By.FIRST:
             return "the first coding agent that can"
         case _:
-            return "no coding agent is declared"
+            return "no coding agent is declared, and no language model"
     return said if binding.is_carried else f"{said} names {binding.wanted!r}, and there is no such one"

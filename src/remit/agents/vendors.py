@@ -3,26 +3,29 @@
 One function per vendor, from a page to what it declares. None of them reads a file or knows who will carry it out.
 """
 
-import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any
 
+from remit.agents.declared import Declared
 from remit.agents.definition import DefinitionTable
 from remit.agents.function import agent_name
 from remit.agents.pages import Page
-from remit.agents.profiles import Declared
+from remit.agents.table import COMMA
 from remit.core.errors import Misused
 
 OURS = "remit"
-_SHARED = frozenset({"name", "description", "model"})
+_SHARED = frozenset({"name", "description", "model", "tools"})
+_TURNS = ("maxTurns", "steps", "maxSteps")
+"""How the vendors call what is `requests` here."""
+_OURS_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
+_CLAUDE_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
+_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _NOT_A_GUESTS = frozenset(
-    {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in"}
+    {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in", "operations"}
 )
 """Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
 without anybody's having looked at them; our own folder holds Python code anyway."""
-_COMMA = re.compile(r",(?![^()]*\))")
-
-
 Reader = Callable[[Page], Declared | None]
 
 
@@ -31,7 +34,8 @@ def ours(page: Page) -> Declared | None:
     misplaced = sorted((set(DefinitionTable.model_fields) - _SHARED) & set(page.head))
     if misplaced:
         raise Misused(f"line {page.lines.get(misplaced[0], 2)}: {misplaced[0]} belongs under {OURS}:.")
-    return _declared(page, _name(page, page.head.get("name", page.path.stem)), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
+    name = _name(page, page.head.get("name", page.path.stem))
+    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_OURS_READS)
 
 
 def claude(page: Page) -> Declared | None:
@@ -41,7 +45,8 @@ def claude(page: Page) -> Declared | None:
             raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
         return None
     be_modest(page)
-    return _declared(page, _name(page, page.head["name"]), _tools(page, "tools"), _tools(page, "disallowedTools") or ())
+    name = _name(page, page.head["name"])
+    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_CLAUDE_READS, is_guest=True)
 
 
 def opencode(page: Page) -> Declared | None:
@@ -49,20 +54,58 @@ def opencode(page: Page) -> Declared | None:
     if page.head.get("disable") is True:
         return None
     be_modest(page)
-    return _declared(page, _name(page, page.path.stem), None, (*_switched_off(page), *_denied(page)))
+    without = (*_switched_off(page), *_denied(page))
+    return _declared(page, _name(page, page.path.stem), None, without, reads=_OPENCODE_READS, is_guest=True)
 
 
-def _declared(page: Page, name: str, tools: tuple[str, ...] | None, without: tuple[str, ...]) -> Declared:
+def _declared(
+    page: Page, name: str, tools: tuple[str, ...] | None, without: tuple[str, ...], *, reads: frozenset[str], is_guest: bool = False
+) -> Declared:
     own = page.head.get(OURS)
     if own is None:
         own = {}
     if not isinstance(own, dict):
         raise Misused(f"line {page.lines.get(OURS, 2)}: {OURS} must hold keys and values.")
+    if tools is not None and "tools" in own:
+        raise Misused(f"line {page.lines.get('tools', 2)}: tools stands in the head and under {OURS}: once more; keep one of them.")
     said = {key: page.head[key] for key in ("description", "model") if page.head.get(key) is not None}
-    table = {**said, **{str(key): value for key, value in own.items()}}
+    limits, lines, notes = _limits(page, is_guest)
+    table = {**said, **limits, **{str(key): value for key, value in own.items()}}
     if page.body:
         table["instructions"] = page.body
-    return Declared(name=name, table=table, source=str(page.path), tools=tools, without=without, lines=page.lines)
+    return Declared(
+        name=name, table=table, source=str(page.path), tools=tools, without=without, lines={**lines, **page.lines}, is_guest=is_guest,
+        notes=(*_unread(page, reads), *notes),
+    )  # fmt: skip
+
+
+def _limits(page: Page, is_guest: bool) -> tuple[dict[str, Any], dict[str, int], list[str]]:
+    """What the vendors call otherwise, or have at the top: how often a model is asked, how freely it answers; and where it stands."""
+    found: dict[str, Any] = {}
+    lines: dict[str, int] = {}
+    notes: list[str] = []
+    for key in (*_TURNS, "temperature"):
+        value = page.head.get(key)
+        if value is None:
+            continue
+        ours = "temperature" if key == "temperature" else "requests"
+        least, most = (0, 2) if key == "temperature" else (1, 10_000)
+        is_number = isinstance(value, int if ours == "requests" else int | float) and not isinstance(value, bool)
+        if is_guest and not (is_number and least <= value <= most):
+            notes.append(f"{key}: {str(value)[:40]!r} is not understood, so nothing is done with it")
+            continue
+        found.setdefault(ours, value)
+        lines.setdefault(ours, page.lines.get(key, 2))
+    return found, lines, notes
+
+
+def _unread(page: Page, reads: frozenset[str]) -> list[str]:
+    """Keys that nothing is done with, a note for each that may be misspelt and one for the others."""
+    unread = [key for key in page.head if key not in reads]
+    meant = {key: close[0] for key in unread if (close := get_close_matches(key, reads - {key}, n=1, cutoff=0.8))}
+    rest = [key[:60] for key in unread if key not in meant]
+    notes = [f"{key[:60]}: nothing is done with it; did you mean {other}?" for key, other in meant.items()]
+    return [*notes, f"{', '.join(rest[:20])}: nothing is done with {'it' if len(rest) == 1 else 'them'} here"] if rest else notes
 
 
 def be_modest(page: Page) -> None:
@@ -90,7 +133,7 @@ def _tools(page: Page, key: str) -> tuple[str, ...] | None:
     """`Read, Bash(git *)` or a list of them; nothing, or *, is all."""
     said = page.head.get(key)
     if isinstance(said, str):
-        said = _COMMA.split(said)
+        said = COMMA.split(said)
     if said is None or said == ["*"]:
         return None
     if not isinstance(said, list) or not all(isinstance(one, str) for one in said):

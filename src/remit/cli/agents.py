@@ -183,7 +183,7 @@ def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
     import shlex
 
     from remit.agents.definition import Kind
-    from remit.agents.profiles import why_uncarried
+    from remit.agents.uncarried import why_uncarried
     from remit.cli.output import say
     from remit.cli.words import printable
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.agents.definition import definition_of
 from remit.agents.files import declarations_of
-from remit.agents.profiles import why_uncarried
+from remit.agents.uncarried import why_uncarried
 from remit.app import Remit
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return

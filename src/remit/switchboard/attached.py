@@ -109,7 +109,7 @@ class Attachment:
         for name, spec in theirs.items():
             if name not in self._own:
                 both.register(OwnersAgent(spec))
-        both.problems += own.problems
+        both.add_problems(own.problems)
         return both
 
     def lend(self, directory: Directory, agent: AgentPort) -> None:

@@ -10,7 +10,7 @@ from remit.agents.allowing import Words, narrowed
 from remit.agents.coding.permits import may_change
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import definitions_of
-from remit.agents.profiles import Uncarried, why_uncarried
+from remit.agents.uncarried import Uncarried, why_uncarried
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
 from remit.settings import load_settings
@@ -207,7 +207,7 @@ async def test_a_profile_nobody_can_carry_out_says_which_lines_are_missing(tmp_p
     with pytest.raises(Misused, match="task"):
         agent.check({})
     error = why_uncarried(found)
-    assert error.code == "AGENT_UNAVAILABLE"
+    assert error.code == "TOOL_UNAVAILABLE"
     assert "[agents.claude]" in error.advice
     assert "remit agents --detect" in error.advice
     named = why_uncarried(profile(tmp_path, "", toml='profiles_on = "gone"'))

@@ -7,7 +7,7 @@ import pytest
 
 from remit.agents.bindings import binding_problems
 from remit.agents.files import declarations_of
-from remit.agents.profiles import lines_for
+from remit.agents.uncarried import lines_for
 from remit.core.errors import Misused
 from remit.settings import load_settings
 

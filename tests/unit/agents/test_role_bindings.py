@@ -107,7 +107,7 @@ def test_a_python_function_replaces_a_role_and_needs_nobody(tmp_path: Path) -> N
         ('plannr = "claude"', "there is no role or agent file 'plannr'. Did you mean planner?"),
         ('planner = "claud"', "it names 'claud', and there is no such agent. Did you mean claude?"),
         ('planner = "zzz"', "it names 'zzz', and there is no such agent. Declared are claude, codex."),
-        ('implementer = "built-in"', "implementer has no built-in: it takes a coding agent."),
+        ('implementer = "built-in"', "implementer has no built-in: it takes a coding agent or a language model."),
         ('planner = "careful"', "'careful' is itself an agent file: name the coding agent that is to carry planner out."),
         ('planner = "pyfun"', "'pyfun' is a Python function, which is told no instructions"),
     ],

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
+    from remit.agents.declared import Declared
     from remit.agents.definition import Definition
     from remit.agents.function import FunctionAgent
-    from remit.agents.profiles import Declared
     from remit.settings import Settings
 
 FOLDER = Path(__file__).parent

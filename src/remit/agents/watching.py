@@ -1,0 +1,73 @@
+"""Whether the agent files of a project have changed since they were read: names, sizes, times and inodes of what lies in their folders.
+
+Reads no file; `agents.files` does. Cheap enough to be asked whenever agents are listed; used by `agents.directory`.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
+"""Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
+OWN = FOLDERS[0]
+SETTINGS = ("remit.toml", "pyproject.toml")
+MOST_FILES = 1000
+_RECENT_NS = 100_000_000
+"""What was written so shortly before it was looked at may be written again in the same tick of the file system's clock."""
+
+Fault = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What lay there at a moment."""
+
+    files: tuple[tuple[str, int, int, int, int], ...]
+    is_settled: bool
+    """False: some of it is so new that another change might not show."""
+
+
+def look(root: Path, also: Iterable[Path] = ()) -> Look:
+    """At the agent files of a project, its settings, and `also`."""
+    now = time.time_ns()
+    paths = [path for folder in FOLDERS for path in pages_below(f"{root}/{folder}")]
+    paths += [f"{root}/{name}" for name in SETTINGS]
+    paths += map(str, also)
+    files = tuple(found for path in paths if (found := _facts(path)) is not None)
+    newest = max((changed_at for *_, changed_at in files), default=0)  # which nobody can set, as they can the time of writing
+    return Look(files=files, is_settled=not 0 <= now - newest <= _RECENT_NS)
+
+
+def pages_below(folder: str, tell: Fault = lambda _place, _fault: None) -> list[str]:
+    """The Markdown files in and below a folder, in order of their names; our own folder has none below it. Ends beyond `MOST_FILES`."""
+    found: list[str] = []
+    waiting = [folder]
+    while waiting and len(found) <= MOST_FILES:
+        place = waiting.pop(0)
+        try:
+            with os.scandir(place) as entries:
+                inside = sorted(entries, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            tell(place, error.strerror or str(error))
+            continue
+        below = []
+        for entry in inside:
+            if entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+            elif entry.name.endswith(".md") and not entry.name.startswith(("_", ".")):
+                found.append(entry.path)
+        if not place.endswith(OWN):
+            waiting[:0] = below
+    return found
+
+
+def _facts(path: str) -> tuple[str, int, int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return path, found.st_mtime_ns, found.st_size, found.st_ino, found.st_ctime_ns
