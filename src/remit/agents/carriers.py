@@ -7,8 +7,8 @@ from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Target, target_of
-from remit.agents.profiles import Uncarried
 from remit.agents.thread import ThreadAgent, ThreadPool
+from remit.agents.uncarried import Uncarried
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.flow.context import Context
