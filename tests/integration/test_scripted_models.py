@@ -17,7 +17,7 @@ from remit.flow.validate import check_return
 from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
 
 PATHS = {Api.ANTHROPIC: "/v1/messages", Api.CHAT: "/v1/chat/completions", Api.RESPONSES: "/v1/responses"}
-APIS = list(Api)
+APIS = list(PATHS)
 SCHEMA = {"type": "object", "properties": {"task": {"type": "string"}}}
 
 

@@ -146,9 +146,10 @@ class Connections:
 def _imported(meant: Meant) -> None:
     """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
     try:
+        from pydantic_ai.providers import infer_provider_class
+
         import remit.models.faults
         import remit.models.streaming  # noqa: F401 - imported here, on a thread, so that the loop finds it there
-        from pydantic_ai.providers import infer_provider_class
 
         if meant.provider == LOCAL:
             infer_provider_class("openai")

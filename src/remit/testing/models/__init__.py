@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.testing.models.request import Api, Message, ModelRequest, Tool
 from remit.testing.models.returns import valid_return
-from remit.testing.models.turns import Call, Cut, Drip, Fail, Reply, Say, Script, Silence, Turn, Usage
+from remit.testing.models.turns import Call, Cut, Drip, Fail, Garbled, Reply, Say, Script, Silence, Stray, Think, Turn, Usage
 
 if TYPE_CHECKING:
     from remit.testing.models.server import ScriptedModels
@@ -18,6 +18,7 @@ __all__ = [
     "Cut",
     "Drip",
     "Fail",
+    "Garbled",
     "Message",
     "ModelRequest",
     "Reply",
@@ -25,6 +26,8 @@ __all__ = [
     "Script",
     "ScriptedModels",
     "Silence",
+    "Stray",
+    "Think",
     "Tool",
     "Turn",
     "Usage",

@@ -5,7 +5,7 @@ from typing import Any
 
 from remit.testing.models.dialect import Event, dumped, pieces, table, tables, text_of
 from remit.testing.models.request import Api, Asked, Message, ModelRequest, Tool
-from remit.testing.models.turns import Answer, Usage
+from remit.testing.models.turns import Answer, NamedCall, Usage
 
 _KINDS = {
     400: "invalid_request_error",
@@ -81,6 +81,9 @@ def _event(name: str, *, is_piece: bool = False, **fields: Any) -> Event:
 
 
 def _block(index: int, block: dict[str, Any]) -> Iterator[Event]:
+    if block["type"] == "thinking":
+        yield from _thinking(index, block)
+        return
     is_text = block["type"] == "text"
     empty = {"type": "text", "text": ""} if is_text else block | {"input": {}}
     yield _event("content_block_start", index=index, content_block=empty)
@@ -90,14 +93,26 @@ def _block(index: int, block: dict[str, Any]) -> Iterator[Event]:
     yield _event("content_block_stop", index=index)
 
 
+def _thinking(index: int, block: dict[str, Any]) -> Iterator[Event]:
+    yield _event("content_block_start", index=index, content_block={"type": "thinking", "thinking": "", "signature": ""})
+    yield _event("content_block_delta", index=index, delta={"type": "thinking_delta", "thinking": block["thinking"]})
+    yield _event("content_block_delta", index=index, delta={"type": "signature_delta", "signature": block["signature"]})
+    yield _event("content_block_stop", index=index)
+
+
 def _blocks(answer: Answer) -> list[dict[str, Any]]:
+    thoughts = [{"type": "thinking", "thinking": answer.thought, "signature": answer.signature}] if answer.thought else []
     words = [{"type": "text", "text": answer.text}] if answer.text else []
-    calls = [{"type": "tool_use", "id": f"toolu_{call.call_id}", "name": call.name, "input": dict(call.arguments)} for call in answer.calls]
-    return words + calls
+    return thoughts + words + [_tool_use(call) for call in answer.calls]
+
+
+def _tool_use(call: NamedCall) -> dict[str, Any]:
+    given = call.arguments if isinstance(call.arguments, str) else dict(call.arguments)
+    return {"type": "tool_use", "id": f"toolu_{call.call_id}" if call.call_id else "", "name": call.name, "input": given}
 
 
 def _stop(answer: Answer) -> str:
-    return "tool_use" if answer.calls else "end_turn"
+    return "tool_use" if answer.calls else answer.finish_as("end_turn", "max_tokens", "refusal")
 
 
 def _usage(usage: Usage, *, output_tokens: int | None = None) -> dict[str, int]:

@@ -71,7 +71,7 @@ def _call(call: NamedCall) -> dict[str, Any]:
 
 
 def _finish(answer: Answer) -> str:
-    return "tool_calls" if answer.calls else "stop"
+    return "tool_calls" if answer.calls else answer.finish_as("stop", "length", "content_filter")
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

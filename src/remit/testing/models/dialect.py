@@ -1,4 +1,4 @@
-"""What the three APIs have in common: reading content made of parts, writing events, cutting text into pieces. Used by dialects."""
+"""What the four APIs have in common: reading content made of parts, writing events, cutting text into pieces. Used by dialects."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -72,5 +72,8 @@ def parsed(arguments: Any) -> Any:
         return arguments
 
 
-def dumped(arguments: Mapping[str, Any]) -> str:
+def dumped(arguments: Mapping[str, Any] | str) -> str:
+    """As JSON text; what is to be none stays as it is."""
+    if isinstance(arguments, str):
+        return arguments
     return json.dumps(dict(arguments), ensure_ascii=False)

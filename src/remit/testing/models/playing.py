@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from remit.testing.models.request import ModelRequest
-from remit.testing.models.turns import Call, Reply, Say, Script, Turn
+from remit.testing.models.turns import Call, Garbled, Reply, Say, Script, Stray, Think, Turn
 
 _MOST_REPLIES = 8
 """A function may answer with a function; not for ever."""
@@ -59,4 +59,6 @@ def _matching(scripts: Mapping[str, Sequence[Turn]], request: ModelRequest) -> S
 
 
 def _calls(turn: Turn) -> bool:
-    return isinstance(turn, Call) or (isinstance(turn, Sequence) and any(not isinstance(part, Say) for part in turn))
+    if isinstance(turn, Sequence):
+        return any(not isinstance(part, Say | Think) for part in turn)
+    return isinstance(turn, Call | Stray | Garbled)

@@ -1,4 +1,4 @@
-"""A request to a scripted model, read: the same shape whichever of the three APIs it came by.
+"""A request to a scripted model, read: the same shape whichever of the four APIs it came by.
 
 What a script decides on, and tests look at.
 """
@@ -23,6 +23,8 @@ class Api(StrEnum):
     """OpenAI Chat Completions."""
     RESPONSES = "responses"
     """OpenAI Responses."""
+    GOOGLE = "google"
+    """Google's Gemini."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,10 +42,15 @@ class Responses:
         yield _event("response.in_progress", response=begun)
         for index, item in enumerate(_items(request, answer)):
             yield from _words(index, item) if item["type"] == "message" else _call(index, item)
-        yield _event("response.completed", response=self.document(request, answer))
+        last = "response.completed" if answer.ended == "finished" else "response.incomplete"
+        yield _event(last, response=self.document(request, answer))
 
     def document(self, request: ModelRequest, answer: Answer) -> dict[str, Any]:
-        return _response(request, "completed", _items(request, answer), answer.usage)
+        response = _response(request, "completed", _items(request, answer), answer.usage)
+        if answer.ended == "finished":
+            return response
+        reason = answer.finish_as("", "max_output_tokens", "content_filter")
+        return response | {"status": "incomplete", "incomplete_details": {"reason": reason}}
 
     def error(self, status: int, message: str) -> dict[str, Any]:
         code = _CODES.get(status, "server_error")

@@ -5,8 +5,8 @@
         ...
     assert models.requests[1].results == ("a.txt",)
 
-It speaks Anthropic Messages, OpenAI Chat Completions and OpenAI Responses, streaming and not, and takes any key. It is no model and
-checks no request beyond reading it. Needs `pip install 'remit[testing]'`.
+It speaks Anthropic Messages, OpenAI Chat Completions, OpenAI Responses and Google's Gemini, streaming and not, and takes any key. It is
+no model and checks no request beyond reading it. Needs `pip install 'remit[testing]'`.
 """
 
 import asyncio
@@ -20,16 +20,18 @@ from typing import Any, Self
 from remit.testing.models.anthropic import Anthropic
 from remit.testing.models.chat import ChatCompletions
 from remit.testing.models.dialect import Dialect
+from remit.testing.models.google import Google, asked_by
 from remit.testing.models.playing import Player
 from remit.testing.models.request import ModelRequest
 from remit.testing.models.responses import Responses
-from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Say, Script, Silence, Turn, answer_of
+from remit.testing.models.turns import Answer, Call, Cut, Drip, Fail, Garbled, Say, Script, Silence, Stray, Turn, answer_of
 from remit.testing.models.wire import Connection, Gone, HttpRequest, slices
 
 MOST_REQUESTS = 10_000
 MOST_CONNECTIONS = 256
 _EVENT_STREAM = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 _DIALECTS: dict[str, Dialect] = {"/messages": Anthropic(), "/chat/completions": ChatCompletions(), "/responses": Responses()}
+_GOOGLE = Google()
 _MESSAGES = {401: "invalid x-api-key", 429: "rate limit exceeded", 500: "internal server error", 529: "overloaded"}
 _UNTITLED = Say("Untitled")
 
@@ -104,7 +106,8 @@ class ScriptedModels:
             return await connection.answer(200, self._models())
         if http.method == "POST" and http.path.endswith("/messages/count_tokens"):
             return await connection.answer(200, {"input_tokens": max(1, len(http.body) // 4)})
-        dialect = next((known for end, known in _DIALECTS.items() if http.path.endswith(end)), None)
+        in_path = asked_by(http.path)
+        dialect = _GOOGLE if in_path else next((known for end, known in _DIALECTS.items() if http.path.endswith(end)), None)
         if dialect is None or http.method != "POST":
             return await connection.answer(404, {"error": {"message": f"{http.method} {http.path} is none of what a scripted model does."}})
         try:
@@ -113,7 +116,7 @@ class ScriptedModels:
                 raise ValueError("it is no object")
         except ValueError as error:
             return await connection.answer(400, dialect.error(400, f"The body is not JSON: {error}"))
-        return await self._play(connection, dialect, replace(dialect.read(body), headers=http.headers))
+        return await self._play(connection, dialect, replace(dialect.read({**body, **in_path}), headers=http.headers))
 
     async def _play(self, connection: Connection, dialect: Dialect, request: ModelRequest) -> None:
         if len(self.requests) + len(self.asides) >= MOST_REQUESTS:
@@ -128,7 +131,7 @@ class ScriptedModels:
             if isinstance(turn, Cut) and not turn.text:
                 connection.reset()
                 raise Gone
-            assert isinstance(turn, Say | Call | Drip | Cut | Sequence)
+            assert isinstance(turn, Say | Call | Stray | Garbled | Drip | Cut | Sequence)
             answer = answer_of(turn, request)
         except LookupError as error:
             fault = str(error.args[0] if error.args else error)

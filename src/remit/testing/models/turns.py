@@ -2,19 +2,22 @@
 
     Say("Done.")                        it answers in words
     Call("Bash", command="ls")          it asks for a tool; the name is matched by its end: `delegate` finds `mcp__remit__delegate`
+    Stray("rm -rf")                     it asks for a tool by this very name, offered or not
+    Garbled("delegate", '{"target":')   it asks for a tool with arguments that are no JSON
     [Say("Two at once."), Call("a"), Call("b")]      words and calls in one turn
+    [Think("Hm.", signature="…"), Say("Yes.")]       thoughts before it, signed so that they must be given back unchanged
     Drip("Slowly.", seconds=5)          it answers, in pieces spread over that time
     Silence()                           it never answers
     Fail(429, retry_after=1)            it answers with an error of the API
     Cut("Half a sen")                   it begins to answer, and the connection breaks
     Reply(lambda request: Say(…))       whatever a function of the request says
 
-Values only: `server` plays them, `anthropic`, `chat` and `responses` say how they look on the wire. For the tests of users and ours.
+Values only: `server` plays them; `anthropic`, `chat`, `responses` and `google` say how they look on the wire. For tests, yours and ours.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from remit.testing.models.request import ModelRequest
 
@@ -33,6 +36,8 @@ class Usage:
 class Say:
     text: str
     usage: Usage = Usage()
+    ended: Literal["finished", "length", "refused"] = "finished"
+    """Why it ends there: it has said all, it had no more tokens, or the provider's filter stopped it."""
 
     def using(self, input_tokens: int, output_tokens: int, cached_tokens: int = 0) -> "Say":
         """The same, with these numbers of tokens."""
@@ -57,6 +62,42 @@ class Call:
         changed = Call(self.name, **self.arguments)
         object.__setattr__(changed, "usage", Usage(input_tokens, output_tokens, cached_tokens))
         return changed
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Stray:
+    """A call of a tool by exactly this name, whether it is offered or not."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    call_id: str | None
+
+    def __init__(self, name: str, /, **arguments: Any) -> None:
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "arguments", arguments)
+        object.__setattr__(self, "call_id", None)
+
+    def with_id(self, call_id: str) -> "Stray":
+        """The same with an id of your choice: none at all, or that of another call."""
+        changed = Stray(self.name, **self.arguments)
+        object.__setattr__(changed, "call_id", call_id)
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Garbled:
+    """A call whose arguments are this text, which is no JSON object."""
+
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    """Thoughts that stand before what is said, where an API has them. Signed, the API wants them back unchanged."""
+
+    text: str
+    signature: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +139,8 @@ class Reply:
     by: "Callable[[ModelRequest], Turn]"
 
 
-Turn = Say | Call | Drip | Silence | Fail | Cut | Reply | Sequence[Say | Call]
+Part = Say | Call | Stray | Garbled | Think
+Turn = Say | Call | Stray | Garbled | Drip | Silence | Fail | Cut | Reply | Sequence[Part]
 Script = Sequence[Turn] | Mapping[str, Sequence[Turn]] | Callable[[ModelRequest], Turn]
 
 
@@ -119,8 +161,8 @@ def _fault_of_turns(turns: object) -> str:
 
 def _is_turn(turn: object) -> bool:
     if isinstance(turn, Sequence) and not isinstance(turn, str | bytes):
-        return all(isinstance(part, Say | Call) for part in turn)
-    return isinstance(turn, Say | Call | Drip | Silence | Fail | Cut | Reply)
+        return all(isinstance(part, Part) for part in turn)
+    return isinstance(turn, Say | Call | Stray | Garbled | Drip | Silence | Fail | Cut | Reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +172,8 @@ class NamedCall:
     call_id: str
     name: str
     namespace: str | None
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, Any] | str
+    """Text where they are to be no JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,21 +183,43 @@ class Answer:
     text: str = ""
     calls: tuple[NamedCall, ...] = ()
     usage: Usage = Usage()
+    thought: str = ""
+    signature: str = ""
+    ended: str = "finished"
+
+    def finish_as(self, finished: str, length: str, refused: str) -> str:
+        """The dialect's word for why it ended."""
+        return {"length": length, "refused": refused}.get(self.ended, finished)
 
 
-def answer_of(turn: Say | Call | Drip | Cut | Sequence[Say | Call], request: ModelRequest) -> Answer:
+def answer_of(turn: Say | Call | Stray | Garbled | Drip | Cut | Sequence[Part], request: ModelRequest) -> Answer:
     """The words and calls of a turn. Raises `LookupError` when it calls a tool that is not offered."""
-    if isinstance(turn, Say | Drip):
+    if isinstance(turn, Say):
+        return Answer(text=turn.text, usage=turn.usage, ended=turn.ended)
+    if isinstance(turn, Drip):
         return Answer(text=turn.text, usage=turn.usage)
     if isinstance(turn, Cut):
         return Answer(text=turn.text)
-    parts = [turn] if isinstance(turn, Call) else list(turn)
-    calls = []
-    for index, call in enumerate(part for part in parts if isinstance(part, Call)):
-        tool = request.tool(call.name)
-        if tool is None:
-            offered = ", ".join(one.full_name for one in request.tools) or "none"
-            raise LookupError(f"The script calls the tool {call.name!r}, and no tool of that name is offered. Offered: {offered}.")
-        calls.append(NamedCall(f"call_{request.number:05d}_{index}", tool.name, tool.namespace, call.arguments))
-    words = "".join(part.text for part in parts if isinstance(part, Say))
-    return Answer(text=words, calls=tuple(calls), usage=parts[-1].usage if parts else Usage())
+    parts = list(turn) if isinstance(turn, Sequence) else [turn]
+    calls = [part for part in parts if isinstance(part, Call | Stray | Garbled)]
+    said = [part for part in parts if isinstance(part, Say)]
+    thoughts = [part for part in parts if isinstance(part, Think)]
+    counted = [part.usage for part in parts if isinstance(part, Say | Call)]
+    return Answer(
+        text="".join(part.text for part in said),
+        calls=tuple(_named(call, request, f"call_{request.number:05d}_{index}") for index, call in enumerate(calls)),
+        usage=counted[-1] if counted else Usage(),
+        thought="".join(part.text for part in thoughts),
+        signature="".join(part.signature for part in thoughts),
+        ended=said[-1].ended if said else "finished",
+    )
+
+
+def _named(call: Call | Stray | Garbled, request: ModelRequest, call_id: str) -> NamedCall:
+    tool = request.tool(call.name)
+    if isinstance(call, Stray):
+        return NamedCall(call_id if call.call_id is None else call.call_id, call.name, None, call.arguments)
+    if tool is None:
+        offered = ", ".join(one.full_name for one in request.tools) or "none"
+        raise LookupError(f"The script calls the tool {call.name!r}, and no tool of that name is offered. Offered: {offered}.")
+    return NamedCall(call_id, tool.name, tool.namespace, call.arguments)
