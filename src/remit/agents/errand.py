@@ -1,0 +1,199 @@
+"""One run of another framework's agent under a delegation: what it is asked, what is heard of it, what it spends.
+
+The adapters (`agents.pydantic_ai`, `agents.openai_agents`, `agents.langgraph`) translate their framework's events to it. Knows none of
+them. Frameworks call back on threads of their own: whatever is said here is said on the loop of the delegation.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from remit.agents.definition import Definition, Kind
+from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.core.agents import AgentSpec, Answers
+from remit.core.errors import Stopped, Unavailable
+from remit.flow.context import Context
+from remit.flow.plain import clean
+from remit.models.counting import CHARACTERS_PER_TOKEN, Spent, money
+from remit.models.prices import price_of
+from remit.settings import Settings, load_settings
+
+EMIT_CHARACTERS = 400
+EMIT_SECONDS = 0.2
+"""Words are streamed in pieces of so many characters or seconds, whichever is reached first: an event for each token is worth nothing."""
+KEPT_CHARACTERS = 100_000
+"""Of what it said last, for a return that is partial."""
+_FIRST_TRY: ContextVar[tuple[str, Any] | None] = ContextVar("remit_first_try", default=None)
+"""The session, and the messages of the run whose answer is being repaired: both runs are in one task."""
+
+
+class Errand:
+    """What an adapter holds while its framework's agent works."""
+
+    def __init__(self, ctx: Context, spec: AgentSpec, parameters: Mapping[str, Any]) -> None:
+        self.ctx = ctx
+        self.parameters = parameters
+        self._spec = spec
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[str] = []
+        self._emitted_at = time.monotonic()
+        self._said = ""
+        self._counted = 0
+        self._has_told: set[str] = set()
+
+    # ---- what it is asked
+
+    @property
+    def before(self) -> Any:
+        """The messages of its first try, when it is asked again; None: there are none, it begins."""
+        kept = _FIRST_TRY.get()
+        return kept[1] if kept is not None and kept[0] == self.ctx.session_id and self.ctx.repair is not None else None
+
+    def keep(self, messages: Any) -> None:
+        """What was said in this run, should its answer have to be repaired."""
+        if self._spec.answers is Answers.RETURN:
+            _FIRST_TRY.set((self.ctx.session_id, messages))
+
+    def prompt(self) -> str:
+        """Its task in words; where it answers with a return also the form of it, at the end (S3.8)."""
+        if self._spec.answers is Answers.VALUE:
+            return _task(self.parameters)
+        first = first_prompt(Definition(spec=self._spec, kind=Kind.MODEL), self.ctx, self.parameters)
+        if self.ctx.repair is None:
+            return first
+        return repair_prompt(self.ctx, in_session=self.before is not None, first=first)
+
+    def handing_in(self) -> str | None:
+        """What it is told once, from the soft deadline on (S2.4)."""
+        if not self.ctx.hand_in or not self._is_first("hand in"):
+            return None
+        if self._spec.answers is Answers.RETURN:
+            return hand_in_prompt(self.ctx, self.ctx.remaining)
+        return f"Time is nearly up: {self.ctx.remaining:.0f} seconds are left. Call nothing more. Answer now with what there is."
+
+    # ---- what is heard of it
+
+    def hear(self, text: str) -> None:
+        """Words of its answer, as they come."""
+        if text:
+            self._do(self._hear, text)
+
+    def step(self, words: str) -> None:
+        self._do(self._step, words)
+
+    def _hear(self, text: str) -> None:
+        self._said = (self._said + text)[-KEPT_CHARACTERS:]
+        self._waiting.append(text)
+        if sum(map(len, self._waiting)) >= EMIT_CHARACTERS or time.monotonic() - self._emitted_at >= EMIT_SECONDS:
+            self.flush()
+
+    def _step(self, words: str) -> None:
+        self.flush()
+        self.ctx.progress(words)
+
+    def flush(self) -> None:
+        """Say what waits to be said; at the end of a run, and before anything else is told."""
+        text, self._waiting, self._emitted_at = "".join(self._waiting), [], time.monotonic()
+        if text:
+            self.ctx.emit({"text": clean(text)})
+
+    # ---- what it spends
+
+    def spend(self, used: Spent, model: str = "", cost: float | None = None) -> None:
+        """Of one request, when it has been answered: a budget that is passed stops the run here. `cost`: where the framework knows it
+        and the project's own `[prices]` do not say."""
+        self._do(self._spend, used, model, cost)
+
+    def spend_rest(self, tokens: int) -> None:
+        """What the framework counted in all and told by no request: runs inside of its run."""
+        self._do(lambda: self._spend(Spent(input_tokens=tokens - self._counted), "", 0.0) if tokens > self._counted else None)
+
+    def _spend(self, used: Spent, model: str, cost: float | None) -> None:
+        self._counted += used.tokens
+        known = money(price_of(_settings_of(self.ctx.root), model), used) if model and (cost is None or self._is_priced(model)) else cost
+        if known is None and self.ctx.budget.cost is not None and self._is_first(model):
+            self.ctx.progress(f"The price of {model or 'its model'} is unknown: its money is not counted. Write it under [prices].")
+        if used.is_estimated and self._is_first("estimated"):
+            self.ctx.progress("Its model does not say how many tokens it used: they are estimated.")
+        self.ctx.spend(tokens=used.tokens, cost=known or 0.0)
+
+    def _is_priced(self, model: str) -> bool:
+        return model in _settings_of(self.ctx.root).prices
+
+    # ---- what comes of it
+
+    def partial(self, message: str, advice: str) -> dict[str, Any]:
+        """A return: it was ended by a limit of its own framework's, and what it said so far is kept."""
+        ctx, said = self.ctx, self._said.strip()
+        error = {"type": "execution", "message": clean(message)[:2000], "code": "UNKNOWN_ERROR", "recoverable": True}
+        return {
+            "status": "partial",
+            "summary": clean(f"{ctx.path[-1]} was ended before it had finished: {message}")[:400],
+            "artifacts": [],
+            "errors": [{**error, "recommendation": advice}],
+            "metadata": {
+                "session_id": ctx.session_id,
+                "agent_type": ctx.path[-1],
+                "delegation_depth": ctx.depth,
+                "delegation_path": list(ctx.path),
+            },
+            "next_steps": advice,
+            "data": {"text": said} if said else None,
+        }
+
+    def _is_first(self, what: str) -> bool:
+        is_first = what not in self._has_told
+        self._has_told.add(what)
+        return is_first
+
+    def _do(self, act: Callable[..., None], *arguments: Any) -> None:
+        """On the delegation's loop. Of a delegation that has ended nothing is said any more."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        if here is self._loop:
+            act(*arguments)
+        else:
+            self._loop.call_soon_threadsafe(_unless_stopped, act, *arguments)
+
+
+def estimated(read: int, written: int) -> Spent:
+    """By the characters, where a provider does not say."""
+    return Spent(input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=max(1, written // CHARACTERS_PER_TOKEN), is_estimated=True)
+
+
+def unreachable(error: BaseException) -> Unavailable | None:
+    """An error of a provider's client: an answer that is an error of its API, or none at all. None: something else went wrong."""
+    status = getattr(error, "status_code", None)
+    if not isinstance(status, int) and not isinstance(error, ConnectionError) and type(error).__name__ not in _CLIENT_ERRORS:
+        return None
+    words = clean(" ".join(str(error).split()))[:600] or type(error).__name__
+    advice = "Look at its key and its name." if status in (400, 401, 403, 404) else "Try again later, or give it another model."
+    return Unavailable(f"Its model did not answer: {words.rstrip('.')}.", code="AGENT_UNAVAILABLE", advice=advice)
+
+
+_CLIENT_ERRORS = frozenset({"APIConnectionError", "APITimeoutError", "APIError", "ConnectError", "ReadError", "RemoteProtocolError"})
+"""Of clients that share no class: OpenAI's, Anthropic's, httpx."""
+
+
+def _unless_stopped(act: Callable[..., None], *arguments: Any) -> None:
+    try:
+        act(*arguments)
+    except Stopped:
+        return
+
+
+def _task(parameters: Mapping[str, Any]) -> str:
+    given = "\n".join(f"- {name}: {value}" for name, value in parameters.items() if name != "task")
+    return f"{parameters['task']}\n\nGiven with it:\n{given}" if given else str(parameters["task"])
+
+
+@lru_cache(maxsize=8)
+def _settings_of(root: Path) -> Settings:
+    """For their `[prices]`; a project whose settings cannot be read was not opened."""
+    return load_settings(root, {})

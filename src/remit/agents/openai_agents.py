@@ -1,0 +1,140 @@
+"""An agent of the OpenAI Agents SDK as an agent of remit's: `Remit.open(agents=[openai_agents_agent("writer", writer, timeout=60)])`.
+
+Deadline, cancellation and budget reach into its run, its words are streamed, and what it delegates is its child. The SDK sends traces of
+every run to its vendor: not of these. The other way round, the delegate tool for an agent of the SDK, is `remit.tool.openai_agents`.
+Needs `pip install 'remit[openai-agents]'`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Unpack
+
+from remit.agents.errand import Errand, estimated, unreachable
+from remit.agents.function import FunctionAgent
+from remit.agents.guests import Declared, guest
+from remit.core.errors import Misused
+from remit.flow.context import Context
+from remit.models.counting import Spent
+from remit.tool.missing import needs
+
+with needs("openai-agents", "agents", "openai"):
+    from agents import Agent, MaxTurnsExceeded, RunConfig, RunHooks, Runner, RunResultStreaming
+
+__all__ = ["openai_agents_agent"]
+
+MOST_TURNS = 50
+END_SECONDS = 1.0
+"""How long a cancelled run may take to end its own tasks; the deadline does not wait for it."""
+ContextOf = Callable[[Context], Any]
+
+
+def openai_agents_agent(
+    name: str,
+    agent: Agent[Any],
+    *,
+    context: Any = None,
+    context_of: ContextOf | None = None,
+    max_turns: int = MOST_TURNS,
+    run_config: RunConfig | None = None,
+    **declared: Unpack[Declared],
+) -> FunctionAgent:
+    """`agent` under `name`. It takes `task`, in words, and whatever else its caller names.
+
+    `context`: as its runs get it, or `context_of`, a function of the `ctx` that makes it. After `max_turns` its return is partial.
+    A structured output is the `data` of the return. Whatever `run_config` says, nothing is traced.
+    """
+    if not isinstance(agent, Agent):
+        raise Misused(f"{name}: {agent!r:.80} is no agent of the OpenAI Agents SDK.", advice="Pass an agents.Agent.")
+    config = run_config or RunConfig(tool_not_found_behavior="return_error_to_model")
+    wanted = _Guest(agent=agent, context=context, context_of=context_of, max_turns=max_turns, config=config)
+    return guest(name, "openai-agents", wanted.run, declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guest:
+    agent: Agent[Any]
+    context: Any
+    context_of: ContextOf | None
+    max_turns: int
+    config: RunConfig
+
+    async def run(self, errand: Errand) -> Any:
+        said: Any = {"role": "user", "content": errand.prompt()}
+        running = Runner.run_streamed(
+            self.agent,
+            [*(errand.before or ()), said],
+            context=self.context if self.context_of is None else self.context_of(errand.ctx),
+            max_turns=self.max_turns,
+            hooks=_Watch(errand),
+            run_config=replace(self.config, tracing_disabled=True, call_model_input_filter=self._told_to_hand_in(errand)),
+        )
+        try:
+            await _listen(running, errand)
+        except MaxTurnsExceeded as error:
+            return errand.partial(str(error), "Allow it more turns (max_turns), or ask for less.")
+        except Exception as error:
+            if (unavailable := unreachable(error)) is not None:
+                raise unavailable from error
+            raise
+        finally:
+            await _ended(running)
+        errand.spend_rest(running.context_wrapper.usage.total_tokens)
+        errand.keep(running.to_input_list())
+        return running.final_output
+
+    def _told_to_hand_in(self, errand: Errand) -> Callable[[Any], Any]:
+        """The SDK lets what the model is shown be changed before each request: from the soft deadline on it is told so there."""
+        own = self.config.call_model_input_filter
+
+        async def change(data: Any) -> Any:
+            shown = data.model_data
+            if own is not None:
+                filtered: Any = own(data)
+                shown = await filtered if asyncio.iscoroutine(filtered) else filtered
+            words = errand.handing_in()
+            return shown if words is None else replace(shown, input=[*shown.input, {"role": "user", "content": words}])
+
+        return change
+
+
+class _Watch(RunHooks[Any]):
+    """What each request cost is drawn as soon as it has been answered; tools are told of as they are called."""
+
+    def __init__(self, errand: Errand) -> None:
+        self._errand = errand
+        self._read = 0
+
+    async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
+        self._read = len(system_prompt or "") + sum(len(str(item)) for item in input_items)
+
+    async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
+        usage = response.usage
+        cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details is not None else 0
+        used = Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0)
+        if not used.tokens:
+            used = estimated(self._read, len(str(response.output)))
+        model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
+        name = str(model or "")
+        self._errand.spend(used, name if ":" in name or not name else f"openai:{name}")
+
+    async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
+        self._errand.step(f"It calls {tool.name}.")
+
+    async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
+        self._errand.step(f"{from_agent.name} hands over to {to_agent.name}.")
+
+
+async def _listen(running: RunResultStreaming, errand: Errand) -> None:
+    async for event in running.stream_events():
+        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
+            errand.hear(event.data.delta)
+
+
+async def _ended(running: RunResultStreaming) -> None:
+    """Its loop is a task of its own, which ends only when it is told to."""
+    task = running.run_loop_task
+    if task is None or task.done():
+        return
+    running.cancel(mode="immediate")
+    await asyncio.wait([task], timeout=END_SECONDS)
