@@ -19,11 +19,12 @@ from remit.tool.office import Office
 class ProcessAgent:
     """Carries out a `FunctionAgent` in a process of its own."""
 
-    __slots__ = ("_agent", "_pool", "_used", "spec", "target")
+    __slots__ = ("_agent", "_models", "_pool", "_used", "spec", "target")
 
-    def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None]) -> None:
+    def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
         self._agent = agent
         self._pool = pool
+        self._models = models
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = target_of(agent.function)
@@ -35,7 +36,7 @@ class ProcessAgent:
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
         self._used(self.target)
         # The recorded parameters, not `arguments`: they are plain, and the worker checks them again into what the function takes.
-        return await self._pool.run(Job(target=self.target, parameters=ctx.parameters), ctx)
+        return await self._pool.run(Job(target=self.target, parameters=ctx.parameters, models=self._models), ctx)
 
 
 class Carriers:
@@ -55,7 +56,7 @@ class Carriers:
     def __call__(self, agent: FunctionAgent) -> AgentPort:
         match agent.spec.isolation:
             case Isolation.PROCESS:
-                carrier = ProcessAgent(agent, self.processes, self._used)
+                carrier = ProcessAgent(agent, self.processes, self._used, self._models)
                 if not self._is_open:
                     self._targets.append(carrier.target)
                 return carrier

@@ -23,6 +23,7 @@ from remit.agents.process.target import Target
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
+from remit.models.optional import Writes
 from remit.system.processes import MARK, kill_tree_async
 
 TERM_GRACE_SECONDS = 0.25
@@ -40,6 +41,8 @@ class Job:
 
     target: Target
     parameters: Mapping[str, Any]
+    models: Writes | None = None
+    """What it may ask (`models_of`); the asking is done in the Remit process."""
 
 
 def marker(project: str, owner_id: str, session_id: str = "") -> str:
@@ -76,7 +79,7 @@ class ProcessPool:
         if self._is_closed:
             raise Misused("The process pool is closed.", advice="Open a new Remit.")
         mark = marker(self._project, self._owner_id, ctx.session_id)
-        child = Child(Service(ctx))
+        child = Child(Service(ctx, job.models))
         self._wards.add(child)
         told: asyncio.Task[None] | None = None
         start = self._own(self._start(child, mark, job, ctx))
@@ -217,5 +220,6 @@ def _job_frame(job: Job, ctx: Context, environment: Mapping[str, str]) -> dict[s
             "workspace": str(desk.workspace),
             "repair": repair_to_wire(desk.repair),
             "saved": desk.saved,
+            "has_model": job.models is not None and job.models.is_configured(),
         },
     }

@@ -15,15 +15,17 @@ from typing import Any, Protocol
 
 from remit.agents.process import frames
 from remit.agents.process.errors import error_from_wire
-from remit.agents.process.wire import delegation_from_wire, event_from_wire, repair_from_wire
+from remit.agents.process.wire import asked_from_wire, delegation_from_wire, event_from_wire, repair_from_wire
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import RemitError, Stopped
 from remit.core.events import Event
 from remit.core.result import Return
-from remit.flow.context import Handle, Repair
+from remit.flow.context import Context, Handle, Repair
 from remit.flow.plain import plain
 from remit.flow.request import Request
+from remit.models.optional import Writes
+from remit.models.question import Asked, Purse
 
 _PATHS_AT_ONCE = 2000
 
@@ -156,6 +158,21 @@ class RemoteHandle:
         return acknowledged
 
 
+class RemoteModels:
+    """`models.optional.Writes` over a channel. What an answer costs is drawn there, so the purse stays shut here."""
+
+    def __init__(self, channel: Asks, is_configured: bool) -> None:
+        self._channel = channel
+        self._is_configured = is_configured
+
+    def is_configured(self) -> bool:
+        return self._is_configured
+
+    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+        asked = await self._channel.ask("write", prompt=prompt, instructions=instructions, schema=plain(schema))
+        return asked_from_wire(asked)
+
+
 class RemoteDesk:
     """`flow.context.Desk` over a channel."""
 
@@ -175,6 +192,10 @@ class RemoteDesk:
     @property
     def root(self) -> Path:
         return self._root
+
+    @property
+    def models(self) -> "RemoteModels":
+        return RemoteModels(self._channel, bool(self._facts.get("has_model")))
 
     @property
     def repair(self) -> Repair | None:
@@ -253,3 +274,9 @@ class RemoteDesk:
     def abandoned(self, what: str) -> Callable[[], None]:
         """Nothing to tell: whatever is left behind in this process dies with it."""
         return lambda: None
+
+
+def models_of(ctx: Context) -> Writes | None:
+    """The models of the Remit process, for a function that runs in a process of its own. None where none is configured."""
+    desk = ctx._desk
+    return desk.models if isinstance(desk, RemoteDesk) and desk.models.is_configured() else None

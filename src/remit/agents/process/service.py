@@ -6,11 +6,12 @@ Whatever a worker asks, the answer is a value or an error of remit's tree on the
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
-from remit.agents.process.wire import event_to_wire, request_from_wire
-from remit.core.errors import Misused
+from remit.agents.process.wire import asked_to_wire, event_to_wire, request_from_wire
+from remit.core.errors import Misused, Unavailable
 from remit.core.events import Event
 from remit.flow.context import Context, Handle
 from remit.flow.request import Request
+from remit.models.optional import Writes
 
 STREAMS_AT_ONCE = 256
 
@@ -18,8 +19,9 @@ STREAMS_AT_ONCE = 256
 class Service:
     """What one worker may ask and say."""
 
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, models: Writes | None = None) -> None:
         self._ctx = ctx
+        self._models = models
         self._handles: dict[str, Handle] = {}
         self._streams: dict[int, AsyncIterator[Event]] = {}
         self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -36,6 +38,7 @@ class Service:
             "environment": self._environment,
             "permit": self._permit,
             "permitted": self._permitted,
+            "write": self._write,
         }
         self._tells: dict[str, Callable[..., None]] = {
             "progress": ctx.progress,
@@ -106,6 +109,14 @@ class Service:
         if not isinstance(paths, list):
             raise Misused("Paths are a list.")
         return await self._ctx.permitted(paths)
+
+    async def _write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
+        """A question to a model: asked here, where the models, their keys and what they cost are known."""
+        if self._models is None:
+            raise Unavailable("No model is at hand here.", code="TOOL_UNAVAILABLE", advice="Set model in remit.toml.")
+        if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
+            raise Misused("A model is asked in words.")
+        return asked_to_wire(await self._models.write(self._ctx, prompt, instructions=instructions, schema=schema))
 
     def _handle(self, session_id: str) -> Handle:
         try:

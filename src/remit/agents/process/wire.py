@@ -16,6 +16,8 @@ from remit.core.lineage import Lineage
 from remit.core.states import Priority
 from remit.flow.context import Repair
 from remit.flow.request import Request
+from remit.models.messages import Reply
+from remit.models.question import Asked, Ended
 
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
 _REQUEST_FIELDS = frozenset(f.name for f in fields(Request))
@@ -97,3 +99,20 @@ def request_from_wire(wire: object) -> Request:
     if unknown:
         raise Misused(f"A request has no field {', '.join(sorted(map(str, unknown)))}.")
     return Request(**wire)
+
+
+def asked_to_wire(asked: Asked) -> dict[str, Any]:
+    """Of what a model said, as much as a worker needs: the words, and how they ended."""
+    return {
+        "text": asked.reply.text,
+        "model": asked.reply.model,
+        "ended": str(asked.ended),
+        "input_tokens": asked.input_tokens,
+        "output_tokens": asked.output_tokens,
+        "cost": asked.cost,
+    }
+
+
+def asked_from_wire(wire: Mapping[str, Any]) -> Asked:
+    known = dict(wire)
+    return Asked(reply=Reply(text=known.pop("text"), model=known.pop("model")), ended=Ended(known.pop("ended")), **known)

@@ -10,4 +10,4 @@ from remit.settings import Settings
 
 
 def agents(settings: Settings, models: Models) -> list[FunctionAgent]:
-    return [*ANALYSIS, *REVIEW, generating(settings.generate_on), *EXECUTE]
+    return [*ANALYSIS, *REVIEW, generating(settings.generate_on, models), *EXECUTE]

@@ -1,7 +1,7 @@
-"""`coder.generate_code`: code from a specification, by a model or by a coding agent that the settings name. Has neither itself.
+"""`coder.generate_code`: code from a specification, by a coding agent that the settings name, or by a model. Has neither itself.
 
-A model is whatever is registered under the entry point group `remit.code_models` (the first that is ready), or by `use_model`. Nothing that
-costs money is used unasked: a coding agent does it only where `generate_on` names it.
+Asked in this order: a model that a program or a package brought (`use_model`, entry point group `remit.code_models`), the coding agent
+that `generate_on` names, the model of the project (`model`). Nothing that costs money is used unasked: without these it is blocked.
 """
 
 import importlib.metadata
@@ -18,11 +18,13 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.core.result import Return, Status
 from remit.flow.context import Context
+from remit.models.optional import Writes
 from remit.system.threads import off_loop
 
 ENTRY_POINTS = "remit.code_models"
 SPEC_LIMIT = 200_000
 FILES_LIMIT = 200
+FILES_SHOWN = 20
 _WORD = re.compile(r"^[\w .+#/@-]{1,80}$")
 
 
@@ -77,7 +79,7 @@ def find_model() -> CodeModel | None:
     return None
 
 
-def generating(on: str | None) -> FunctionAgent:
+def generating(on: str | None, models: Writes) -> FunctionAgent:
     """The operation; `on`: the coding agent that the settings name for it (`generate_on`), wherever they were set."""
 
     @agent(
@@ -90,6 +92,10 @@ def generating(on: str | None) -> FunctionAgent:
         spec: Annotated[str, Field(description="What is to be written, in your words.")],
         language: Annotated[str | None, Field(description="E.g. python.")] = None,
         framework: Annotated[str | None, Field(description="E.g. fastapi.")] = None,
+        files: Annotated[
+            list[str] | None, Field(max_length=FILES_SHOWN, description="Files of the project that a model is to see.")
+        ] = None,
+        overwrite: Annotated[bool, Field(description="Whether files that are there may be replaced by what a model writes.")] = False,
     ) -> dict[str, Any]:
         """Write code from a specification; what is written is handed back as artifacts."""
         asked = _asked(spec, language, framework)
@@ -98,11 +104,16 @@ def generating(on: str | None) -> FunctionAgent:
             return await _by_model(ctx, model, asked)
         if on is not None:
             return await _by_agent(ctx, on, asked)
+        if models.is_configured():
+            from remit.agents.builtin.coder.placing import by_models  # here, as it needs parsers
+
+            return await by_models(ctx, models, asked, files or [], overwrite=overwrite)
         raise Unavailable(
             "There is no language model here that could write code.",
             code="TOOL_UNAVAILABLE",
-            advice='Set generate_on = "NAME" in remit.toml to have a coding agent of the project do it (`remit agents --detect` shows '
-            "which are installed), or hand the specification to one yourself: remit delegate NAME task=…",
+            advice='Set model = "PROVIDER:MODEL" in remit.toml (or REMIT_MODEL) to have a model write it, or generate_on = "NAME" to have '
+            "a coding agent of the project do it (`remit agents --detect` shows which are installed), or hand the specification to one "
+            "yourself: remit delegate NAME task=…",
         )
 
     return generate_code

@@ -41,9 +41,9 @@ class Hits:
 
 
 class Gatherer:
-    def __init__(self, ctx: Context) -> None:
+    def __init__(self, ctx: Context, kept_for_writing: float = 0.0) -> None:
         self._ctx = ctx
-        self._kept_seconds = min(_KEPT_SECONDS, _KEPT_SHARE * ctx.remaining)
+        self._kept_seconds = min(_KEPT_SECONDS, _KEPT_SHARE * ctx.remaining) + min(kept_for_writing, 0.25 * ctx.remaining)
         self.children = 0
         """That were sent, and not refused."""
         self._asked = 0

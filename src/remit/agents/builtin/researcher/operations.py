@@ -6,6 +6,7 @@ from pydantic import Field
 
 from remit.agents.builtin.needing import need
 from remit.agents.function import agent
+from remit.agents.process.remote import models_of
 from remit.core.errors import Misused
 from remit.flow.context import Context
 
@@ -36,7 +37,7 @@ async def deep_research(
             code="INVALID_PARAMETERS",
             advice="Name the things the question is about, or put them in quotes.",
         )
-    return await Research(ctx, question, max_depth, places(_listed(sources), question)).run()
+    return await Research(ctx, question, max_depth, places(_listed(sources), question), models_of(ctx)).run()
 
 
 @agent("researcher.synthesize_sources", isolation="process", workspace="scratch", requires_artifacts=True, effects=("read",))
@@ -49,7 +50,8 @@ async def synthesize_sources(
     from remit.agents.builtin.researcher.synthesis import synthesize
 
     need("bm25s", "research")  # before anything is read, or begun to be written
-    return await synthesize(ctx, (_listed(sources) or []) if isinstance(sources, str) else sources, format)
+    given = (_listed(sources) or []) if isinstance(sources, str) else sources
+    return await synthesize(ctx, given, format, models_of(ctx))
 
 
 def _listed(sources: list[str] | str | None) -> list[str] | None:

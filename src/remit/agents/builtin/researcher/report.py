@@ -3,13 +3,14 @@
 Pure. Every sentence that is not ours stands in quotation marks and carries the number of its source.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents.builtin.researcher.citing import Citation
 from remit.agents.builtin.researcher.findings import Quoted, Result
 from remit.agents.builtin.researcher.quoting import is_clean, shown, squeezed
+from remit.agents.builtin.researcher.written import Written
 
 MORE = "<!-- more -->"
 """Up to here it is the answer: what is shown of the report at a glance."""
@@ -59,18 +60,36 @@ class Searched:
         }  # fmt: skip
 
 
-def report(result: Result, searched: Searched, *, is_final: bool = True) -> str:
+def report(
+    result: Result, searched: Searched, *, is_final: bool = True, written: Written | None = None, warnings: Sequence[str] = ()
+) -> str:
+    """`written`: what a model made of it; the quotations are its evidence then."""
+    quoted = _answer(result, searched, is_final=is_final)
+    if written is not None:
+        quoted = f"## Answer\n\n{written.text}\n\n{note(written)}\n\n{MORE}\n\n" + quoted.replace("## Answer", "## Evidence", 1)
     sections = [
         f"# {line(result.question.text)}",
         "" if is_final else "*In progress: this is what was found so far.*",
-        _answer(result, searched, is_final=is_final),
-        MORE if result.answer else "",
+        "\n".join(f"*{line(warning)}*" for warning in warnings) if is_final else "",
+        quoted,
+        MORE if result.answer and written is None else "",
         _findings(result),
         _not_found(result, searched) if is_final or result.answer else "",
         _searched(searched),
         sources(result.citations),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def note(written: Written) -> str:
+    """Below what was written: what a reader must know of it."""
+    marked, claims = len(written.marked), len(written.claims)
+    told = f"*Written by {line(written.by) or 'a model'} from the quotations below. A program compared each sentence with what it cites: "
+    told += f"{len(written.supported)} of {claims} {'stands' if claims == 1 else 'stand'}" if claims else "it says that they hold no answer"
+    told += f", {marked} {'is' if marked == 1 else 'are'} marked.*" if marked else ".*"
+    if written.addressing:
+        told += f"\n\n*Not shown to it, since it speaks to a model that reads it: {', '.join(map(code, written.addressing[:5]))}.*"
+    return told
 
 
 def _why_nothing(searched: Searched) -> str:

@@ -11,16 +11,22 @@ from remit.agents.builtin.researcher.findings import Result, weigh_up
 from remit.agents.builtin.researcher.gathering import Gatherer, Hits
 from remit.agents.builtin.researcher.leads import Leads, definition_pattern, leads
 from remit.agents.builtin.researcher.passages import CODE, Document
+from remit.agents.builtin.researcher.planning import planned
 from remit.agents.builtin.researcher.question import Asks, Question, Term
 from remit.agents.builtin.researcher.report import Searched, as_data, report
 from remit.agents.builtin.researcher.returning import answered
 from remit.agents.builtin.researcher.sources import DOCUMENTS, Places
 from remit.agents.builtin.researcher.words import forms, stems
+from remit.agents.builtin.researcher.writing import answer
+from remit.agents.builtin.researcher.written import Written
 from remit.flow.context import Context
+from remit.models.optional import Writes
 
 MOST_FILES = 28
 """Read in the first round."""
 MOST_SEARCHES = 18
+KEPT_FOR_WRITING = 60.0
+"""Seconds, or a quarter of all there are: kept for a model that writes."""
 _DOCUMENTS_GLOB = "*.{md,rst,adoc,txt}"
 MOST_PAGES = 8
 _BEST = 12
@@ -30,12 +36,16 @@ _RANKED_A_SECOND = 400_000
 
 
 class Research:
-    def __init__(self, ctx: Context, question: Question, max_depth: int, where: Places) -> None:
+    def __init__(self, ctx: Context, question: Question, max_depth: int, where: Places, models: Writes | None = None) -> None:
+        """`models`: None where no model is configured. Then nothing is asked of one, and nothing said about it."""
         self._ctx = ctx
         self._question = question
+        self._models = models
+        self._warnings: list[str] = []
+        self._planned_by = ""
         self._max_depth = max_depth
         self._places = where
-        self._gatherer = Gatherer(ctx)
+        self._gatherer = Gatherer(ctx, kept_for_writing=KEPT_FOR_WRITING if models is not None else 0.0)
         self._gatherer.failures += where.unknown
         self._gatherer.without = where.without
         self._began = time.monotonic()
@@ -47,6 +57,7 @@ class Research:
     async def run(self) -> dict[str, Any]:
         self._write(Result(question=self._question), is_final=False)
         self._ctx.artifact(self._report, "report", "The answer, with every sentence quoted and its source named.")
+        await self._plan()
         await self._first_round()
         self._write(Result(question=self._question), is_final=False)
         result = self._weigh(1)
@@ -55,7 +66,34 @@ class Research:
                 break
             result = self._weigh(depth)
         self._write(result, is_final=True)
-        return answered(result, self._searched, as_data(result, self._searched), self._gatherer)
+        written = await self._worded(result)
+        data = {**as_data(result, self._searched), **self._told(written)}
+        return answered(result, self._searched, data, self._gatherer, written)
+
+    async def _plan(self) -> None:
+        if self._models is None:
+            return
+        plan = await planned(self._models, self._ctx, self._question)
+        self._question, self._planned_by = plan.question, plan.by
+        if plan.fault:
+            self._warnings.append(f"No model planned the questions: {plan.fault}.")
+
+    async def _worded(self, result: Result) -> Written | None:
+        """The answer in words; what was quoted is in the report already, should time run out meanwhile."""
+        if self._models is None or not result.citations:
+            return None
+        attempt = await answer(self._models, self._ctx, self._question.text, result.citations)
+        if attempt.fault:
+            self._warnings.append(f"No model wrote the answer, so it is quoted: {attempt.fault}.")
+        self._write(result, is_final=True, written=attempt.written)
+        return attempt.written
+
+    def _told(self, written: Written | None) -> dict[str, Any]:
+        """What `data` holds beside the quotations where a model was asked."""
+        if self._models is None:
+            return {}
+        told: dict[str, Any] = {"questions": [part.text for part in self._question.parts], "plannedBy": self._planned_by or "rule"}
+        return {**told, **(written.to_data() if written is not None else {}), "warnings": self._warnings}
 
     async def _first_round(self) -> None:
         where, gatherer = self._places, self._gatherer
@@ -149,7 +187,7 @@ class Research:
         await gatherer.read(files, depth - 1)
         return len(gatherer.documents) > before
 
-    def _write(self, result: Result, *, is_final: bool) -> None:
+    def _write(self, result: Result, *, is_final: bool, written: Written | None = None) -> None:
         gatherer, searched = self._gatherer, self._searched
         searched.queries, searched.web_queries = gatherer.queries, gatherer.web_queries
         searched.files = [d.name for d in gatherer.documents.values() if d.kind == "file"]
@@ -157,7 +195,8 @@ class Research:
         searched.failures, searched.cut_short, searched.children = gatherer.failures, gatherer.cut_short, gatherer.children
         searched.ran_out_of_time = gatherer.ran_out_of_time
         searched.seconds = time.monotonic() - self._began
-        self._report.write_text(report(result, searched, is_final=is_final), encoding="utf-8")
+        text = report(result, searched, is_final=is_final, written=written, warnings=self._warnings)
+        self._report.write_text(text, encoding="utf-8")
 
 
 def patterns(question: Question, most: int) -> dict[str, str]:

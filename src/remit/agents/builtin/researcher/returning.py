@@ -4,21 +4,30 @@ Completed: there is an answer. Partial: time ran out, or nothing answers (`NOT_F
 looked at, it is what the first worker reported: blocked when a tool or a permission is missing, else failed.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from remit.agents.builtin.researcher.findings import Result
 from remit.agents.builtin.researcher.gathering import Gatherer
 from remit.agents.builtin.researcher.report import Searched, count
+from remit.agents.builtin.researcher.written import Written
 from remit.core.errors import ErrorInfo
 
 _MISSING = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 
-def answered(result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer) -> dict[str, Any]:
+def answered(
+    result: Result, searched: Searched, data: Mapping[str, Any], gatherer: Gatherer, written: Written | None = None
+) -> dict[str, Any]:
     read = searched.read
     if not gatherer.documents and gatherer.errors:
         return could_not_look(gatherer, data)
+    if written is not None and written.supported:
+        words = in_words(written, read)
+        if gatherer.ran_out_of_time:
+            return ended("partial", f"{words} Time ran out before all was searched.", data, [out_of_time()])
+        return ended("completed", words, data, [])
     if not result.answer and gatherer.ran_out_of_time:
         words = f"Time ran out when {read} had been read. No passage there holds enough of the question's words to answer it."
         return ended("partial", words, data, [out_of_time()])
@@ -38,6 +47,19 @@ def answered(result: Result, searched: Searched, data: Mapping[str, Any], gather
     if gatherer.ran_out_of_time:
         return ended("partial", f"{words} Time ran out before all was searched.", data, [out_of_time()])
     return ended("completed", words, data, [])
+
+
+def in_words(written: Written, read: str) -> str:
+    """A summary of what a model wrote: its first sentence that is supported, and how many are not."""
+    first = written.supported[0]
+    marked = len(written.marked)
+    words = f"{_short(plain(first.text), 200)} Written by {_short(written.by, 60) or 'a model'} from passages of {read};"
+    words += f" {count(len(written.supported), 'sentence')} {'is' if len(written.supported) == 1 else 'are'} supported by what is cited"
+    return words + (f", {marked} {'is' if marked == 1 else 'are'} not and marked so." if marked else ".")
+
+
+def plain(text: str) -> str:
+    return re.sub(r"[`*#<>\[\]|]", "", text)
 
 
 def could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:

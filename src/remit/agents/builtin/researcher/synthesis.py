@@ -2,24 +2,29 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from remit.agents.builtin.researcher.citing import Citations
 from remit.agents.builtin.researcher.comparing import Compared, compare
 from remit.agents.builtin.researcher.gathering import Gatherer
 from remit.agents.builtin.researcher.passages import Document, cut
-from remit.agents.builtin.researcher.report import count
-from remit.agents.builtin.researcher.returning import could_not_look, ended, out_of_time
+from remit.agents.builtin.researcher.report import count, note
+from remit.agents.builtin.researcher.returning import could_not_look, ended, in_words, out_of_time
 from remit.agents.builtin.researcher.synthesis_report import FORMATS, Synthesis
+from remit.agents.builtin.researcher.writing import Attempt
+from remit.agents.builtin.researcher.writing import synthesis as written_from
+from remit.agents.builtin.researcher.written import Written
 from remit.core.errors import ErrorInfo, Misused
 from remit.flow.context import Context
+from remit.models.optional import Writes
 
 MOST_SOURCES = 40
 MOST_CHARACTERS = 1_000_000
 """Of one text that is handed over; a longer one belongs into a file."""
 
 
-async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], format_: str) -> dict[str, Any]:
+async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], format_: str, models: Writes | None = None) -> dict[str, Any]:
     if format_ not in FORMATS:
         raise Misused(f"format {format_!r} is unknown.", code="INVALID_PARAMETERS", advice=f"Use {', '.join(FORMATS)}.")
     if not given or len(given) > MOST_SOURCES:
@@ -31,11 +36,26 @@ async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], for
     documents = await _read(gatherer, given)
     ctx.progress(f"Comparing {count(len(documents), 'source')}")
     compared = compare(documents)
-    synthesis = Synthesis(documents, compared, Citations(), gatherer.failures)
+    citations = Citations()
+    synthesis = Synthesis(documents, compared, citations, gatherer.failures)
     data = synthesis.data(format_)
+    _put(path, synthesis, format_, data, Attempt())
+    if models is None or not documents:
+        return _ended(compared, documents, gatherer, data)
+    attempt = await written_from(models, ctx, format_, [one.title or one.name for one in documents], citations.all())
+    warnings = [f"No model wrote it, so it is quoted: {attempt.fault}."] if attempt.fault else []
+    data |= {**(attempt.written.to_data() if attempt.written is not None else {}), "warnings": warnings}
+    _put(path, synthesis, format_, data, attempt)
+    return _ended(compared, documents, gatherer, data, attempt.written)
+
+
+def _put(path: Path, synthesis: Synthesis, format_: str, data: Mapping[str, Any], attempt: Attempt) -> None:
+    """The report as it is so far: what is quoted first, so that it is there whatever a model does."""
     text = json.dumps(data, indent=2, ensure_ascii=False) + "\n" if format_ == "json" else synthesis.markdown(format_)
+    if attempt.written is not None and format_ != "json":
+        head, _, rest = text.partition("\n\n")
+        text = f"{head}\n\n{attempt.written.text}\n\n{note(attempt.written)}\n\n## What they say, quoted\n\n{rest}"
     path.write_text(text, encoding="utf-8")
-    return _ended(ctx, documents, compared, gatherer, data)
 
 
 async def _read(gatherer: Gatherer, given: Sequence[str | Mapping[str, Any]]) -> list[Document]:
@@ -66,13 +86,17 @@ def _inline(source: Mapping[str, Any], number: int) -> Document:
     return Document(kind="text", name=title, title=title, text=text, date=str(source.get("date") or ""), passages=cut(text, "x.md"))
 
 
-def _ended(ctx: Context, documents: list[Document], compared: Compared, gatherer: Gatherer, data: dict[str, Any]) -> dict[str, Any]:
+def _ended(
+    compared: Compared, documents: list[Document], gatherer: Gatherer, data: dict[str, Any], written: Written | None = None
+) -> dict[str, Any]:
     if not documents:
         return could_not_look(gatherer, data)
     alone = sum(map(len, compared.single.values()))
     words = f"Compared {count(len(documents), 'source')}: {count(len(compared.agreed), 'statement')} in several of them,"
     words += f" {len(compared.differing)} with numbers that differ, {alone} in one alone."
     words += f" The report lists {count(len(compared.figures), 'figure or date', 'figures and dates')} and quotes every statement."
+    if written is not None and written.supported:
+        words = in_words(written, count(len(documents), "source"))
     if gatherer.failures:
         lost = f"{count(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"
         advice = "Check the path or the address, and ask again."

@@ -1,10 +1,11 @@
-"""`coder.review_code`: a change reviewed without a model. `REVIEW` lists the operation.
+"""`coder.review_code`: a change reviewed by checks, and judged by a model where one is configured. `REVIEW` lists the operation.
 
 source       where the change comes from: text, a patch file, git
 patch        a unified diff, read                applying     whether it applies, and to what effect
 matter       what the checks are given           findings     what they give
 secrets, leftovers, syntax, risky, linting, interface (with calls), whole, guided     the checks
 reviewing    all of it in order                  report       the page to read
+judging      what a model says of it
 """
 
 import time
@@ -15,11 +16,13 @@ from pydantic import Field
 
 from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
+from remit.agents.process.remote import models_of
 from remit.core.errors import Refused
 
 if TYPE_CHECKING:
     from remit.agents.builtin.coder.review.matter import Matter
     from remit.agents.builtin.coder.review.patch import Change
+    from remit.agents.builtin.coder.review.reviewing import Reviewed
     from remit.agents.builtin.coder.review.source import Source
 
 REPORT = "review.md"
@@ -55,6 +58,7 @@ def review_code(
         }
     matter = _matter(ctx, read_diff(source.text), source, guidelines, stop_at, permit)
     reviewed = review(matter, source.what, lambda check, fraction: ctx.progress(f"Checking {check}", fraction))
+    reviewed = _judged(ctx, reviewed, guidelines)
     path = ctx.scratch / REPORT
     path.write_text(report.written(reviewed), encoding="utf-8", errors="replace")
     ctx.artifact(path, "report", f"Review: {reviewed.verdict}.")
@@ -64,6 +68,19 @@ def review_code(
     if reviewed.late:
         handed |= {"status": "partial", "errors": [_TIME_WAS_UP]}
     return handed
+
+
+def _judged(ctx: BlockingContext, reviewed: "Reviewed", guidelines: str | list[str] | None) -> "Reviewed":
+    """With a model's judgement, where one is configured. The findings of the checks are there whatever it does."""
+    models = models_of(ctx._context)
+    if models is None:
+        return reviewed
+    from remit.agents.builtin.coder.review.judging import judge
+
+    given = guidelines if isinstance(guidelines, str) else "\n".join(guidelines or [])
+    rules = [*reviewed.matter.guidelines.checked, *reviewed.matter.guidelines.unchecked] if given.strip() else []
+    judgement = ctx._wait(judge(models, ctx._context, reviewed.matter, reviewed.findings, "\n".join(rules)[:20_000]))
+    return reviewed.judged(judgement)
 
 
 _SETTLE = (

@@ -42,6 +42,8 @@ class Finding:
     line: int | None = None
     column: int | None = None
     snippet: str = ""
+    by: str = ""
+    """`model` where it is a model's judgement; empty where a check found it."""
 
     def to_dict(self) -> dict[str, Any]:
         fields = {
@@ -54,6 +56,7 @@ class Finding:
             "message": self.message,
             "suggestion": self.suggestion,
             "snippet": self.snippet,
+            "by": self.by,
         }
         return {name: value for name, value in fields.items() if value not in (None, "")}
 

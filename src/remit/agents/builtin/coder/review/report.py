@@ -81,11 +81,8 @@ def _state(reviewed: Reviewed) -> str:
 
 def _finding(finding: Finding) -> Iterator[str]:
     place = finding.file + (f":{finding.line}" if finding.line else "")
-    yield (
-        f"- **{_code(place)}** {_text(finding.message)} *({finding.category}/{finding.rule})*"
-        if place
-        else f"- {_text(finding.message)} *({finding.category}/{finding.rule})*"
-    )
+    kind = "judgement of a model" if finding.by else f"{finding.category}/{finding.rule}"
+    yield (f"- **{_code(place)}** {_text(finding.message)} *({kind})*" if place else f"- {_text(finding.message)} *({kind})*")
     if finding.snippet:
         yield f"  {_code(finding.snippet)}"
         yield ""
@@ -104,7 +101,13 @@ def _checked(reviewed: Reviewed) -> Iterator[str]:
     if reviewed.matter.guidelines.cut:
         unchecked.append(f"{reviewed.matter.guidelines.cut} more lines of the guidelines")
     yield from ("", "## What was not checked", "")
-    yield "Whether it does what it should: that takes a reader."
+    judged = reviewed.judgement
+    if judged is not None and not judged.fault:
+        dropped = f" {judged.dropped} more spoke of lines that are not in it, and were dropped." if judged.dropped else ""
+        by = _text(judged.model) or "a model"
+        yield f"Whether it does what it should was judged by {by}, which may be wrong; its findings are marked.{dropped}"
+    else:
+        yield "Whether it does what it should: that takes a reader."
     if unchecked:
         yield ""
         yield from (f"- {_text(clean(words))}" for words in unchecked)

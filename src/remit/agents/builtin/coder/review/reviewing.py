@@ -7,7 +7,8 @@ from typing import Any
 
 from remit.agents.builtin.coder.review import guided, interface, leftovers, linting, risky, secrets, syntax, whole
 from remit.agents.builtin.coder.review.applying import State
-from remit.agents.builtin.coder.review.findings import Finding, Severity, in_order, struck
+from remit.agents.builtin.coder.review.findings import ORDER, Finding, Severity, in_order, struck
+from remit.agents.builtin.coder.review.judging import Judgement
 from remit.agents.builtin.coder.review.matter import Matter
 
 Check = Callable[[Matter], Iterator[Finding]]
@@ -37,6 +38,8 @@ class Reviewed:
     ran: list[str]
     matter: Matter
     late: bool
+    judgement: Judgement | None = None
+    """None: no model was asked."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -72,7 +75,17 @@ class Reviewed:
             "notChecked": [clean(words) for words in self.not_checked],
             "tools": self.matter.tools,
             "guidelines": {"checked": self.matter.guidelines.checked, "notChecked": self.matter.guidelines.unchecked},
+            **({"judgement": {**self.judgement.to_data(), "verdictWithout": self._without()}} if self.judgement is not None else {}),
         }
+
+    def _without(self) -> str:
+        """The verdict of the checks alone."""
+        return _verdict(self.state, [finding for finding in self.findings if not finding.by])
+
+    def judged(self, judgement: "Judgement") -> "Reviewed":
+        """With a model's findings among the others, each below those of the same weight that a check found."""
+        findings = sorted([*self.findings, *map(_shortened, judgement.findings)], key=lambda one: (ORDER[one.severity], bool(one.by)))
+        return replace(self, findings=findings, verdict=_verdict(self.state, findings), judgement=judgement)
 
     @property
     def not_checked(self) -> list[str]:
@@ -80,7 +93,12 @@ class Reviewed:
         failing = [
             f"{file.path} as a whole: the diff does not apply to it" for file in self.matter.files if file.applied.state is State.FAILS
         ][:20]
-        return list(dict.fromkeys([*odd, *failing, *self.matter.unchecked]))
+        unjudged = []
+        if self.judgement is not None and self.judgement.fault:
+            unjudged = [f"what only a reader sees: no model judged it ({self.judgement.fault})"]
+        elif self.judgement is not None and self.judgement.unseen:
+            unjudged = [f"{path}: too much for a model to judge with the rest" for path in self.judgement.unseen[:20]]
+        return list(dict.fromkeys([*odd, *failing, *self.matter.unchecked, *unjudged]))
 
 
 def clean(text: str) -> str:

@@ -18,6 +18,7 @@ from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
 LIMIT_CHARACTERS = 1_000_000
 Wrong = tuple[int, str]
 _BY_TREE = frozenset({"javascript", "typescript", "tsx", "go", "rust", "java"})
+OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 _COMMENTED_JSON = ("tsconfig", "jsconfig", ".eslintrc", "devcontainer", "settings.json", "launch.json", "extensions.json")
 
 
@@ -49,18 +50,27 @@ def check(matter: Matter) -> Iterator[Finding]:
 
 
 def fault(file: ChangedFile, text: str) -> Wrong | None:
+    return fault_in(file.path, file.language, text)
+
+
+def is_parsed(path: str, language: str) -> bool:
+    """Whether there is a parser for it here."""
+    return language in OWN_PARSERS or (language in _BY_TREE and parse(language, "") is not None)
+
+
+def fault_in(path: str, language: str, text: str) -> Wrong | None:
     """The line and what is wrong there."""
-    match file.language:
+    match language:
         case "python":
             return _python(text)
         case "json":
-            return None if file.path.rpartition("/")[2].startswith(_COMMENTED_JSON) or file.path.endswith("settings.json") else _json(text)
+            return None if path.rpartition("/")[2].startswith(_COMMENTED_JSON) or path.endswith("settings.json") else _json(text)
         case "toml":
             return _toml(text)
         case "yaml":
             return _yaml(text)
         case known if known in _BY_TREE:
-            return _by_tree(file.language, text)
+            return _by_tree(language, text)
     return None
 
 
