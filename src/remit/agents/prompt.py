@@ -5,17 +5,18 @@ is the result itself) is told nothing but its instructions and its task.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
 from remit.agents.placeholders import parameters_in
 from remit.core.agents import Answers
 from remit.flow.context import Context
-from remit.flow.format import format_instruction, repair_instruction
+from remit.flow.format import format_instruction, repair_instruction, value_instruction
 
 _OURS = frozenset({"complexity", "context", "route", "has_plan", "commit_message"})
 """Of a task's context: for the record, not for the agent."""
+_AGENTS_NAMED = 40
 _SHORT = 200
 """So long a parameter may be and still be listed although the task's words have it: instructions name parameters by their names."""
 _DELEGATING = """\
@@ -24,6 +25,19 @@ _DELEGATING = """\
 You have the tools of remit: `list_agents` says who there is, `delegate` hands work to one of them and gives back its checked return.
 A refused delegation is final: do that part yourself.
 """
+_DELEGATING_MODEL = """\
+## Delegating
+
+You act only by delegating: your one tool is `delegate`, which hands work to an agent and gives back its result. You may delegate to
+{agents}. Several calls in one turn are carried out at once. Paths are relative to the project root. Of a long result you are shown a part,
+and how to read the rest. A refused call is final: do not repeat it, find another way.
+"""
+_ALONE = """\
+## Delegating
+
+You have no tools: answer from what you are told here.
+"""
+_GOING_ON = "You were interrupted. Go on where you stopped: what is done need not be done again."
 
 
 def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any]) -> str:
@@ -33,34 +47,77 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
     parts = [_instructions(definition), _task(ctx, parameters), _limits(ctx)]
     if definition.delegates:
         parts.append(_DELEGATING)
-    background = ctx.background()
-    if background.text:
-        parts.append(f"## Context of the project\n\n{background.text}")
-    if definition.spec.answers is Answers.RETURN:
-        parts.append(_how_to_answer(ctx))
-    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+    return _joined(*parts, _background(ctx), _answering(ctx, definition))
 
 
-def repair_prompt(ctx: Context, *, in_session: bool, first: str = "") -> str:
+def model_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any], agents: Sequence[str]) -> str:
+    """What a model is asked first; its instructions are its system prompt. `agents`: those it may delegate to, by their names."""
+    limits = f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do."
+    delegating = _DELEGATING_MODEL.format(agents=_named(agents)) if agents else _ALONE
+    return _joined(_task(ctx, parameters), limits, delegating, _background(ctx), _answering(ctx, definition))
+
+
+def system_prompt(definition: Definition) -> str:
+    """The instructions of its file; without any, what it is."""
+    name, does = definition.name, " ".join(definition.spec.description.split())
+    return definition.instructions.strip() or f"You are the agent {name}.{f' {does}' if does else ''}"
+
+
+def going_on_prompt(ctx: Context, definition: Definition) -> str:
+    """What a model is told that goes on with a conversation of an earlier delegation: among others, under which id it answers now."""
+    return _joined(_GOING_ON, _answering(ctx, definition))
+
+
+def closing_prompt(ctx: Context, definition: Definition, why: str) -> str:
+    """What a model is told that can call nothing any more: because its time is nearly up, or it has asked as often as it may."""
+    if definition.spec.answers is not Answers.RETURN:
+        return f"{why} You can call nothing any more: answer now, with what you have."
+    now = "You can call nothing any more. Hand in what there is; status partial unless all is done, and name in errors what is missing."
+    return _joined(f"{why} {now}", _answering(ctx, definition))
+
+
+def repair_prompt(ctx: Context, *, in_session: bool, first: str = "", output_schema: Mapping[str, Any] | None = None) -> str:
     """What it is asked the second time. An agent that remembers nothing is told everything again."""
     assert ctx.repair is not None
-    again = f"{repair_instruction(ctx.repair.faults)}\n{_how_to_answer(ctx)}"
+    again = f"{repair_instruction(ctx.repair.faults)}\n{_how_to_answer(ctx, output_schema)}"
     if in_session:
         return again
     return f"{first}\n## What you handed in before\n\n{ctx.repair.original}\n\n## What was wrong with it\n\n{again}"
 
 
-def hand_in_prompt(ctx: Context, seconds: float) -> str:
+def hand_in_prompt(ctx: Context, seconds: float, output_schema: Mapping[str, Any] | None = None) -> str:
     """What an agent that can be spoken to is told at the soft deadline (S2.4)."""
     return (
         f"Time is nearly up: {seconds:.0f} seconds are left. Stop working now and start nothing new. Hand in what there is; "
-        f"status partial unless all is done, and name in errors what is missing.\n\n{_how_to_answer(ctx)}"
+        f"status partial unless all is done, and name in errors what is missing.\n\n{_how_to_answer(ctx, output_schema)}"
     )
 
 
-def _how_to_answer(ctx: Context) -> str:
+def _how_to_answer(ctx: Context, output_schema: Mapping[str, Any] | None) -> str:
     """The end of every prompt (S3.8): also of a later one, as a long session may have forgotten its beginning."""
-    return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path)
+    return format_instruction(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, output_schema)
+
+
+def _answering(ctx: Context, definition: Definition) -> str:
+    """Of one whose answer is the result itself only what form its result has, if it is to have one."""
+    schema = definition.spec.output_schema
+    if definition.spec.answers is Answers.RETURN:
+        return _how_to_answer(ctx, schema)
+    return "" if schema is None or definition.kind is not Kind.MODEL else value_instruction(schema)
+
+
+def _background(ctx: Context) -> str:
+    text = ctx.background().text
+    return f"## Context of the project\n\n{text}" if text else ""
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
+def _named(agents: Sequence[str]) -> str:
+    listed = ", ".join(agents[:_AGENTS_NAMED])
+    return listed if len(agents) <= _AGENTS_NAMED else f"{listed} and {len(agents) - _AGENTS_NAMED} more, which its description names"
 
 
 def _instructions(definition: Definition) -> str:

@@ -190,6 +190,12 @@ class EngineDesk:
         if not self._running.is_settled:
             self._running.notice(f"It printed to {clean(text)}")
 
+    def warn(self, message: str) -> None:
+        """Stands among the warnings of its return, once."""
+        running, warning = self._alive(), clean(str(message))[:MESSAGE_LIMIT]
+        if warning not in running.warnings:
+            running.warnings = (*running.warnings, warning)
+
     def abandoned(self, what: str) -> Callable[[], None]:
         return self._running.abandon(what)
 

@@ -7,7 +7,7 @@ over a pipe. An agent whose delegation has ended keeps a `ctx` that refuses to d
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
@@ -77,6 +77,13 @@ class Desk(Protocol):
         What this gives is called when it has ended after all.
         """
         ...
+
+
+@runtime_checkable
+class WarningDesk(Protocol):
+    """A desk at which a delegation can be warned of."""
+
+    def warn(self, message: str) -> None: ...
 
 
 class Context:
@@ -219,3 +226,11 @@ class Context:
     def as_dict(self) -> dict[str, Any]:
         """The context as data (S1.6)."""
         return context_of(self._desk.delegation, self.budget)
+
+
+def warn(ctx: Context, message: str) -> None:
+    """Told by an agent's carrier what whoever reads the return should know; at a desk that takes none it is progress."""
+    if isinstance(ctx._desk, WarningDesk):
+        ctx._desk.warn(message)
+    else:
+        ctx.progress(message)

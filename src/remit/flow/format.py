@@ -4,7 +4,8 @@ Text only; that its example obeys the contract is proved by its tests. Used by a
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from remit.core.result import ARTIFACT_TYPES, Status
 
@@ -26,7 +27,7 @@ Take these over as they stand: session_id {session_id}, agent_type {agent}, dele
 - errors: empty when completed. With any other status at least one, with type, message, code, recoverable (true or false)
   and recommendation.
 - next_steps: what should be done next, or an empty string.
-- data: optional; the structured result, any JSON.
+{data}
 
 Work that is not finished is partial, never completed: say in errors what is missing. Files are looked at before you are believed.
 
@@ -36,8 +37,17 @@ Work that is not finished is partial, never completed: say in errors what is mis
 """
 
 
-def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[str]) -> str:
+_ANY_DATA = "- data: optional; the structured result, any JSON."
+_DATA_OF_SCHEMA = """\
+- data: the structured result. When completed it is required, and must be valid by this JSON schema:
+  {schema}"""
+
+
+def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[str], output_schema: Mapping[str, Any] | None = None) -> str:
     """The end of a prompt: the form of the answer, with the session id to echo."""
+    example = _example(session_id, agent, depth, path)
+    if output_schema is not None:
+        example["data"] = sample_of(output_schema)
     return _RULES.format(
         session_id=session_id,
         agent=agent,
@@ -45,8 +55,24 @@ def format_instruction(session_id: str, agent: str, depth: int, path: Sequence[s
         path=json.dumps(list(path), ensure_ascii=False),
         statuses=", ".join(Status),
         types=", ".join(ARTIFACT_TYPES),
-        example=json.dumps(_example(session_id, agent, depth, path), indent=2, ensure_ascii=False),
+        data=_ANY_DATA if output_schema is None else _DATA_OF_SCHEMA.format(schema=json.dumps(dict(output_schema), ensure_ascii=False)),
+        example=json.dumps(example, indent=2, ensure_ascii=False),
     )
+
+
+def value_instruction(output_schema: Mapping[str, Any]) -> str:
+    """The end of a prompt whose answer is the result itself, of a form that was declared."""
+    return (
+        "## How to answer\n\nAnswer with exactly one JSON value in a fenced block and nothing after it. "
+        "It must be valid by this JSON schema:\n\n"
+        f"{json.dumps(dict(output_schema), ensure_ascii=False)}\n\nOf this form:\n\n"
+        f"```json\n{json.dumps(sample_of(output_schema), indent=2, ensure_ascii=False)}\n```\n"
+    )
+
+
+def value_repair(faults: Sequence[str], output_schema: Mapping[str, Any]) -> str:
+    """What is asked once more where such a result is not of its form."""
+    return f"{repair_instruction(faults)}\n{value_instruction(output_schema)}"
 
 
 def repair_instruction(faults: Sequence[str]) -> str:
@@ -74,3 +100,76 @@ def _example(session_id: str, agent: str, depth: int, path: Sequence[str]) -> di
         "errors": [],
         "next_steps": "Decide which of the two overlapping modules is kept.",
     }
+
+
+def return_schema(
+    session_id: str, agent: str, depth: int, path: Sequence[str], output_schema: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The JSON schema of the answer, for providers that can hold a model to one. What it must take over can be nothing else."""
+    metadata = {
+        "session_id": _only(session_id), "agent_type": _only(agent), "delegation_depth": {"type": "integer", "enum": [depth]},
+        "delegation_path": {"type": "array", "items": {"type": "string", "enum": list(dict.fromkeys(path))}},
+    }  # fmt: skip
+    text = {"type": "string"}
+    artifact = {"type": {"type": "string", "enum": list(ARTIFACT_TYPES)}, "path": text, "summary": text}
+    error = {"type": text, "message": text, "code": text, "recoverable": {"type": "boolean"}, "recommendation": text}
+    fields: dict[str, Any] = {
+        "status": {"type": "string", "enum": [str(status) for status in Status]}, "summary": text,
+        "artifacts": {"type": "array", "items": _object(artifact)}, "metadata": _object(metadata),
+        "errors": {"type": "array", "items": _object(error)}, "next_steps": text,
+    }  # fmt: skip
+    if output_schema is None:
+        return _object(fields)
+    inner = {name: value for name, value in output_schema.items() if name not in ("$defs", "definitions", "$schema", "$id")}
+    shared = {name: output_schema[name] for name in ("$defs", "definitions") if name in output_schema}
+    # Not required: what is not completed has none. References (`#/$defs/…`) hold, as what they lead to stands at the top again.
+    return {**_object(fields), "properties": {**fields, "data": inner}, **shared}
+
+
+def sample_of(schema: Any, whole: Any = None, levels: int = 6) -> Any:
+    """A value of the form that a schema asks for, as far as that is easily seen: an example says more than a rule."""
+    whole = schema if whole is None else whole
+    if not isinstance(schema, Mapping) or levels == 0:
+        return None
+    if isinstance(schema.get("$ref"), str):
+        return sample_of(_referred(whole, schema["$ref"]), whole, levels - 1)
+    for name in ("const", "default"):
+        if name in schema:
+            return schema[name]
+    for name in ("enum", "examples"):
+        if isinstance(schema.get(name), list) and schema[name]:
+            return schema[name][0]
+    for name in ("anyOf", "oneOf", "allOf"):
+        if isinstance(schema.get(name), list) and schema[name]:
+            return sample_of(schema[name][0], whole, levels - 1)
+    return _sample_of_type(schema, whole, levels)
+
+
+def _sample_of_type(schema: Mapping[str, Any], whole: Any, levels: int) -> Any:
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    properties = schema.get("properties")
+    if kind == "object" or (kind is None and isinstance(properties, Mapping)):
+        named = properties.items() if isinstance(properties, Mapping) else ()
+        return {str(name): sample_of(inner, whole, levels - 1) for name, inner in named}
+    if kind == "array":
+        return [sample_of(schema["items"], whole, levels - 1)] if "items" in schema else []
+    least = schema.get("minimum")
+    if kind in ("integer", "number") and isinstance(least, int | float):
+        return least
+    return {"string": "…", "integer": 0, "number": 0, "boolean": True}.get(str(kind))
+
+
+def _referred(whole: Any, reference: str) -> Any:
+    found = whole
+    for part in reference.removeprefix("#").split("/")[1:]:
+        found = found.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(found, Mapping) else None
+    return found
+
+
+def _only(value: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [value]}
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}

@@ -22,6 +22,7 @@ from remit.flow.approve import admitted
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.context import Context, Repair
 from remit.flow.house import House
+from remit.flow.output_schema import must_be_checkable, schema_faults
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
@@ -112,6 +113,7 @@ async def perform(work: Work) -> Return:
     try:
         if spec.workspace is not _SHARED and spec.workspace in OWN_FOLDER:  # the frequent case is told apart without hashing
             await enter(work)
+        must_be_checkable(spec.output_schema)
         answer = await _run(work)
     except OutOfTime:
         raise
@@ -119,7 +121,7 @@ async def perform(work: Work) -> Return:
         work.stamp(_MONITOR, _RECEIVE)
         return reply.with_agent_session(await _raised(work, error), work.saved)
     is_plain = answer.__class__ in _SCALARS or (answer.__class__ is str and len(answer) <= MAX_CHARACTERS)
-    if is_plain and spec.answers is Answers.VALUE and not spec.requires_artifacts and not work.declared():
+    if is_plain and spec.answers is Answers.VALUE and spec.output_schema is None and not spec.requires_artifacts and not work.declared():
         # The frequent case, without its detours: a value that is a return's data as it stands.
         value = clean(answer) if answer.__class__ is str else answer
         result = reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
@@ -187,6 +189,9 @@ async def _from_value(work: Work, answer: Any) -> Return:
         value = plain(answer)
     except Failed as failed:
         return await _unreadable(work, (f"data: it handed back {failed.message}",), shown(answer))
+    schema = work.agent.spec.output_schema
+    if schema is not None and (faults := await off_loop(schema_faults, value, schema)):
+        return await _unreadable(work, faults, shown(answer))
     declared = work.declared()
     if not declared and not work.agent.spec.requires_artifacts:
         return reply.from_value(work.delegation, value, work.elapsed(), warnings=work.warnings)
@@ -215,10 +220,12 @@ async def _judged(work: Work, answer: Any) -> Return:
         started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, begun_in(room)),
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
+        output_schema=work.agent.spec.output_schema,
         stop_at=time.monotonic() + work.remaining(),
     )
     candidate = _completed_by_us(work, received.candidate)
-    result = await off_loop(judge, candidate, expected) if candidate.get("artifacts") else judge(candidate, expected)
+    takes_long = bool(candidate.get("artifacts")) or expected.output_schema is not None
+    result = await off_loop(judge, candidate, expected) if takes_long else judge(candidate, expected)
     # Why a delegation stopped is ours to say: one that handed in a return finished.
     result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
     return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)

@@ -16,6 +16,7 @@ from remit.core.ids import is_session_id
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS, Seen, Unseen, inspect_artifact
 from remit.flow.format import EXAMPLE_SUMMARY
+from remit.flow.output_schema import schema_faults
 from remit.flow.plain import plain
 from remit.flow.receive import NOT_JSON, read_answer
 from remit.flow.summary import summary_faults, summary_warnings
@@ -41,6 +42,8 @@ class Expected:
     """Wall clock."""
     duration_seconds: float = 0.0
     requires_artifacts: bool = False
+    output_schema: Mapping[str, Any] | None = None
+    """Of the data of a completed return; None: any data, or none."""
     stop_at: float | None = None
     """When to stop hashing (monotonic): what was read by then is what was seen."""
 
@@ -54,7 +57,7 @@ def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
         raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=advice) from error
     shape = read_shape(fields)
     files = _look_at(shape, expected)
-    faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *files.faults]
+    faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *_data_fits(shape, fields, expected), *files.faults]
     if faults:
         raise InvalidReturn(_bounded(faults), advice=advice)
     return _build(shape.wire, expected, files)
@@ -99,6 +102,15 @@ def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
     if status is not Status.COMPLETED and not count:
         return [f"errors: must not be empty when status is {status}"]
     return []
+
+
+def _data_fits(shape: Shape, fields: Mapping[str, Any], expected: Expected) -> list[str]:
+    """What was not completed may have only a part of it, or nothing."""
+    if expected.output_schema is None or "status" in shape.damaged or shape.wire.status is not Status.COMPLETED:
+        return []
+    if "data" not in fields:
+        return ["data: is required of this agent when status is completed, and must be as its schema says"]
+    return schema_faults(shape.wire.data, expected.output_schema)
 
 
 @dataclass(frozen=True, slots=True)

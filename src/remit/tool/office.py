@@ -24,6 +24,8 @@ class Agents(Protocol):
 class Limiting(Protocol):
     """The settings."""
 
+    @property
+    def model_requests(self) -> int: ...
     def limits_for(self, name: str) -> TimeLimits: ...
 
 

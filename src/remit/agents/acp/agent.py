@@ -90,7 +90,7 @@ class AcpAgent:
     def _question(self, conversation: "Conversation", ctx: Context, arguments: Mapping[str, Any], *, was_parked: bool) -> str:
         first = first_prompt(self._definition, ctx, arguments)
         if ctx.repair is not None:
-            return repair_prompt(ctx, in_session=was_parked or conversation.remembers, first=first)
+            return repair_prompt(ctx, in_session=was_parked or conversation.remembers, first=first, output_schema=self.spec.output_schema)
         return _GOING_ON + first if conversation.remembers else first
 
     async def _asked(self, conversation: "Conversation", ctx: Context, question: str) -> "Turn":
@@ -121,7 +121,7 @@ class AcpAgent:
             so_far = await asking  # one that goes on all the same is heard until it is stopped
             if so_far.stop_reason == "end_turn" or ctx.remaining < HAND_IN_SECONDS:
                 return so_far
-            handed_in = await conversation.prompt(hand_in_prompt(ctx, ctx.remaining - 1))
+            handed_in = await conversation.prompt(hand_in_prompt(ctx, ctx.remaining - 1, self.spec.output_schema))
         except Stopped:
             raise
         except RemitError as error:
@@ -156,6 +156,7 @@ class AcpAgent:
             depth=ctx.depth,
             path=ctx.path,
             requires_artifacts=self.spec.requires_artifacts,
+            output_schema=self.spec.output_schema,
         )
         return await off_loop(_holds_return, answer, return_file_of(ctx), expected)
 

@@ -56,10 +56,10 @@ class CodingAgent:
         set_aside(ctx)  # of its first answer, when it is asked again: it must not be taken for the second
         first = first_prompt(self.definition, ctx, arguments)
         session, counted = _kept_session(ctx.saved, self._dialect.vendor)
-        hearing, ran = await self._asked(ctx, _question(ctx, first, is_known=session is not None), session, counted)
+        hearing, ran = await self._asked(ctx, self._question(ctx, first, is_known=session is not None), session, counted)
         if session is not None and _has_forgotten(hearing, ran):
             ctx.progress(f"{self._dialect.vendor} no longer has the session {session}: it begins a new one.")
-            hearing, ran = await self._asked(ctx, _question(ctx, first, is_known=False), None, 0)
+            hearing, ran = await self._asked(ctx, self._question(ctx, first, is_known=False), None, 0)
         is_done = hearing.is_over or (ran.code == 0 and not hearing.is_broken)  # it may have been, at that very moment
         if ran.was_interrupted and not is_done:
             return await self._handed_in(ctx, hearing)
@@ -70,7 +70,7 @@ class CodingAgent:
         if before.session is None or ctx.remaining < self._dialect.hand_in_seconds / 2:
             await _out_of_time()
         _, counted = _kept_session(ctx.saved, self._dialect.vendor)
-        prompt = hand_in_prompt(ctx, ctx.remaining - _ANSWER_SECONDS)
+        prompt = hand_in_prompt(ctx, ctx.remaining - _ANSWER_SECONDS, self.spec.output_schema)
         try:
             hearing, ran = await self._asked(ctx, prompt, before.session, counted, is_last=True)
             return await self._answer(ctx, hearing, ran)
@@ -130,11 +130,10 @@ class CodingAgent:
         program = (self.definition.command or (self._dialect.program,))[0]
         raise faults.crash_of(self._dialect.vendor, program, ran.code, ran.stderr, hearing.printed)
 
-
-def _question(ctx: Context, first: str, *, is_known: bool) -> str:
-    if ctx.repair is not None:
-        return repair_prompt(ctx, in_session=is_known, first=first)
-    return _GOING_ON + first if is_known else first
+    def _question(self, ctx: Context, first: str, *, is_known: bool) -> str:
+        if ctx.repair is not None:
+            return repair_prompt(ctx, in_session=is_known, first=first, output_schema=self.spec.output_schema)
+        return _GOING_ON + first if is_known else first
 
 
 def _kept_session(saved: Any, vendor: str) -> tuple[str | None, int]:

@@ -43,7 +43,7 @@ class CommandAgent:
             raise _out_of_time(self._definition, "handed in no valid return when it was told to, and there is no time to ask again")
         prompt = first_prompt(self._definition, ctx, arguments)
         if ctx.repair is not None:
-            prompt = repair_prompt(ctx, in_session=False, first=prompt)
+            prompt = repair_prompt(ctx, in_session=False, first=prompt, output_schema=self.spec.output_schema)
         set_aside(ctx)
         run = _Run(self._definition, ctx)
         code = await run.to_the_end(self._pool, prepared(self._definition, ctx, arguments, prompt))

@@ -1,13 +1,36 @@
-"""A model as an agent: made of a definition of kind `model` by `agents.carriers`."""
+"""A model as an agent: made of a definition of kind `model` by `agents.carriers`.
+
+Says what is asked and what counts as the answer; `talking` holds the talk. It acts on the world only by delegating to those that its
+definition names. A repair, and a run after a crash, go on with the same conversation, which is kept in the checkpoint.
+"""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from remit.agents.definition import Definition, checked_task
-from remit.core.agents import AgentSpec
+from remit.agents.model.answer import holds_return, value_in
+from remit.agents.model.keeping import from_plain, to_plain, trimmed
+from remit.agents.model.reach import names_for_prompt, reachable
+from remit.agents.model.talking import Talk, Talked, mended, talk, unanswered
+from remit.agents.model.telling import Telling
+from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
+from remit.core.agents import AgentSpec, Answers
+from remit.core.errors import Failed, OutOfTime
 from remit.flow.context import Context
+from remit.flow.format import return_schema, value_repair
+from remit.flow.output_schema import schema_faults
+from remit.flow.receive import read_answer
 from remit.models.asking import Models
+from remit.models.messages import Message, Reply, Said
+from remit.models.question import Choice, Ended
+from remit.system.threads import off_loop
 from remit.tool.office import Office
+from remit.tool.tool import DelegateTool
+
+REPAIR_SECONDS = 2.0
+"""With less than this left at the soft deadline there is no time for a repair."""
+_KIND = "model"
 
 
 class ModelAgent:
@@ -22,5 +45,147 @@ class ModelAgent:
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         return checked_task(self.spec.name, parameters)
 
-    async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> str:
-        raise NotImplementedError
+    async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
+        run = _Run(self, ctx, self._models.choice(self.definition.models or None))
+        answer = await run.answer(arguments)
+        if self.spec.answers is Answers.VALUE:
+            return answer if self.spec.output_schema is None else await run.value(answer)
+        await run.check_in_time(answer)
+        return answer
+
+    @property
+    def models(self) -> Models:
+        return self._models
+
+    @property
+    def requests(self) -> int:
+        return self.definition.requests or self._office.settings.model_requests
+
+    def tool(self) -> DelegateTool | None:
+        """Of the agents that it may delegate to. None: it may not."""
+        tools = self.definition.tools
+        return None if tools is not None and not tools else DelegateTool(self._office, reachable(tools, self.spec.name))
+
+
+@dataclass(slots=True)
+class _Run:
+    """One time that it is asked, or asked again."""
+
+    agent: ModelAgent
+    ctx: Context
+    choice: Choice
+
+    @property
+    def _definition(self) -> Definition:
+        return self.agent.definition
+
+    async def answer(self, arguments: Mapping[str, Any]) -> str:
+        tool = self.agent.tool()
+        messages = self._begun(arguments, tool)
+        last = messages[-1]
+        if isinstance(last, Reply) and not last.calls:
+            return last.text  # it had answered, and was interrupted before that was on record
+        if self.ctx.repair is not None and not _is_work_missing(self.ctx.repair.faults):
+            tool = None
+        return (await self._talked(messages, tool)).text
+
+    def _begun(self, arguments: Mapping[str, Any], tool: DelegateTool | None) -> list[Message]:
+        """The conversation so far, with what it is asked now at its end."""
+        ctx = self.ctx
+        agents = names_for_prompt(tool.catalogue.specs) if tool is not None else []
+        first = model_prompt(self._definition, ctx, arguments, agents)
+        kept, is_same = self._kept()
+        if ctx.repair is not None:
+            again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
+            return [*mended([*kept, Said(text=again)])]
+        if not kept:
+            return [Said(text=first)]
+        if not is_same:
+            return [*mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])]
+        if unanswered(kept) and not self.agent.spec.resumable:  # what was done of them is not known, and is not done again unasked
+            return mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])
+        return kept
+
+    def _kept(self) -> tuple[list[Message], bool]:
+        """The conversation of the run before, and whether that was of this very delegation."""
+        saved = self.ctx.saved
+        if not isinstance(saved, Mapping) or saved.get("kind") != _KIND:
+            return [], False
+        return from_plain(saved.get("messages")) or [], saved.get("session_id") == self.ctx.session_id
+
+    async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> Talked:
+        ctx, telling = self.ctx, Telling(self.ctx)
+        said = list(messages)
+
+        async def keep(message: Message) -> None:
+            telling.end(message)
+            said.append(message)
+            await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
+
+        async def within_limits(all_of_it: list[Message]) -> list[Message]:
+            return trimmed(all_of_it)
+
+        talked = await talk(
+            Talk(
+                models=self.agent.models,
+                choice=self.choice,
+                ctx=ctx,
+                instructions=system_prompt(self._definition),
+                messages=messages,
+                tool=tool,
+                requests=self.agent.requests,
+                hear=telling.hear,
+                keep=keep,
+                output_schema=schema or self._schema(),
+                before=within_limits,
+                closing=lambda why: closing_prompt(ctx, self._definition, why),
+                told=telling.asked,
+            )
+        )
+        if talked.ended is Ended.REFUSED and not talked.text.strip():
+            raise Failed("The provider of the model refused to answer this.", advice="Say it in other words, or give it another model.")
+        return talked
+
+    def _schema(self) -> Mapping[str, Any] | None:
+        """What a provider that can is to hold the answer to. Not where it would leave no room for data of a form that nobody declared."""
+        ctx, declared = self.ctx, self.agent.spec.output_schema
+        if self.agent.spec.answers is Answers.VALUE:
+            return declared
+        if declared is None and (ctx.repair is None or _had_data(ctx.repair.original)):
+            return None
+        return return_schema(ctx.session_id, ctx.path[-1], ctx.depth, ctx.path, declared)
+
+    async def value(self, answer: str) -> Any:
+        """Of one whose answer is the result itself, of a declared form: the JSON in it, asked for once more where it is faulty."""
+        schema = self.agent.spec.output_schema
+        assert schema is not None
+        value, faults = await off_loop(_judged, answer, schema)
+        if not faults or self.ctx.remaining < REPAIR_SECONDS:
+            return value
+        self.ctx.progress(f"Its answer was not as it should be ({'; '.join(faults)[:300]}); asking once more.")
+        kept, _ = self._kept()
+        talked = await self._talked([*kept, Said(text=value_repair(faults, schema))], None, schema)
+        return (await off_loop(_judged, talked.text, schema))[0]
+
+    async def check_in_time(self, answer: str) -> None:
+        """What goes wrong from the soft deadline on is the deadline's: it hands back what there is (S2.6)."""
+        ctx = self.ctx
+        if not ctx.hand_in or (ctx.repair is None and ctx.remaining >= REPAIR_SECONDS):
+            return
+        if not await off_loop(holds_return, answer, ctx, self.agent.spec):
+            raise OutOfTime(f"{self.agent.spec.name} handed in no valid return when it was told to.", advice="Give it a longer timeout.")
+
+
+def _judged(answer: str, schema: Mapping[str, Any]) -> tuple[Any, list[str]]:
+    value = value_in(answer)
+    return value, schema_faults(value, schema)
+
+
+def _is_work_missing(faults: tuple[str, ...]) -> bool:
+    """Whether more than the form of the answer is wrong: files that are not there have to be written."""
+    return any(fault.startswith("artifacts:") for fault in faults)
+
+
+def _had_data(original: str) -> bool:
+    candidate = read_answer(original).candidate
+    return candidate is not None and candidate.get("data") is not None

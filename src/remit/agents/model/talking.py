@@ -6,6 +6,7 @@ deadline, the budget and the number of turns without a valid call bound it. Know
 """
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -118,7 +119,7 @@ class _Talking:
         question = Question(
             choice=talk.choice,
             instructions=talk.instructions,
-            messages=messages,
+            messages=messages if offers else in_words(messages),
             tools=offers,
             output_schema=None if offers else talk.output_schema,
             hear=talk.hear,
@@ -205,6 +206,25 @@ def offer_of(tool: DelegateTool) -> ToolOffer:
         schema=schema["inputSchema"],
         strict=lambda: tool.schema()["inputSchema"],
     )
+
+
+def in_words(messages: Sequence[Message]) -> list[Message]:
+    """The same without calls: some providers refuse a history of calls where no tool is offered."""
+    told: list[Message] = []
+    for message in messages:
+        if isinstance(message, Reply) and message.calls:
+            calls = "\n".join(f"(called {call.name}: {json.dumps(call.arguments, ensure_ascii=False)})" for call in message.calls)
+            told.append(Reply(text=f"{message.text}\n{calls}".strip(), model=message.model))
+            continue
+        one = (
+            Said(text=f"{'Error' if message.is_error else 'Result'} of {message.name}: {message.text}")
+            if isinstance(message, Result)
+            else message
+        )
+        if isinstance(one, Said) and told and isinstance(told[-1], Said):
+            one = Said(text=f"{told.pop().text}\n\n{one.text}")
+        told.append(one)
+    return told
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

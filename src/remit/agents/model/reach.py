@@ -1,0 +1,24 @@
+"""Whom a model agent may delegate to: what its definition names, and nothing else, by whatever name it asks.
+
+Beside them it can read on in what delegations gave (`results.read`), of which it is shown a part. Used by `agents.model.agent`.
+"""
+
+from collections.abc import Callable, Sequence
+
+from remit.core.agents import COME_WITH_REMIT, AgentSpec
+
+READING = "results.read"
+
+
+def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
+    """`tools`: names of agents and targets, `target.operation`, `target.*`; None: those that come with remit."""
+    entries = tuple(entry.removesuffix(".*") for entry in (COME_WITH_REMIT if tools is None else tools))
+
+    def is_reachable(spec: AgentSpec) -> bool:
+        return spec.name != itself and (spec.name == READING or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries))
+
+    return is_reachable
+
+
+def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
+    return sorted(spec.name for spec in specs if spec.name != READING)
