@@ -103,9 +103,10 @@ def _stage(remit: "Remit", asked: _Asked) -> "Stage":
     """Both streams at one terminal: the answer over the tree. Else each has its own."""
     import sys
 
-    from remit.cli.chat_stage import Plain, Screen, to_stdout
+    from remit.cli.chat_screen import Screen
+    from remit.cli.chat_stage import Asides, Plain, to_stdout
     from remit.cli.chat_status import Meter
-    from remit.cli.live import Lines, LiveTree, Silence
+    from remit.cli.live import LiveTree, Silence
     from remit.cli.output import console, error_console
 
     if asked.as_json:
@@ -114,18 +115,17 @@ def _stage(remit: "Remit", asked: _Asked) -> "Stage":
         return Screen(console(), Meter(remit).line)
     if asked.quiet:
         return Plain(Silence(), to_stdout)
-    return Plain(LiveTree() if error_console().is_terminal and not sys.stdout.isatty() else Lines(), to_stdout)
+    return Plain(LiveTree() if error_console().is_terminal and not sys.stdout.isatty() else Asides(), to_stdout)
 
 
 def _conclude(remit: "Remit", answer: "Answer", *, quiet: bool) -> None:
     """How it ended, where that is not well, and how to go on; the words themselves have been shown."""
     from remit.cli.chat_status import closing_line
     from remit.cli.chat_turn import print_ending
-    from remit.cli.output import error_console, say_aside
+    from remit.cli.output import error_console
 
     if not answer.result.ok:
-        print_ending(answer, error_console(), remit.root)
-        if answer.conversation:
-            say_aside(f"The conversation is kept: remit ask --conversation {answer.conversation} …")
+        go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
+        print_ending(answer, error_console(), remit.root, go_on)
     elif not quiet and error_console().is_terminal:
         error_console().print(closing_line(remit, answer))

@@ -9,19 +9,19 @@ import signal
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from rich.markdown import Markdown
 from rich.text import Text
 
 from remit.app import Remit
 from remit.assistant.conversations import Conversation, Conversations
 from remit.cli.chat_commands import carry_out, command_in, offers
 from remit.cli.chat_prompt import Desk, Reader, is_terminal, no_echo, reader_for
-from remit.cli.chat_stage import CODE_THEME, Plain, Screen, Stage, to_stdout
+from remit.cli.chat_screen import Screen, print_markdown
+from remit.cli.chat_stage import Asides, Plain, Stage, to_stdout
 from remit.cli.chat_status import Meter, Spent, closing_line, model_name, spent_in
 from remit.cli.chat_text import harmless
 from remit.cli.chat_turn import Answer, answer_to, print_ending
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.live import Lines, Silence
+from remit.cli.live import Silence
 from remit.cli.output import console, error_console, json_text, report, say_aside, say_json_line
 from remit.cli.words import advice_lines, count, one_line
 from remit.core.errors import RemitError, Unavailable
@@ -115,14 +115,12 @@ class Session:
             return Screen(console(), Meter(self.remit).line)
         if self.talk.as_json:
             return Plain(Silence(), lambda _: None)
-        return Plain(Lines(), to_stdout)
+        return Plain(Asides(), to_stdout)
 
     def _conclude(self, answer: Answer) -> None:
         shown = console() if self.is_terminal else error_console()
         if not answer.result.ok:
-            print_ending(answer, shown, self.remit.root)
-            if answer.was_interrupted:
-                shown.print(Text("The conversation is kept: go on, or /retry.", style="dim"))
+            print_ending(answer, shown, self.remit.root, "The conversation is kept: go on, or /retry." if answer.was_interrupted else "")
         elif self.is_terminal:
             shown.print(closing_line(self.remit, answer, with_conversation=False))
         if self.is_terminal:
@@ -186,7 +184,7 @@ class Session:
             if isinstance(message, Said):
                 console().print(Text(f"› {shown}", style="dim"))
             else:
-                console().print(Markdown(shown, code_theme=CODE_THEME, hyperlinks=False), style="dim")
+                print_markdown(shown, console(), "dim")
         console().print()
 
 

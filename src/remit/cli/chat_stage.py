@@ -1,37 +1,29 @@
-"""Where the answer to a message appears while it comes: as plain text for a program, or on a terminal as Markdown over a live tree.
+"""Where the answer to a message appears while it comes: what a stage is, and the plain one, for programs and pipes.
 
-A stage is a `live.Show` that also hears the words. It knows nothing of conversations; `chat_turn` tells it what happens.
+A stage is a `live.Show` that also hears the words. It knows nothing of conversations; `chat_turn` tells it what happens. On a terminal
+it is `chat_screen`'s.
 """
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.markdown import Markdown
-from rich.text import Text
-
-from remit.cli.approving import standing_still
-from remit.cli.chat_text import Blocks, harmless
-from remit.cli.live import Show
-from remit.cli.rollcall import WORDS
-from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
+from remit.cli.chat_text import harmless
+from remit.cli.live import Lines, Show
 from remit.cli.watch import Watch
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
-from remit.engine.vitals import signs_with_children, stuck
 
-DRAW_SECONDS = 0.05
-LEAST_ROWS = 3
-CODE_THEME = "ansi_dark"
+VOID = "What was said above is void: another model begins anew."
 
 
 class Stage(Show, Protocol):
-    def hear(self, text: str) -> None: ...
+    def hear(self, text: str, at: float) -> None:
+        """Words, and when they were said (wall clock)."""
+        ...
+
     def void(self) -> None:
         """What was said since the last delegation is void: another model begins anew."""
         ...
@@ -41,24 +33,33 @@ class Breaks:
     """Puts a paragraph's break between what was said before delegations and what is said after them."""
 
     def __init__(self) -> None:
-        self._end = "\n\n"
-        """How the text ends so far."""
-        self._is_due = False
+        self._held = ""
+        """Line ends that are due before the next words: at the very end nobody wants them."""
+        self._at = 0.0
+        self.has_words = False
+
+    def noticed(self, begun: Sequence[Record]) -> bool:
+        """Of new delegations: whether they were begun after what has been said last. They may be heard of late."""
+        is_after = any(record.created_at >= self._at for record in begun)
+        if is_after:
+            self.due()
+        return is_after
 
     def due(self) -> None:
-        self._is_due = True
+        self._held = "\n\n"
 
-    def joined(self, text: str) -> str:
-        if self._is_due and text:
-            missing = 2 - (len(self._end) - len(self._end.rstrip("\n")))
-            text = "\n" * max(0, missing) + text.lstrip("\n")
-            self._is_due = False
-        self._end = (self._end + text)[-2:]
-        return text
-
-    @property
-    def is_within_a_line(self) -> bool:
-        return not self._end.endswith("\n")
+    def joined(self, text: str, at: float) -> str:
+        self._at = max(self._at, at)
+        words = text if self.has_words else text.lstrip("\n")
+        inked = words.rstrip("\n")
+        if not inked:
+            self._held = (self._held + words)[-2:] if self.has_words else ""
+            return ""
+        before = ("\n\n" if len(self._held) > 1 else self._held) if self.has_words else ""
+        if before == "\n\n":
+            inked = inked.lstrip("\n")
+        self._held, self.has_words = words[len(words.rstrip("\n")) :], True
+        return before + inked
 
 
 class Plain:
@@ -76,21 +77,20 @@ class Plain:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._aside.__exit__(kind, error, trace)
-        if self._breaks.is_within_a_line:
+        if self._breaks.has_words:
             self._write("\n")
 
-    def hear(self, text: str) -> None:
-        self._write(self._breaks.joined(harmless(text)))
+    def hear(self, text: str, at: float) -> None:
+        self._write(self._breaks.joined(harmless(text), at))
 
     def void(self) -> None:
         """It has been read already: all that can be done is to say so."""
         self._breaks.due()
-        self._write(self._breaks.joined("[what was said so far is void: another model begins anew]"))
+        self._write(self._breaks.joined(f"[{VOID}]", time.time()))
         self._breaks.due()
 
     def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        if len(records) > self._seen and self._seen:
-            self._breaks.due()
+        self._breaks.noticed(records[max(1, self._seen) :])
         self._seen = len(records)
         # The words of the one that was asked are the answer itself.
         asked = records[0].session_id if records else ""
@@ -98,175 +98,14 @@ class Plain:
         self._aside.show(records, watch, told)
 
 
+class Asides(Lines):
+    """Of the message itself nothing is told: its words are the answer."""
+
+    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
+        if record.parent_id is not None:
+            yield from super()._changes(record)
+
+
 def to_stdout(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What is known of the delegations below the message."""
-
-    records: list[Record] = field(default_factory=list)
-    watch: Watch | None = None
-    heard: dict[str, float] = field(default_factory=dict)
-    printed: set[str] = field(default_factory=set)
-
-    def nodes(self) -> list[Node]:
-        """Those that the message itself handed on, in their order."""
-        roots = forest(self.records)
-        return roots[0].children if roots else []
-
-
-class Screen:
-    """A terminal: what is finished is printed once and stays; below it, redrawn in place, what is still being said, the delegations that
-    run, and a line that tells how it stands. A delegation that ended is one line, where it happened."""
-
-    def __init__(self, console: Console, status: Callable[[Watch | None, Sequence[Record]], Text]) -> None:
-        self._console = console
-        self._status = status
-        self._blocks = Blocks()
-        self._breaks = Breaks()
-        self._seen = _Seen()
-        self._drawn_at = 0.0
-        self._said_since = False
-        self._is_still = False
-        self._held = ""
-        """Said while a question was being asked."""
-        self._last_was_line = False
-        self._live = self._new()
-        self._registered = standing_still(self._pause, self._resume)
-
-    def _new(self) -> Live:
-        return Live(console=self._console, auto_refresh=False, transient=True, vertical_overflow="crop")
-
-    def __enter__(self) -> "Screen":
-        self._live.__enter__()
-        self._registered.__enter__()
-        self._draw()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._registered.__exit__(kind, error, trace)
-        self._flush()
-        self._print_ended(everything=True)
-        self._live.__exit__(kind, error, trace)
-
-    # ---- what happens
-
-    def hear(self, text: str) -> None:
-        if self._is_still:
-            self._held += text
-            return
-        for block in self._blocks.feed(self._breaks.joined(harmless(text))):
-            self._print_block(block)
-        if time.monotonic() - self._drawn_at > DRAW_SECONDS:
-            self._draw()
-
-    def void(self) -> None:
-        if self._blocks.rest.strip() or self._said_since:
-            self._flush()
-            self._print(Text("What was said above is void: another model begins anew.", style="yellow"))
-        self._breaks.due()
-
-    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        for event in events:
-            self._seen.heard[event.session_id] = event.at
-        if self._is_still:
-            return
-        before = len(self._seen.records)
-        self._seen.records, self._seen.watch = records, watch
-        if len(records) > before and before:
-            self._flush()  # what was said before it was handed on
-            self._breaks.due()
-        self._print_ended()
-        self._draw()
-
-    # ---- what is printed for good
-
-    def _flush(self) -> None:
-        for block in self._blocks.end():
-            self._print_block(block)
-        self._said_since = False
-
-    def _print_block(self, block: str) -> None:
-        if not block.strip():
-            return
-        self._said_since = True
-        if self._last_was_line:
-            self._console.print()
-        self._console.print(Markdown(block, code_theme=CODE_THEME, hyperlinks=False))
-        self._console.print()
-        self._last_was_line = False
-
-    def _print_ended(self, *, everything: bool = False) -> None:
-        """Each delegation of the message that has ended, with all below it, as one line."""
-        for node in self._seen.nodes():
-            if node.record.session_id in self._seen.printed or not (node.record.state.is_settled or everything):
-                continue
-            self._seen.printed.add(node.record.session_id)
-            self._print(collapsed(node, View(now=time.time(), tokens=self._tokens())))
-
-    def _print(self, line: Text) -> None:
-        self._console.print(line)
-        self._last_was_line = True
-
-    # ---- what is drawn anew
-
-    def _draw(self) -> None:
-        self._drawn_at = time.monotonic()
-        self._live.update(Group(*self._picture()), refresh=True)
-
-    def _picture(self) -> list[RenderableType]:
-        height = max(LEAST_ROWS, self._console.height - 2)
-        trees = self._trees(max(LEAST_ROWS, height // 2))
-        lines = sum(node.size() for node in self._running())
-        room = max(1, height - 1 - min(lines, max(LEAST_ROWS, height // 2)))
-        parts: list[RenderableType] = []
-        if unfinished := self._blocks.rest.strip("\n"):
-            if self._last_was_line:
-                parts.append(Text())
-            parts += [_tail(unfinished, self._console, room - 2), Text()]
-        return [*parts, *trees, self._status(self._seen.watch, self._seen.records)]
-
-    def _running(self) -> list[Node]:
-        return [node for node in self._seen.nodes() if node.record.session_id not in self._seen.printed]
-
-    def _trees(self, rows: int) -> list[RenderableType]:
-        running = self._running()
-        now = time.time()
-        signs = signs_with_children(self._seen.records, self._seen.heard)
-        living = {record.owner for record in self._seen.records}
-        looks = {r.session_id: WORDS[stuck(r, now, signs[r.session_id], living)] for r in self._seen.records if not r.state.is_settled}
-        words = self._seen.watch.words if self._seen.watch else {}
-        shown = running[:rows]
-        view = View(now=now, words=words, rows=max(1, rows // max(1, len(shown))), is_moving=True, tokens=self._tokens(), stuck=looks)
-        more = [Text(f"… and {len(running) - len(shown)} more", style="dim")] if len(running) > len(shown) else []
-        return [*(draw(node, view) for node in shown), *more]
-
-    def _tokens(self) -> dict[str, int]:
-        return self._seen.watch.tokens if self._seen.watch else {}
-
-    # ---- a question is asked: it has the terminal for itself
-
-    def _pause(self) -> None:
-        self._is_still = True
-        self._live.stop()
-
-    def _resume(self) -> None:
-        self._live = self._new()
-        self._live.start()
-        self._is_still = False
-        held, self._held = self._held, ""
-        self.hear(held)
-
-
-def _tail(text: str, console: Console, rows: int) -> Text:
-    """The last lines of what is being said, as wide as the terminal: what has scrolled by is drawn when it is finished."""
-    rows = max(1, rows)
-    lines = Text("\n".join(text.split("\n")[-rows:])).wrap(console, max(10, console.width), tab_size=4)
-    return Text("\n").join(list(lines)[-rows:])
-
-
-def spinner(now: float) -> str:
-    return SPINNER[int(now * 10) % len(SPINNER)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from remit.cli.chat_stage import spinner
+from remit.cli.chat_screen import spinner
 from remit.cli.words import count, duration, money, one_line
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ Used by `ask` and `chat`. What is shown where is a `Stage`'s business, the conve
 
 import contextlib
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from remit.cli.chat_stage import Stage
 from remit.cli.chat_status import Spent, spent_by
 from remit.cli.live import INTERRUPTS, carried_out
 from remit.cli.output import put
-from remit.cli.words import short
+from remit.cli.words import MARKS, duration, short
 from remit.core.agents import ASSISTANT
 from remit.core.errors import RemitError
 from remit.core.events import EventKind
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
 """Also a terminal that is closed stops the tree, and lets that be recorded; unless `nohup` was to see to it."""
 NAMED = 8
+REPLY_ENDS = "\n\n"
+"""What the assistant says on its own between two replies (`assistant.voice`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +93,20 @@ def _brief(record: Record) -> dict[str, Any]:
     }
 
 
-def print_ending(answer: Answer, console: Console, root: Path) -> None:
+def print_ending(answer: Answer, console: Console, root: Path, how_to_go_on: str) -> None:
     """How it ended, where that is not well: what was stopped, which errors, what to do. Not the words again."""
-    quiet = replace(answer.result, data=None, artifacts=())
-    print_return(quiet, console, root)
-    if stopped := answer.stopped():
-        names = ", ".join(f"{record.agent} {short(record.session_id)}" for record in stopped[:NAMED])
-        more = f" and {len(stopped) - NAMED} more" if len(stopped) > NAMED else ""
-        put(console, Text(f"{names}{more}"), Text("  stopped  ", style="magenta"))
+    if answer.was_interrupted:
+        mark, style = MARKS[State.CANCELLED]
+        line = Text(f"{mark} stopped", style=style).append(f" after {duration(answer.result.metadata.duration_seconds)}", style="")
+        if stopped := answer.stopped():
+            names = ", ".join(f"{record.agent} {short(record.session_id)}" for record in stopped[:NAMED])
+            more = f" and {len(stopped) - NAMED} more" if len(stopped) > NAMED else ""
+            line.append(f", with {names}{more}", style="")
+        put(console, line)
+    else:
+        print_return(replace(answer.result, data=None, artifacts=()), console, root)
+    if how_to_go_on:
+        put(console, Text(how_to_go_on, style="dim"))
 
 
 async def answer_to(
@@ -132,6 +141,8 @@ class _Heard:
         self._handle = handle
         self._stage = stage
         self._said: list[str] = []
+        self._replied = 0
+        """So many pieces belong to replies that are whole."""
         self.conversation = ""
 
     @property
@@ -140,27 +151,28 @@ class _Heard:
 
     @property
     def text(self) -> str:
-        return "".join(self._said)
+        return "".join(self._said).strip("\n")
 
     async def result(self) -> Return:
         async for event in self._handle.stream():
             if event.kind is EventKind.DATA:
-                self._hear(event.body.get("chunk"))
+                self._hear(event.body.get("chunk"), event.at)
         result = await self._handle.result()
         if not self._said and result.ok and (text := text_of(result)):
-            self._stage.hear(text)  # whoever stands in for the assistant need not stream
+            self._stage.hear(text, time.time())  # whoever stands in for the assistant need not stream
         return result
 
-    def _hear(self, chunk: Any) -> None:
+    def _hear(self, chunk: Any, at: float) -> None:
         match chunk:
             case {"restart": True}:
-                self._said.clear()
+                del self._said[self._replied :]
                 self._stage.void()
             case {"conversation": str(conversation)}:
                 self.conversation = conversation
             case {"text": str(text)} | str(text) if text:
                 self._said.append(text)
-                self._stage.hear(text)
+                self._replied = len(self._said) if text == REPLY_ENDS else self._replied
+                self._stage.hear(text, at)
 
     def stream(self) -> "AsyncIterator[Event]":
         return self._handle.stream()

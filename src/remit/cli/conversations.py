@@ -122,10 +122,9 @@ def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
 
 def _print(conversation: "Conversation") -> None:
     """As it was read when it was held: words in full, what was called on a line."""
-    from rich.markdown import Markdown
     from rich.text import Text
 
-    from remit.cli.chat_stage import CODE_THEME
+    from remit.cli.chat_screen import print_markdown
     from remit.cli.chat_text import harmless
     from remit.cli.output import console, json_text
     from remit.cli.words import moment, one_line
@@ -139,7 +138,7 @@ def _print(conversation: "Conversation") -> None:
             out.print(Text(f"\n› {harmless(message.text)}", style="bold cyan").append(f"  {moment(line.at)}", style="dim"))
         elif isinstance(message, Reply):
             if message.text.strip():
-                out.print(Markdown(harmless(message.text), code_theme=CODE_THEME, hyperlinks=False))
+                print_markdown(harmless(message.text), out)
             for call in message.calls:
                 given = call.arguments if isinstance(call.arguments, str) else json_text(dict(call.arguments))
                 out.print(Text(f"  → {one_line(call.name)} {one_line(given, 160)}", style="dim", no_wrap=True, overflow="ellipsis"))
