@@ -23,9 +23,8 @@ _AFTER_STOP = re.compile(r"([.!?]+[\"'”’)]*)((?:\s*\[\d{1,4}(?:\s*[,;]\s*\d{
 _LINE = re.compile(r"^(\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,3}[.)]\s+|>\s?)?)(.*)$")
 _RULE = re.compile(r"^[\s|:+=*_-]*$")
 _HEADING_WORDS = 12
-_OF_TABLES = frozenset(
-    {"stat", "statement", "sourc", "source", "topic", "aspect", "claim", "detail", "item", "value", "figur", "summary", "passag", "citat"}
-)
+_OF_TABLES = "statement source topic aspect claim detail item value figure summary passage citation number"
+"""What columns are called, whatever the passages speak of."""
 
 
 class Standing(StrEnum):
@@ -134,7 +133,7 @@ class _Reading:
         """It may name what the passages or the question are about; whatever it claims beyond that is uncited."""
         words = content(_MARKS.sub("", text))
         known = content(self.question).union(*(content(f"{one.headings} {one.text}") for one in self.passages.values()))
-        words -= _OF_TABLES
+        words -= content(_OF_TABLES)
         if len(text.split()) <= _HEADING_WORDS and (not words or share(words, known) == 1.0):
             return Sentence(text=text.strip(), standing=Standing.PLAIN)
         return self.judged(text)
