@@ -1,26 +1,128 @@
-"""The assistant as an agent of the directory."""
+"""The assistant as an agent of the directory: `assistant(message, conversation?)`, and `results.read` beside it (S5.8).
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+Each message is one delegation, so that recording, deadline, cancelling the tree and budget are the engine's, as for everybody. Its own
+delegations are its children.
+"""
 
-from remit.agents.function import FunctionAgent
-from remit.core.agents import ASSISTANT
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from remit.agents.function import FunctionAgent, agent
+from remit.assistant.conversations import Conversation, Conversations
+from remit.assistant.results import TARGET as RESULTS
+from remit.assistant.results import reading_agent
+from remit.core.agents import ASSISTANT, AgentSpec, is_role
+from remit.core.errors import Misused, Unavailable
+from remit.core.record import Record
+from remit.flow.context import Context
 from remit.models.asking import Models
+from remit.models.naming import LOCAL, meant_by
+from remit.models.question import Choice
 from remit.settings import Settings
 from remit.tool.office import Office
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
 
+DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
+INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workflow-manager"})
+"""Roles that do the board's own bookkeeping: commands call them, nobody else."""
 
-def offer_assistant(directory: "Directory", settings: Settings, models: Models, office: Office | None) -> None:
+
+class Bureau(Office, Protocol):
+    """An open `Remit`."""
+
+    @property
+    def root(self) -> Path: ...
+    async def children(self, session_id: str) -> list[Record]: ...
+
+
+def offer_assistant(directory: "Directory", settings: Settings, models: Models, office: Bureau | None) -> None:
     """Unless the settings leave it out; nothing is loaded by it. Without an `office` it can be listed, not asked."""
     if ASSISTANT in settings.builtin_agents:
-        directory.offer(ASSISTANT, _loader(settings, models, office))
+        assistant = Assistant(settings, models, office)
+        directory.offer(ASSISTANT, assistant.agents)
+        directory.offer(RESULTS, assistant.readers)
 
 
-def _loader(settings: Settings, models: Models, office: Office | None) -> Callable[[], Iterable[FunctionAgent]]:
-    def load() -> Iterable[FunctionAgent]:
-        return []
+class Assistant:
+    """Of one Remit: knows which conversations are being answered."""
 
-    return load
+    def __init__(self, settings: Settings, models: Models, office: Bureau | None) -> None:
+        self._settings = settings
+        self._models = models
+        self._office = office
+        self._open: dict[str, list[Conversation]] = {}
+        """Those that are being answered, by the root of the tree that answers."""
+
+    def agents(self) -> Iterable[FunctionAgent]:
+        @agent(ASSISTANT, description=DESCRIPTION, workspace="none")
+        async def assistant(ctx: Context, message: str, conversation: str | None = None) -> dict[str, Any]:
+            return await self._answer(ctx, message, conversation, assistant.spec)
+
+        return [assistant]
+
+    def readers(self) -> Iterable[FunctionAgent]:
+        return [reading_agent(_Absent() if self._office is None else self._office, self.trees)]
+
+    def trees(self, root_id: str) -> frozenset[str]:
+        """The trees of the conversations that are being answered in the tree of this root."""
+        return frozenset(turn.root_id for conversation in self._open.get(root_id, ()) for turn in conversation.turns)
+
+    async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
+        from remit.assistant.message import Answering, Tools
+        from remit.tool.tool import DelegateTool
+
+        if self._office is None:
+            raise Unavailable("The assistant can be listed here, not asked.", advice="Open the project.")
+        choice = self._models.choice()
+        if not message.strip():
+            raise Misused("The message is empty.", advice="Say what is to be done.")
+        tools = Tools(
+            settings=self._settings,
+            models=self._models,
+            choice=choice,
+            tool=DelegateTool(self._office, among=is_offered),
+            records=self._office,
+            window=window_of(self._settings, choice),
+            now=self._office.clock.wall,
+        )
+        conversation = self._conversation(ctx, message, named, choice)
+        with conversation.writing(ctx.session_id, tools.now()):
+            for notice in conversation.notices:
+                ctx.progress(notice)
+            ctx.emit({"conversation": conversation.conversation_id})
+            held = self._open.setdefault(ctx.root_id, [])
+            held.append(conversation)
+            try:
+                return await Answering(tools, ctx, spec, conversation, message).to_the_end()
+            finally:
+                held.remove(conversation)
+                if not held:
+                    self._open.pop(ctx.root_id, None)
+
+    def _conversation(self, ctx: Context, message: str, named: str | None, choice: Choice) -> Conversation:
+        kept = Conversations(ctx.root)
+        if named is None or not named.strip():
+            return kept.new(message, model=", ".join(choice.names), at=self._office.clock.wall() if self._office is not None else None)
+        return kept.open(named)
+
+
+class _Absent:
+    async def describe(self, session_id: str) -> Record:
+        raise Unavailable("Nothing can be read here.", advice="Open the project.")
+
+
+def is_offered(spec: AgentSpec) -> bool:
+    """All but itself, and those that do the board's bookkeeping."""
+    return spec.name != ASSISTANT and not (is_role(spec) and spec.name in INTERNAL)
+
+
+def window_of(settings: Settings, choice: Choice) -> int | None:
+    """How many tokens the smallest of the models can read; None: unknown, as of most providers, and larger than what is ever asked."""
+    from remit.models.local_files import DEFAULT_CONTEXT_TOKENS
+
+    meant = [meant_by(settings, name) for name in choice.names]
+    known = [one.context_tokens or (DEFAULT_CONTEXT_TOKENS if one.provider == LOCAL else None) for one in meant]
+    return min((tokens for tokens in known if tokens is not None), default=None)

@@ -23,6 +23,7 @@ ROLES_GROUP = "roles"
 ASSISTANT = "assistant"
 """The language model whose only tool is `delegate` (S5.8), there unless `builtin_agents` leaves it out."""
 _BUILT_IN = "remit.agents.builtin."
+_BUILT_INS = (_BUILT_IN, "remit.assistant.")
 _ROLE = f"{_BUILT_IN}roles"
 
 
@@ -104,7 +105,7 @@ class AgentSpec:
 
 def is_built_in(spec: AgentSpec) -> bool:
     """Whether it comes with remit; told from where it was declared, so that it is the same in every process."""
-    return spec.source.startswith(_BUILT_IN)
+    return spec.source.startswith(_BUILT_INS)
 
 
 def is_role(spec: AgentSpec) -> bool:

@@ -1,0 +1,117 @@
+"""`results.read`: the whole result of a delegation, by ranges of characters (S5.8), and what the assistant is shown of results.
+
+Only of delegations of the caller's own tree, or of the conversation that its tree answers: anybody else's are refused. Reads the record, so
+what was struck out there stays struck out.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, Protocol
+
+from pydantic import Field
+
+from remit.agents.function import FunctionAgent, agent
+from remit.agents.model.shortening import shortened, text_of
+from remit.core.errors import Failed, Misused, Refused
+from remit.core.ids import is_session_id
+from remit.core.record import Record
+from remit.flow.context import Context
+from remit.tool.result import DelegateResult, result_of_record
+
+TARGET = "results"
+READ = f"{TARGET}.read"
+MOST_CHARACTERS = 100_000
+"""Of one range."""
+DEFAULT_CHARACTERS = 20_000
+_HEAD_CHARACTERS = 200
+Part = Literal["data", "output", "artifacts", "all"]
+
+
+class Records(Protocol):
+    """Where delegations are looked up: an open `Remit`."""
+
+    async def describe(self, session_id: str) -> Record: ...
+
+
+def reading_agent(records: Records, trees: Callable[[str], frozenset[str]]) -> FunctionAgent:
+    """`trees`: the roots of all trees of the conversation that is answered in the tree of this root."""
+
+    @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
+    async def read(
+        ctx: Context,
+        task_id: str,
+        offset: Annotated[int, Field(ge=0)] = 0,
+        limit: Annotated[int, Field(ge=1, le=MOST_CHARACTERS)] = DEFAULT_CHARACTERS,
+        part: Part = "data",
+    ) -> dict[str, Any]:
+        record = await _known(records, task_id)
+        if record.root_id != ctx.root_id and record.root_id not in trees(ctx.root_id):
+            raise _not_yours(task_id)
+        if record.result is None:
+            raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
+        return ranged(result_of_record(record), part, offset, limit)
+
+    return read
+
+
+def ranged(result: DelegateResult, part: str, offset: int, limit: int) -> dict[str, Any]:
+    text = _text_of_part(result, part)
+    end = min(len(text), offset + limit)
+    return {
+        "taskId": result.task_id,
+        "part": part,
+        "text": text[offset:end],
+        "offset": offset,
+        "total": len(text),
+        "next": end if end < len(text) else None,
+    }
+
+
+def _text_of_part(result: DelegateResult, part: str) -> str:
+    match part:
+        case "data":
+            return text_of(result.data)
+        case "output":
+            return text_of(result.output)
+        case "artifacts":
+            return text_of([artifact.to_dict() for artifact in result.artifacts])
+        case _:
+            return text_of(result.to_dict())
+
+
+async def _known(records: Records, task_id: str) -> Record:
+    """One that is unknown is refused in the same words as a stranger's: nobody is told which ids there are."""
+    if not is_session_id(task_id):
+        raise Refused(
+            f"{task_id!r:.60} is no taskId: they look like sess_1760000000_abc123.",
+            code="INVALID_PARAMETERS",
+            advice="Take one from a result.",
+        )
+    try:
+        return await records.describe(task_id)
+    except Misused as error:
+        if error.code == "INVALID_TARGET":
+            raise _not_yours(task_id) from None
+        raise
+
+
+def _not_yours(task_id: str) -> Refused:
+    return Refused(
+        f"{task_id} is no delegation of this tree or this conversation.",
+        code="POLICY_DENIED",
+        advice="Read results of delegations that were made here, by the taskId in their results.",
+    )
+
+
+def shown_to_model(result: DelegateResult, characters: int) -> str:
+    """What the assistant sees: shortened; of a range that it asked for, the text as it stands, as much of it as there is room for."""
+    if result.metadata.agent_id == READ and result.success and isinstance(result.data, dict) and characters > 2 * _HEAD_CHARACTERS:
+        return _range_shown(result.data, characters)
+    return shortened(result, characters)
+
+
+def _range_shown(data: dict[str, Any], characters: int) -> str:
+    text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
+    kept = text[: characters - _HEAD_CHARACTERS]
+    end = offset + len(kept)
+    after = f"; next offset {end}" if end < total else "; this is the end"
+    return f"[{data.get('taskId')}, {data.get('part')}: characters {offset} to {end} of {total}{after}]\n{kept}"
