@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from remit.core.agents import AgentSpec
 from remit.core.events import Event
+from remit.core.metrics import Tally
 from remit.core.record import Applied, CancelRequest, HistoryQuery, Owner, Record, Write
 
 
@@ -50,6 +51,10 @@ class Store(Protocol):
     def checkpoint(self, session_id: str) -> Any: ...
     def durations(self, agent: str) -> list[float]:
         """Seconds of the newest settled runs of `agent` (S2.8), at most 1,000."""
+        ...
+
+    def tally(self, since: float | None = None) -> Tally:
+        """Those asked for since then, or all, summed up (S5.9); read in one pass, none of them kept."""
         ...
 
     def change_stamp(self) -> int:

@@ -7,7 +7,7 @@ How it is ended before its time is in `ending`; how a dead process's delegations
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
 from remit.engine.handle import LocalHandle
+from remit.engine.happenings import Listeners, tell_ended, tell_started
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
+from remit.engine.options import EngineOptions
 from remit.engine.replay import look_back
 from remit.engine.running import Running
 from remit.engine.slots import Slots
@@ -36,20 +38,6 @@ from remit.system.threads import off_loop
 
 CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)
 """The delegation whose agent runs in this context: what it delegates by any other way is still its child."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineOptions:
-    slots_total: int = 256
-    queue_limit: int = 10_000
-    ageing_seconds: float = 30.0
-    kill_grace_seconds: float = 0.25
-    block_limit_seconds: float = 2.0
-    chunk_limit_bytes: int = 4 * 1024 * 1024
-    project: str = "remit"
-    """Names the project in the marks of its processes."""
-    commit_in_loop: bool = True
-    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
 
 
 class EmbeddedEngine:
@@ -73,6 +61,7 @@ class EmbeddedEngine:
         self.running: dict[str, Running] = {}
         self.abandoned: dict[str, str] = {}
         """Agents that could not be stopped, by session: what is left of them no longer counts."""
+        self.listeners = Listeners()
         self.declared: dict[str, set[str]] = {}
         """The paths of artifacts that living delegations declared as theirs, by session."""
         self.pending: dict[str, reply.Stop | None] = {}
@@ -246,6 +235,8 @@ class EmbeddedEngine:
             running.be_looked_at(running.next_look())  # silence is counted from here
         running.task = self.loop.create_task(ending.perform_to_the_end(self, running), context=self._context_of(running))
         self.watchdog.started()
+        if self.listeners:
+            tell_started(self, running)
 
     def _context_of(self, running: Running) -> contextvars.Context:
         context = self._neutral.copy()
@@ -302,6 +293,8 @@ class EmbeddedEngine:
             running.parent.add_failure(result)
         running.rouse()
         running.tell(result)
+        if self.listeners:
+            tell_ended(self, running.delegation, result, running.tokens, running.cost)
         # Each closes a circle (task, context, desk): opened here, so that what has ended is freed at once, not by the collector.
         running.task = None
         running.ctx = None  # type: ignore[assignment]
@@ -389,6 +382,7 @@ class EmbeddedEngine:
         for running in list(self.running.values()):
             running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         await ending.cleared(self)
+        self.listeners.close()
         self.watchdog.close()
         self.deadlines.close()
         for task in list(self.tasks):

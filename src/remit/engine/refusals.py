@@ -8,6 +8,7 @@ from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.record import Record, Recorded
 from remit.core.result import Return
 from remit.core.states import State
+from remit.engine.happenings import tell_ended
 from remit.engine.journal import Clash, Problem
 from remit.engine.running import Running
 from remit.flow import reply
@@ -25,6 +26,8 @@ async def refuse(engine: "EmbeddedEngine", order: Order) -> Return:
     if refusal.metadata.session_id == order.delegation.session_id:
         refusal = await _recorded(engine, order, refusal)
         engine.house.note_errors(order.delegation, refusal.errors, "")
+        if engine.listeners:
+            tell_ended(engine, order.delegation, refusal)
     if isinstance(order.caller, Running):
         order.caller.add_failure(refusal)
     return refusal

@@ -11,6 +11,7 @@ from threading import RLock
 from typing import Any
 
 from remit.core.events import Event, EventKind, events_of_steps
+from remit.core.metrics import Tally
 from remit.core.record import (
     Applied,
     Begun,
@@ -25,6 +26,7 @@ from remit.core.record import (
     Started,
     Write,
 )
+from remit.core.states import State
 from remit.store.reading import newest_of
 from remit.store.rows import EVENT_OURS, Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
 from remit.store.searching import DURATIONS_KEPT
@@ -188,6 +190,14 @@ class MemoryStore:
             if row.agent == agent and row.settled_at is not None and row.started_at is not None
         )
         return list(islice(runs, DURATIONS_KEPT))
+
+    def tally(self, since: float | None = None) -> Tally:
+        summed = Tally()
+        for row in self._rows():
+            if since is None or row.created_at >= since:
+                seconds = None if row.settled_at is None else row.settled_at - row.created_at
+                summed.add(row.agent, State(row.status), seconds, row.tokens, row.cost)
+        return summed
 
     def owners(self) -> list[Owner]:
         with self._shelf.lock:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any
 
+from remit.core.metrics import Tally
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import LIVE, State
 from remit.store.rows import COLUMNS, record_of
@@ -140,6 +141,18 @@ def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
     runs = [run for status in SETTLED for run in connection.execute(statement, (agent, status))]
     runs.sort(reverse=True)
     return [seconds for _, _, seconds in runs[:DURATIONS_KEPT]]
+
+
+def tally(connection: sqlite3.Connection, since: float | None) -> Tally:
+    """Row by row: what is summed up needs no room, however many there are."""
+    summed = Tally()
+    columns = "SELECT settled_at - created_at, tokens, cost FROM delegations WHERE agent=? AND status=?"
+    statement = columns if since is None else f"{columns} AND created_at>=?"
+    for agent, status in pairs(connection):
+        state = State(status)
+        for seconds, tokens, cost in connection.execute(statement, (agent, status) if since is None else (agent, status, since)):
+            summed.add(agent, state, seconds, tokens, cost)
+    return summed
 
 
 def count(connection: sqlite3.Connection, state: str | None) -> int:

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from remit.core.events import Event
+from remit.core.metrics import Tally
 from remit.core.record import Applied, CancelRequest, HistoryQuery, Owner, Record, Write
 from remit.store import database, faults, handover, reading, searching
 from remit.store.database import Durability
@@ -140,6 +141,9 @@ class SqliteStore:
 
     def durations(self, agent: str) -> list[float]:
         return self._ask(searching.durations, agent)
+
+    def tally(self, since: float | None = None) -> Tally:
+        return self._ask(searching.tally, since)
 
     def owners(self) -> list[Owner]:
         return self._ask(handover.owners)

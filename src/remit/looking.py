@@ -1,0 +1,117 @@
+"""What can be asked of an open `Remit`, and who is told what happens in it: the half of the door that changes nothing.
+
+Reads the store, which all processes of the project share, so it answers for them all; only the events are of this process alone. `app`
+makes a `Remit` of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from remit.core.clock import Clock
+from remit.core.errors import Misused
+from remit.core.events import Event
+from remit.core.happening import Happening
+from remit.core.metrics import Metrics, metrics_of
+from remit.core.ports import Store
+from remit.core.record import HistoryQuery, Record, history_query, registry_entry
+from remit.core.result import Return
+from remit.engine import elsewhere
+from remit.engine.embedded import EmbeddedEngine
+from remit.engine.happenings import Happenings, Listeners
+from remit.settings import Settings
+from remit.system.threads import off_loop
+
+
+class Looking:
+    settings: Settings
+    clock: Clock
+    store: Store
+    engine: EmbeddedEngine
+    """Not of a `Remit` that an agent opened: the owner of its tree runs everything."""
+    _attachment: Any
+    _is_open: bool
+
+    async def describe(self, session_id: str) -> Record:
+        """What is known of a delegation."""
+        return await elsewhere.known(self.store, session_id)
+
+    async def tree(self, session_id: str) -> list[Record]:
+        """The whole tree a delegation belongs to, callers before their children."""
+        record = await self.describe(session_id)
+        return await off_loop(self.store.tree, record.root_id)
+
+    async def children(self, session_id: str) -> list[Record]:
+        return await off_loop(self.store.children, session_id)
+
+    async def events(self, session_id: str, after: int = 0) -> list[Event]:
+        return await off_loop(self.store.events, session_id, after)
+
+    async def live(self) -> list[Record]:
+        """Everything queued or running in this project, whichever process runs it."""
+        return await off_loop(self.store.live)
+
+    async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
+        """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
+        return await off_loop(self.store.history, history_query(status, query))
+
+    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
+        """The events of a delegation as they come, also of another process's; ends when it is settled."""
+        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self._running_here()):
+            yield event
+
+    async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
+        """The return of a delegation, waiting up to `wait_seconds` for it."""
+        end = asyncio.get_running_loop().time() + wait_seconds
+        running = self._running_here().get(session_id)
+        if running is not None and wait_seconds > 0:
+            await asyncio.wait([running.done], timeout=wait_seconds)
+        while True:
+            record = await self.describe(session_id)
+            if record.result is not None or asyncio.get_running_loop().time() >= end:
+                return record.result
+            await asyncio.sleep(elsewhere.LOOK_SECONDS)
+
+    async def metrics(self, since_seconds: float | None = None) -> Metrics:
+        """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them (S5.9)."""
+        now = self.clock.wall()
+        since = None if since_seconds is None else now - since_seconds
+        return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
+
+    def on_event(self, listener: Callable[[Happening], None]) -> Callable[[], None]:
+        """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called (S5.9)."""
+        return self._listeners().hear(listener)
+
+    def happenings(self) -> Happenings:
+        """The same as an iterator, `async for`: what happens from now on, until this is closed."""
+        return self._listeners().read()
+
+    def _listeners(self) -> Listeners:
+        self._must_be_open()
+        if self._attachment is not None:
+            raise Misused("An agent's own Remit runs nothing itself.", advice="Listen where its tree is run.")
+        return self.engine.listeners
+
+    def _running_here(self) -> Mapping[str, Any]:
+        return self.engine.running if self._attachment is None else {}
+
+    def export_state(self) -> dict[str, Any]:
+        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6).
+
+        At most the newest 1,000 settled ones; `history` has them all.
+        """
+        kept_since = self.clock.wall() - self.settings.retention_seconds
+        live = self.store.live()
+        begun_since = kept_since - self.settings.longest_timeout_seconds
+        newest = self.store.history(HistoryQuery(since=begun_since, limit=1000))
+        recent = [record for record in newest if record.settled_at is not None and record.settled_at >= kept_since]
+        return {
+            "active": len(live),
+            "total": self.store.count(),
+            "abandoned": dict(self.engine.abandoned) if self._attachment is None else {},
+            "list": [registry_entry(record) for record in (*live, *recent)],
+        }
+
+    def _must_be_open(self) -> None:
+        if not self._is_open:
+            raise Misused("This Remit is not open.", advice="Use it inside `async with Remit.open(…) as remit:`.")
