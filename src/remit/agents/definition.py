@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remit.agents.table import NO_SIGNAL, PROMPT_SCHEMA, DefinitionTable, Kind, PromptBy, faults_of
+from remit.agents.table import NO_SIGNAL, OURS, PROMPT_SCHEMA, DefinitionTable, Kind, PromptBy, faults_of
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.errors import Misused
 from remit.core.spelling import own_spelling
 
 __all__ = [
-    "NO_SIGNAL", "PROMPT_SCHEMA", "Definition", "DefinitionTable", "Kind", "PromptBy",
+    "NO_SIGNAL", "OURS", "PROMPT_SCHEMA", "Definition", "DefinitionTable", "Kind", "PromptBy",
     "checked_parameters", "checked_task", "definition_of",
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from remit.agents.definition import Definition, checked_task
 from remit.agents.modelling import MODEL
 from remit.agents.profiles import BUILT_IN
 from remit.core.agents import COME_WITH_REMIT, ROLES
-from remit.core.errors import Unavailable
+from remit.core.errors import ErrorInfo, Unavailable
 from remit.flow.context import Context
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -37,7 +37,16 @@ class Uncarried:
         return checked_task(self.spec.name, parameters)
 
     async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
-        raise why_uncarried(self.definition)
+        error = why_uncarried(self.definition)
+        info = ErrorInfo(type="tool_unavailable", message=error.message, code=error.code, recoverable=True, recommendation=error.advice)
+        summary = f"Nothing was done. {error.message}"[:400]
+        return {
+            "status": "blocked", "summary": summary, "artifacts": [], "errors": [info.to_dict()], "next_steps": error.advice,
+            "metadata": {
+                "session_id": ctx.session_id, "agent_type": self.spec.name, "delegation_depth": ctx.depth,
+                "delegation_path": list(ctx.path),
+            },
+        }  # fmt: skip
 
 
 def why_uncarried(definition: Definition) -> Unavailable:
