@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,13 +20,10 @@ from remit.assistant.agent import offer_assistant
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Unavailable
-from remit.core.events import Event
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
-from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
-from remit.engine import elsewhere
 from remit.engine.cancelling import cancel_anywhere
 from remit.engine.doorbell import Doorbell
 from remit.engine.embedded import CURRENT, EmbeddedEngine
@@ -36,6 +34,7 @@ from remit.flow.context import Handle
 from remit.flow.house import House
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
+from remit.looking import Looking
 from remit.models.asking import Models
 from remit.settings import Settings, environment_of, load_settings
 from remit.store.sqlite import SqliteStore
@@ -47,12 +46,12 @@ from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import noting, options_of, policy_of, rules_of
+from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of
 
 __all__ = ["Remit", "run"]
 
 
-class Remit:
+class Remit(Looking):
     """A project's delegation runtime. `async with Remit.open(".") as remit: …`"""
 
     def __init__(
@@ -65,6 +64,8 @@ class Remit:
         self._given = tuple(agents)
         self.directory: Directory
         self._store_given = store
+        self._reload: Callable[[], Settings] | None = None
+        """The settings as their files are now; None: they were given, and hold."""
         self._policy_given: str | Path | Policy | None = None
         self._approver: Approver | None = None
         self._bell: Doorbell | None = None
@@ -102,14 +103,16 @@ class Remit:
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
         given: dict[str, Any] = {"durability": durability, "slots_total": slots}
+        reload: Callable[[], Settings] | None = None
         if isinstance(settings, Settings):
             settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
         else:
             arguments = dict(settings or {})
             arguments.update({name: value for name, value in given.items() if value is not None})
             settings = load_settings(folder, arguments)
+            reload = partial(load_settings, folder, arguments)
         remit = cls(folder, agents, settings, clock, store)
-        remit._recovers = recover
+        remit._recovers, remit._reload = recover, reload
         remit._policy_given, remit._approver = policy, approver
         return remit
 
@@ -175,7 +178,7 @@ class Remit:
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
-        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels))
+        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels, looking_around(self.directory)))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -242,68 +245,6 @@ class Remit:
         limit = self.settings.slots_for(spec.name)
         self.engine.slots.limit(spec.name, spec.slots if limit is None else limit)
 
-    # ---- looking
-
-    async def describe(self, session_id: str) -> Record:
-        """What is known of a delegation."""
-        return await elsewhere.known(self.store, session_id)
-
-    async def tree(self, session_id: str) -> list[Record]:
-        """The whole tree a delegation belongs to, callers before their children."""
-        record = await self.describe(session_id)
-        return await off_loop(self.store.tree, record.root_id)
-
-    async def children(self, session_id: str) -> list[Record]:
-        return await off_loop(self.store.children, session_id)
-
-    async def events(self, session_id: str, after: int = 0) -> list[Event]:
-        return await off_loop(self.store.events, session_id, after)
-
-    async def live(self) -> list[Record]:
-        """Everything queued or running in this project, whichever process runs it."""
-        return await off_loop(self.store.live)
-
-    async def history(self, *, status: str | None = None, **query: Any) -> list[Record]:
-        """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
-        return await off_loop(self.store.history, history_query(status, query))
-
-    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """The events of a delegation as they come, also of another process's; ends when it is settled."""
-        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self._running_here()):
-            yield event
-
-    async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
-        """The return of a delegation, waiting up to `wait_seconds` for it."""
-        end = asyncio.get_running_loop().time() + wait_seconds
-        running = self._running_here().get(session_id)
-        if running is not None and wait_seconds > 0:
-            await asyncio.wait([running.done], timeout=wait_seconds)
-        while True:
-            record = await self.describe(session_id)
-            if record.result is not None or asyncio.get_running_loop().time() >= end:
-                return record.result
-            await asyncio.sleep(elsewhere.LOOK_SECONDS)
-
-    def _running_here(self) -> Mapping[str, Any]:
-        return self.engine.running if self._attachment is None else {}
-
-    def export_state(self) -> dict[str, Any]:
-        """The registry: what is active, how many are known, and the list with those settled within the retention (S4.6).
-
-        At most the newest 1,000 settled ones; `history` has them all.
-        """
-        kept_since = self.clock.wall() - self.settings.retention_seconds
-        live = self.store.live()
-        begun_since = kept_since - self.settings.longest_timeout_seconds
-        newest = self.store.history(HistoryQuery(since=begun_since, limit=1000))
-        recent = [record for record in newest if record.settled_at is not None and record.settled_at >= kept_since]
-        return {
-            "active": len(live),
-            "total": self.store.count(),
-            "abandoned": dict(self.engine.abandoned) if self._attachment is None else {},
-            "list": [registry_entry(record) for record in (*live, *recent)],
-        }
-
     # ---- ending and repairing
 
     async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
@@ -349,10 +290,11 @@ class Remit:
             self.directory.register(given)
         if root is not None:
             self.directory.load_folder(root / ".remit" / "agents")
-            self.directory.load_definitions(root, self.settings)
+            self.directory.load_definitions(root, self.settings, self._reload)
             self.directory.load_entry_points()
         offer_built_in(self.directory, self.settings, self.models)
         offer_assistant(self.directory, self.settings, self.models, self)
+        self.settings = routed_by_agents(self.settings, self.directory)
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""
@@ -367,10 +309,6 @@ class Remit:
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
         store.owner_id = self.owner.owner_id
         return store
-
-    def _must_be_open(self) -> None:
-        if not self._is_open:
-            raise Misused("This Remit is not open.", advice="Use it inside `async with Remit.open(…) as remit:`.")
 
 
 def run(agent: str, /, *, root: str | Path = ".", agents: Iterable[FunctionAgent | AgentPort] = (), **asked: Any) -> Return:

@@ -1,18 +1,22 @@
 """From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 
+from remit.agents.directory import Directory
+from remit.agents.routing import Routes
 from remit.core.clock import Clock
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
-from remit.engine.embedded import EngineOptions
+from remit.engine.options import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
 from remit.policy import open_policy
 from remit.settings import Settings
+from remit.system.threads import off_loop
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -23,6 +27,24 @@ def rules_of(settings: Settings) -> Rules:
         cycles_by_task=settings.cycles == "task",
         budget=settings.budget,
     )
+
+
+def routed_by_agents(settings: Settings, directory: Directory) -> Settings:
+    """With a routing table that follows the commands and languages that agents name, as they come and go."""
+    routes = Routes(settings.routing)
+    directory.when_changed(lambda: routes.follow(directory.registered_specs()))
+    return replace(settings, routing=routes.table)
+
+
+def looking_around(directory: Directory) -> Callable[[], Awaitable[None]]:
+    """Takes up agent files that were changed while the project is open; the files are looked at off the loop."""
+
+    async def look() -> None:
+        read = await off_loop(directory.changed)
+        if read is not None:
+            directory.take(read)
+
+    return look
 
 
 def options_of(settings: Settings, project: str) -> EngineOptions:

@@ -25,6 +25,7 @@ from remit.agents.function import FunctionAgent
 from remit.agents.profiles import definition_for
 from remit.agents.reaching import unreached
 from remit.agents.rereading import ProjectFiles, Read
+from remit.agents.routing import operation_problems
 from remit.agents.uncarried import Uncarried
 from remit.core.agents import ROLES, AgentSpec, is_built_in
 from remit.core.errors import Misused, RemitError
@@ -242,14 +243,22 @@ class Directory:
             log.warning("%s", problem)
 
     def _dead_ends(self) -> list[str]:
-        """Tools of models that no agent is there for; one that is registered later takes its line away."""
+        """Tools that no agent is there for, and operations that lead nowhere; an agent that is registered later takes its line away."""
         known = {*self._agents, *self._roles}
-        lines = []
-        for name, definition in self._definitions.items():
-            for fault in unreached(definition.tools or (), known, self._offers) if definition.kind is Kind.MODEL else ():
-                line = (self.declarations.known[name][0].lines or {}).get("tools") if name in self.declarations.known else None
-                lines.append(f"{definition.spec.source}: {f'line {line}: ' if line else ''}tools: {fault}")
-        return lines
+        faults = [
+            (definition.spec, f"tools: {fault}")
+            for definition in self._definitions.values()
+            if definition.kind is Kind.MODEL
+            for fault in unreached(definition.tools or (), known, self._offers)
+        ]
+        routing = self.declarations.settings.routing
+        faults += operation_problems([definition.spec for definition in self._definitions.values()], routing)
+        return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
+
+    def _line_of(self, name: str, fault: str) -> str:
+        declared = self.declarations.known.get(name)
+        line = (declared[0].lines or {}).get(fault.partition(":")[0]) if declared is not None else None
+        return f"line {line}: " if line else ""
 
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""
