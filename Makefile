@@ -9,6 +9,9 @@ READY_DEV := $(VENV)/.ready-dev
 # Real coding agents and the MCP conformance suite, for the tests. Without them the tests that need them are skipped, and say so.
 TOOLS := .tools
 READY_TOOLS := $(TOOLS)/.ready
+# A small language model, for the tests that ask a real one.
+MODELS := $(TOOLS)/models
+READY_MODELS := $(MODELS)/.ready
 
 # A virtualenv made without pip is filled by the pip of $(PYTHON).
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
@@ -23,7 +26,7 @@ demo: $(READY)
 	@$(BIN)/remit demo
 
 # The tests run even when a check before them fails; the exit code tells of both.
-test: $(READY_DEV) $(READY_TOOLS)
+test: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS)
 	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
 	echo "== pytest, two at a time"; $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; many=$$?; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
@@ -50,7 +53,7 @@ format: $(READY_DEV)
 bench: $(READY_DEV)
 	@$(BIN)/python -m bench
 
-tools: $(READY_TOOLS)
+tools: $(READY_TOOLS) $(READY_MODELS)
 
 clean:
 	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
@@ -74,6 +77,12 @@ $(READY_TOOLS): tests/tools/package.json
 	mkdir -p $(TOOLS) && cp tests/tools/package.json $(TOOLS)/package.json && \
 	(cd $(TOOLS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=60000) && touch $@ || \
 	echo "npm could not install them: the tests with real coding agents and the MCP conformance suite will be skipped." >&2
+
+# Never fails either: without the weights the tests with a real local model are skipped, and say so.
+$(READY_MODELS): | $(READY_DEV)
+	@echo "setting up: a small language model into $(MODELS), about 10 s and 100 MB ..."
+	@mkdir -p $(MODELS) && XDG_DATA_HOME=$(CURDIR)/$(MODELS) $(BIN)/remit models add-local >/dev/null && touch $@ || \
+	echo "The small model could not be had: the tests with a real local model will be skipped." >&2
 
 $(BIN)/python:
 	@$(AGAIN) --no-print-directory python

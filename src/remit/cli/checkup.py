@@ -29,6 +29,8 @@ EXTRAS = {
     "code": ("tree_sitter tree_sitter_python ruff", "coder.analyze_code and coder.review_code"),
     "search": ("", "worker.search_files by ripgrep"),
     "sandbox": ("", "coder.execute_code in bubblewrap"),
+    "models": ("pydantic_ai", "asking language models: `remit ask`, agents that are models"),
+    "local": ("xllamacpp", "running a language model on this machine"),
 }
 """The modules that an extra brings, the telling one first, and its use. Those without one are programs, and are looked for as such."""
 VERSION_SECONDS = 5.0
@@ -55,7 +57,7 @@ class Finding:
 
 
 def look(root: Path) -> list[Finding]:
-    return [*_machine(), *_sandbox(), *_programs(), *_extras(), *_coding_agents(), *_project(root)]
+    return [*_machine(), *_sandbox(), *_programs(), *_extras(), *_coding_agents(), *_models(root), *_project(root)]
 
 
 def _machine() -> Iterator[Finding]:
@@ -158,7 +160,7 @@ def _extras() -> Iterator[Finding]:
 
 
 def _installed(module: str) -> str:
-    names = {"acp": "agent-client-protocol", "tree_sitter": "tree-sitter"}
+    names = {"acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim"}
     try:
         return importlib.metadata.version(names.get(module, module))
     except importlib.metadata.PackageNotFoundError:
@@ -178,6 +180,12 @@ def _coding_agents() -> Iterator[Finding]:
         names = ", ".join(one.program for one in missing)
         advice = "None is needed; `remit agents --detect` says how to install one."
         yield Finding(part="coding agents", name="none", mark=Mark.MISSING, found=f"looked for {names}", advice=advice)
+
+
+def _models(root: Path) -> Iterator[Finding]:
+    from remit.cli.model_checkup import model_findings
+
+    yield from model_findings(root)
 
 
 def _project(root: Path) -> Iterator[Finding]:

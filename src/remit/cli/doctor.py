@@ -14,7 +14,7 @@ _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "
 
 
 def doctor(root: Root = None, as_json: Json = False) -> Exit:
-    """Print what this machine offers: the sandbox, programs, packages, coding agents, the project; with advice where something is missing.
+    """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
     from remit.cli.checkup import look

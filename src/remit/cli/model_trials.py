@@ -2,8 +2,10 @@
 and `remit doctor`; spends a few tokens of each, and says how many."""
 
 import asyncio
+import importlib
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,8 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
     from remit.models.asking import Models
 
     models = Models(settings, root)
+    with suppress(ImportError):  # it takes a second or more, which is no model's fault
+        await asyncio.to_thread(importlib.import_module, "pydantic_ai.direct")
     try:
         return list(await asyncio.gather(*(_try(models, name, seconds) for name in names)))
     finally:

@@ -1,0 +1,68 @@
+"""Which language models answer, for `remit doctor`: each is asked a small question, all at once, a few seconds at most. No key is shown."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remit.cli.checkup import Finding, Mark
+from remit.core.errors import RemitError
+
+if TYPE_CHECKING:
+    from remit.cli.model_list import Listed
+    from remit.settings import Settings
+
+TRIAL_SECONDS = 5.0
+LARGE_BYTES = 2_000_000_000
+"""A local model larger than this is not loaded only to see whether it can be."""
+
+
+def model_findings(root: Path) -> Iterator[Finding]:
+    from remit.cli.model_list import keys_present, listed
+    from remit.settings import load_settings
+
+    try:
+        settings = load_settings(root)
+    except RemitError:  # told among the findings of the project
+        return
+    found = listed(settings, root)
+    if not found:
+        keys = ", ".join(variable for variable, _ in keys_present())
+        yield Finding(
+            part="models",
+            name="none",
+            mark=Mark.GOOD,
+            found="no language model is configured, and none is needed" + (f"; there is a key in {keys}" if keys else ""),
+            advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or `remit models add-local`.',
+        )
+        return
+    yield from _tried(settings, root, found)
+
+
+def _tried(settings: "Settings", root: Path, found: "list[Listed]") -> Iterator[Finding]:
+    from remit.cli.model_trials import try_models
+
+    large = {one.name: size for one in found if one.is_local and (size := _size(one, root)) > LARGE_BYTES}
+    names = [one.name for one in found if not one.fault and one.name not in large]
+    trials = {one.name: one for one in try_models(settings, root, names, TRIAL_SECONDS)}
+    for one in found:
+        if one.name in large:
+            said = f"a local model of {large[one.name] / 1e9:.1f} GB; not loaded now"
+            yield Finding(part="models", name=one.name, mark=Mark.GOOD, found=said, advice=f"`remit models test {one.name}` loads it.")
+            continue
+        trial = trials.get(one.name)
+        fault, advice = (one.fault, one.advice) if trial is None else (trial.fault, trial.advice)
+        if fault or trial is None:
+            said = fault.removeprefix(f"{one.name} ")
+            yield Finding(part="models", name=one.name, mark=Mark.WORSE, found=said, advice=advice or f"`remit models test {one.name}`")
+        else:
+            price = "" if one.price is not None else "; its price is unknown, so no money is counted"
+            yield Finding(part="models", name=one.name, mark=Mark.GOOD, found=f"answers, in {trial.seconds:.1f} s{price}")
+
+
+def _size(one: "Listed", root: Path) -> int:
+    from remit.models.local_files import find
+
+    try:
+        return find(one.meant.model, root).size if one.meant is not None else 0
+    except RemitError:
+        return 0
