@@ -38,6 +38,9 @@ class Heard:
     model: str = ""
     fault: str = ""
     """In words for a person; empty where it answered."""
+    code: str = "AGENT_UNAVAILABLE"
+    advice: str = ""
+    """With a fault: as an error of ours would say it."""
 
 
 async def hear(
@@ -54,7 +57,7 @@ async def hear(
     except Stopped:
         raise
     except RemitError as error:
-        return Heard(fault=" ".join(error.message.split())[:500].rstrip(". "))
+        return Heard(fault=" ".join(error.message.split())[:500].rstrip(". "), code=error.code, advice=error.advice)
     if asked.ended is Ended.REFUSED:
         return Heard(model=asked.reply.model, fault="it refused to answer")
     if not asked.reply.text.strip():

@@ -117,8 +117,8 @@ async def _asked(models: Writes, ctx: Context, prompt: str) -> Heard:
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
     heard = await hear(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
     if heard.fault:
-        advice = "See `remit models` and `remit doctor`, or set generate_on to a coding agent."
-        raise Unavailable(f"No model wrote the code: {heard.fault}.", code="AGENT_UNAVAILABLE", advice=advice)
+        advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
+        raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
     return heard
 
 

@@ -116,7 +116,7 @@ async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: b
         placed.errors.append(_there(taken))
     left = [path for path in files if path not in placed.written]
     for path, where in (await off_loop(lambda: _keep(ctx.scratch, {path: files[path] for path in left}))).items():
-        placed.kept[path] = str(where)
+        placed.kept[path] = str(where.relative_to(ctx.root) if where.is_relative_to(ctx.root) else where)
         ctx.artifact(where, "implementation", f"Written by {by}; meant for {path}.")
     return placed
 

@@ -16,6 +16,10 @@ from remit.agents.builtin.researcher.words import alike, pieces, stem, stop_word
 
 ENOUGH = 0.6
 """Share of a sentence's words that must stand in what it cites."""
+ENOUGH_OF_CLAUSE = 0.5
+"""The same of each clause, so that none rides along with one that is true."""
+_CLAUSE = re.compile(r"[,;:–—()]\s+|\s+(?:and|but|while|whereas|because|so that|which|und|aber|weil)\s+")
+_CLAUSE_WORDS = 2
 MOST_CITED = 6
 _NUMBER = re.compile(r"\d+(?:[.,’']\d+)*")
 _QUOTED = re.compile(r"[“\"«]([^”\"»\n]{8,400})[”\"»]")
@@ -71,7 +75,8 @@ def support(sentence: str, cited: Sequence[Evidence], question: str = "") -> Sup
     words = (words - content(question)) or words
     if not words:
         return Support(why_not="says too little to be compared")
-    if share(words, known) < ENOUGH:
+    clauses = [own for clause in _CLAUSE.split(sentence) if len(own := content(clause) & words) >= _CLAUSE_WORDS]
+    if share(words, known) < ENOUGH or any(share(own, known) < ENOUGH_OF_CLAUSE for own in clauses):
         return Support(why_not="too few of its words stand in what it cites")
     if _denies(sentence, words, cited):
         return Support(why_not="one of the two denies what the other says")

@@ -20,6 +20,8 @@ ABSENT = "The sources do not answer this."
 MOST_CHARACTERS = 20_000
 _MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
 _AFTER_STOP = re.compile(r"([.!?]+[\"'”’)]*)((?:\s*\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\])+)")
+_AFTER_CITED = re.compile(r"(?<=\][.!?])\s+")
+"""There a sentence ends, however the next one begins."""
 _LINE = re.compile(r"^(\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,3}[.)]\s+|>\s?)?)(.*)$")
 _RULE = re.compile(r"^[\s|:+=*_-]*$")
 _HEADING_WORDS = 12
@@ -111,7 +113,8 @@ class _Reading:
         if rest.lstrip().startswith("|"):
             return self._row(rest, is_head=is_head)
         moved = _AFTER_STOP.sub(r"\2\1", rest)
-        return lead + " ".join(self._said(self.judged(unit.text)) for unit in units_of(moved, 1))
+        pieces = _AFTER_CITED.split(moved)
+        return lead + " ".join(self._said(self.judged(unit.text)) for piece in pieces for unit in units_of(piece, 1))
 
     def _row(self, row: str, *, is_head: bool) -> str:
         cells = row.strip().strip("|")

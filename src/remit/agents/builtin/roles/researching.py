@@ -33,6 +33,11 @@ SPECS = "specs"
 """The board's folder."""
 QUESTION_LENGTH = 1_500
 """Of what is asked: beyond it the words of a description drown those that matter."""
+MADE_BY = {
+    False: "It quotes what it finds and draws no conclusions.",
+    True: "A model wrote the answer from what it quotes; sentences that a program could not find there are marked.",
+}
+"""By whether a model wrote the answer."""
 _MARK = re.compile(r"^\s*(?:[-*+]|\(?\d{1,3}[.)])\s+(?:\[[ xX]\]\s+)?")
 """What makes a line an item of a list, and is no word of the question."""
 _DECLARED: dict[str, Any] = {
@@ -108,7 +113,8 @@ async def _study(
     text = await read(ctx, report.path) if report is not None else ""
     if not text:
         return _not_made(found)
-    head = _head(ctx, title_of(ctx, task), focus, question, plain_list(reports))
+    is_written = isinstance(found.data, dict) and bool(found.data.get("written"))
+    head = _head(ctx, title_of(ctx, task), focus, question, plain_list(reports), MADE_BY[is_written])
     path = await put(ctx, f"{head}\n\n{_below_head(text)}", write_to, "report.md", "report", "What was found, quoted with its sources.")
     return _told(found, path, focus)
 
@@ -139,7 +145,7 @@ def _after(title: str, description: str) -> str:
     return left.lstrip(" .:;,!?") if not left[:1].isalnum() else rest
 
 
-def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str]) -> str:
+def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str], made_by: str) -> str:
     number = ctx.task.task_number if ctx.task is not None else None
     lines = [
         f"# Research: {title}",
@@ -148,7 +154,7 @@ def _head(ctx: Context, title: str, focus: str, question: str, earlier: list[str
         *([f"- **Asked for in particular**: {shortly(focus, 400)}"] if focus.strip() else []),
         f"- **Question**: {question}",
         *(f"- **Earlier report**: {path}" for path in earlier),
-        "- **Made by**: the researcher that comes with remit. It quotes what it finds and draws no conclusions.",
+        f"- **Made by**: the researcher that comes with remit. {made_by}",
     ]
     return "\n".join(lines)
 

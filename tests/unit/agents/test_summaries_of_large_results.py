@@ -1,0 +1,86 @@
+"""Summaries of large results: never longer than asked for, whatever the model does (issue 6, items 4 and 5)."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.core.errors import Unavailable
+from remit.models.asking import Models
+from remit.models.messages import Reply
+from remit.models.question import Asked, Purse
+from remit.models.summarising import MOST_CHUNKS, shortened, summarised
+from remit.settings.values import ModelAddress, Settings
+from remit.testing.models import Say, ScriptedModels
+
+
+class Writer:
+    """A model that says what it is told to, or fails."""
+
+    def __init__(self, says: str | None) -> None:
+        self.says, self.asked = says, 0
+
+    def is_configured(self) -> bool:
+        return True
+
+    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+        self.asked += 1
+        if self.says is None:
+            raise Unavailable("Nobody answers.")
+        return Asked(reply=Reply(text=self.says))
+
+
+class Drawn:
+    def __init__(self) -> None:
+        self.tokens, self._ends = 0, time.monotonic() + 30
+
+    @property
+    def remaining(self) -> float:
+        return self._ends - time.monotonic()
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+
+    def progress(self, message: str, fraction: float | None = None) -> None: ...
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    text=st.text(max_size=4000) | st.integers(0, 400_000).map(lambda n: "line of text\n" * (n // 13)),
+    characters=st.integers(0, 5000),
+    says=st.none() | st.text(max_size=9000),
+)
+def test_a_summary_is_never_longer_than_asked_for(text: str, characters: int, says: str | None) -> None:
+    model = Writer(says)
+    for models in (None, model):
+        made = asyncio.run(summarised(models, Drawn(), text, characters=characters))
+        assert len(made) <= characters
+        assert made == text or len(text) > characters
+    assert model.asked <= MOST_CHUNKS + 1 + 2
+
+
+@given(st.text(max_size=500), st.integers(0, 600))
+def test_a_text_cut_by_rule_is_never_longer_either(text: str, characters: int) -> None:
+    assert len(shortened(text, characters)) <= characters
+
+
+async def test_a_model_shortens_part_by_part_and_says_that_it_is_a_summary() -> None:
+    text = "ERROR in line 7\n" * 6000
+    async with ScriptedModels(lambda request: Say("Everything failed in line 7.").using(100, 10)) as server:
+        models = Models(Settings(model=("m",), models={"m": ModelAddress(kind="openai", url=server.openai_url, model="m")}))
+        drawn = Drawn()
+        made = await summarised(models, drawn, text, characters=1000, about="a test run")
+        await models.close()
+    assert made == f"[Summary by a model of {len(text):,} characters]\nEverything failed in line 7."
+    assert 2 <= len(server.requests) <= MOST_CHUNKS + 1
+    assert drawn.tokens == 110 * len(server.requests)
+
+
+async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left_out() -> None:
+    made = await summarised(None, Drawn(), "a" * 5000 + "the end", characters=500)
+    assert made.startswith("aaa")
+    assert made.endswith("the end")
+    assert "5,007 characters" in made
