@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from remit.core.errors import OutOfTime, Unavailable
 from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
-from remit.models.counting import Spent, money, most_tokens, spent
+from remit.models.counting import Spent, most_tokens, spent
 from remit.models.messages import Said
 from remit.models.naming import EXAMPLE, Meant, meant_by
-from remit.models.prices import price_for
+from remit.models.prices import context_of, cost_of, price_for
 from remit.models.prompted import in_words, is_needed, understood
 from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
 from remit.settings.values import Settings
@@ -103,6 +103,12 @@ class Models:
         question = Question(choice=choice or self.choice(), instructions=instructions, messages=(Said(text=prompt),), output_schema=schema)
         return await self.ask(purse, question)
 
+    def context_tokens(self, choice: Choice) -> int | None:
+        """How much all of them can read at once: the smallest that is known; of a local model once it runs. None: nothing is known."""
+        meant = [meant_by(self._settings, name) for name in choice.names]
+        known = [self._connections.context_tokens(one) or context_of(one) for one in meant]
+        return min(filter(None, known), default=None)
+
     async def close(self) -> None:
         """Connections, and the local model's process."""
         await self._connections.close()
@@ -123,7 +129,7 @@ class _Attempt:
     """One model asked, and once more where that helps: when it is busy, or refuses the schema."""
 
     def __init__(self, settings: Settings, purse: Purse, question: Question, connection: Connection, *, is_last: bool) -> None:
-        self._purse, self._connection, self._is_last = purse, connection, is_last
+        self._settings, self._purse, self._connection, self._is_last = settings, purse, connection, is_last
         self._asked = question
         self._question = in_words(question) if connection.is_prompted and is_needed(question) else question
         self._price = price_for(settings, connection.meant)
@@ -187,6 +193,6 @@ class _Attempt:
             self._question.hear(RESTART)
 
     def _drawn(self, used: Spent) -> float | None:
-        cost = money(self._price, used)
+        cost = cost_of(self._settings, self._connection.meant, used)
         self._purse.spend(tokens=used.tokens, cost=cost or 0.0)
         return cost

@@ -91,6 +91,11 @@ class Connections:
                 known = here.made[meant, reached] = await off_loop(self._made, here, meant, reached)
         return known
 
+    def context_tokens(self, meant: Meant) -> int | None:
+        """Of a model that has been reached, where it says so itself."""
+        made = (one for there in list(self._loops.values()) for one in list(there.made.values()))
+        return next((one.context_tokens for one in made if one.meant == meant and one.context_tokens), None)
+
     async def close(self) -> None:
         """Of this loop and of others that still run; those of loops that are gone went with them."""
         running = asyncio.get_running_loop()

@@ -27,6 +27,8 @@ class Usage(Protocol):
     def output_tokens(self) -> int: ...
     @property
     def cache_read_tokens(self) -> int: ...
+    @property
+    def cache_write_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,8 @@ class Spent:
     output_tokens: int = 0
     cached_tokens: int = 0
     """Those of the input that the provider read from its cache."""
+    written_tokens: int = 0
+    """Those that it put there, at a price of their own."""
     is_estimated: bool = False
 
     @property
@@ -58,14 +62,13 @@ def _size(message: Message) -> int:
 def spent(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> Spent:
     """What a provider said was used, of a whole reply. Where it said nothing, or the reply broke off before it could, at least what
     was seen: the question, and the characters that came."""
-    seen = max(1, characters // CHARACTERS_PER_TOKEN)
-    if is_whole and usage.input_tokens + usage.output_tokens:
-        return Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cache_read_tokens)
+    is_told = is_whole and usage.input_tokens + usage.output_tokens > 0
     return Spent(
-        input_tokens=usage.input_tokens or estimated_input(question),
-        output_tokens=max(usage.output_tokens, seen if characters else 0),
+        input_tokens=usage.input_tokens if is_told else usage.input_tokens or estimated_input(question),
+        output_tokens=usage.output_tokens if is_told else max(usage.output_tokens, -(-characters // CHARACTERS_PER_TOKEN)),
         cached_tokens=usage.cache_read_tokens,
-        is_estimated=True,
+        written_tokens=usage.cache_write_tokens,
+        is_estimated=not is_told,
     )
 
 

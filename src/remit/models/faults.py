@@ -4,7 +4,8 @@ Imports pydantic-ai: only when a model was asked.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +30,11 @@ from remit.models.streaming import Died, Silent
 
 _MOST = 300
 """Of a provider's own words."""
+DEFAULT_WAIT = 1.0
+MOST_WAIT = 86_400.0
 _BUSY = (429, 503, 529)
+_UNREACHED = ("ConnectError", "ConnectionRefusedError", "gaierror")
+_DEEPEST = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +49,7 @@ class Fault:
 
 
 def fault_of(error: Exception, connection: Connection) -> Fault:
-    status = error.status_code if isinstance(error, ModelHTTPError) else None
+    status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
     can_wait = busy and not isinstance(error, ModelQuotaExceededError)
     said = _said(error)
@@ -52,9 +57,18 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
     return Fault(
         words=without_key(words, connection),
         counts=not isinstance(error, ModelContextWindowExceededError) and status not in (400, 413, 422),
-        retry_after=(getattr(error, "retry_after", None) or 1.0) if can_wait else None,
+        retry_after=_wait(error) if can_wait else None,
         is_rejected=status in (400, 422),
     )
+
+
+def _wait(error: Exception) -> float:
+    """As the provider asked; it may say a part of a second, which the library does not read."""
+    asked = getattr(error, "retry_after", None)
+    if asked is None:
+        with suppress(ValueError):
+            asked = float((getattr(error, "headers", None) or {}).get("retry-after", ""))
+    return asked if asked is not None and 0 < asked < MOST_WAIT else DEFAULT_WAIT if not asked else MOST_WAIT
 
 
 def without_key(text: str, connection: Connection) -> str:
@@ -120,9 +134,23 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
     where = connection.url or "its address"
     if isinstance(error, ModelTimeoutError):
         return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
-    if error.phase == "connect" or "connect" in str(error).lower():
+    if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
         return f"nobody answers at {where}: is the server running there, and the network up?"
     return "the connection broke off in the middle of its answer."
+
+
+def _status(error: Exception) -> int | None:
+    """Of the answer, also where only the client below says it."""
+    found = (getattr(cause, "status_code", None) for cause in _causes(error))
+    return next((status for status in found if isinstance(status, int)), None)
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    for _ in range(_DEEPEST):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def _said(error: Exception) -> str:

@@ -18,7 +18,7 @@ LOCAL = "local"
 INSTALL = "pip install 'remit[models]'"
 _KINDS = {"openai": "openai-chat"}
 """What `kind` is called where it differs: `openai` in `[models]` is Chat Completions, which most servers speak."""
-EXAMPLE = 'model = "anthropic:claude-sonnet-4-5"'
+EXAMPLE = 'model = "anthropic:claude-sonnet-5"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,6 +64,8 @@ async def answer(connection: Connection, question: Question, heard: Heard, *, ma
     """Raises whatever the library raises, and `Died` and `Silent`; `heard` then says how far it came."""
     messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
     settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
+    if question.tools:
+        settings["cache"] = True  # a conversation goes on: what was read once is read again, at a tenth of the price
     if max_tokens is not None:
         settings["max_tokens"] = max_tokens
     patience = connection.idle_seconds * (WORDLESS if connection.is_ours else 1)

@@ -33,6 +33,7 @@ from remit.models.messages import Message, Reply, Result, Said, ToolCall
 from remit.models.question import Question
 
 NO_RESULT = "No result was recorded for this call: it was interrupted."
+_NOTHING = "(nothing)"
 _GO_ON = "Go on."
 _EARLIER = "(What was said before is left out.)"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
@@ -81,11 +82,11 @@ def _either_or(profile: Mapping[str, Any]) -> bool:
 def _in_order(messages: Sequence[Message]) -> list[Message]:
     """Every call with one result, right after it and in the order of the calls; results of no call as words; nothing empty."""
     ordered: list[Message] = []
-    waiting = list(messages)
+    waiting = [replace(message, text=_text(message.text)) for message in messages]
     while waiting:
         message = waiting.pop(0)
         if isinstance(message, Result):
-            ordered.append(Said(text=f"Result of {message.name or 'a call'}: {message.text}"))
+            ordered.append(Said(text=f"Result of {_text(message.name) or 'a call'}: {message.text}"))
         elif isinstance(message, Said):
             if message.text.strip():
                 ordered.append(message)
@@ -129,19 +130,19 @@ def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
 
 def _translated(message: Message, name: str) -> ModelMessage:
     if isinstance(message, Said):
-        return ModelRequest(parts=[UserPromptPart(content=_text(message.text))])
+        return ModelRequest(parts=[UserPromptPart(content=message.text)])
     if isinstance(message, Result):
         outcome: Any = "failed" if message.is_error else "success"
-        text = _text(message.text) or "(nothing)"
+        text = message.text if message.text.strip() else _NOTHING
         result = ToolReturnPart(tool_name=_name(message.name), content=text, tool_call_id=_id(message.call_id), outcome=outcome)
         return ModelRequest(parts=[result])
     if message.raw is not None and message.model == name:
         own = _from_raw(message)
         if own is not None:
             return own
-    parts: list[ModelResponsePart] = [TextPart(content=_text(message.text))] if message.text.strip() else []
+    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text.strip() else []
     parts += [ToolCallPart(tool_name=_name(call.name), args=_arguments(call), tool_call_id=_id(call.call_id)) for call in message.calls]
-    return ModelResponse(parts=parts)
+    return ModelResponse(parts=parts or [TextPart(content=_NOTHING)])
 
 
 def _from_raw(message: Reply) -> ModelResponse | None:

@@ -110,12 +110,12 @@ def _items(request: ModelRequest, answer: Answer) -> list[dict[str, Any]]:
     if answer.text:
         part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
         items.append({"id": f"msg_{request.number:05d}", "type": "message", "status": "completed", "role": "assistant", "content": [part]})
-    return items + [_function_call(call) for call in answer.calls]
+    return items + [_function_call(call, f"fc_{request.number:05d}_{index}") for index, call in enumerate(answer.calls)]
 
 
-def _function_call(call: NamedCall) -> dict[str, Any]:
+def _function_call(call: NamedCall, item_id: str) -> dict[str, Any]:
     item = {
-        "id": f"fc_{call.call_id}",
+        "id": item_id,
         "type": "function_call",
         "status": "completed",
         "call_id": call.call_id,

@@ -1,0 +1,302 @@
+"""Asking a model, over every API: words, calls, signed thoughts, schemas, limits, and what it costs (item 1; S8)."""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from remit.core.budget import Limits
+from remit.core.errors import OutOfTime, Stopped, Unavailable
+from remit.models.asking import Models
+from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.question import Asked, Ended, Question
+from remit.settings.values import ModelAddress, Price, Settings
+from remit.testing.models import Call, Cut, Drip, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
+
+KEY = "sk-scripted-4f1d2c7b9e"
+KINDS = ("anthropic", "openai", "openai-responses", "google", "ollama")
+TOOL = ToolOffer(name="delegate", description="Hand work on.", schema={"type": "object", "properties": {"task": {"type": "string"}}})
+
+
+class Purse:
+    """What a question draws on, as a `Context` is."""
+
+    def __init__(self, remaining: float = 20.0, budget: Limits | None = None) -> None:
+        self._ends, self.budget = time.monotonic() + remaining, budget or Limits()
+        self.tokens, self.cost, self.said = 0, 0.0, list[str]()
+
+    @property
+    def remaining(self) -> float:
+        return self._ends - time.monotonic()
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+        self.cost += cost
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self.said.append(message)
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPTED_KEY", KEY)
+
+
+def address(server: ScriptedModels, kind: str, **more: Any) -> ModelAddress:
+    url = server.openai_url if kind.startswith("openai") else server.base_url
+    return ModelAddress(**{"kind": kind, "url": url, "model": "scripted", "key_variable": "SCRIPTED_KEY", **more})
+
+
+def models(server: ScriptedModels, kind: str, **more: Any) -> Models:
+    idle = more.pop("idle", 10.0)
+    prices = more.pop("prices", {})
+    return Models(Settings(model=("m",), models={"m": address(server, kind, **more)}, model_idle_seconds=idle, prices=prices))
+
+
+async def ask(
+    asked: Models, messages: Sequence[Message] = (Said(text="Say something."),), purse: Purse | None = None, **more: Any
+) -> Asked:
+    try:
+        return await asked.ask(purse or Purse(), Question(choice=asked.choice(), messages=messages, **more))
+    finally:
+        await asked.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_words_come_as_they_are_said_and_are_counted(kind: str) -> None:
+    heard: list[str] = []
+    purse = Purse()
+    async with ScriptedModels([Say("A first word, and a second one.").using(1000, 200)]) as server:
+        prices = {"m": Price(input=2.0, output=10.0)}
+        asked = await ask(models(server, kind, prices=prices), purse=purse, instructions="Be short.", hear=heard.append)
+    assert "".join(heard) == asked.reply.text == "A first word, and a second one."
+    assert len(heard) > 1
+    assert (asked.input_tokens, asked.output_tokens, asked.ended, asked.tried) == (1000, 200, Ended.FINISHED, ())
+    assert asked.cost == pytest.approx(0.004)
+    assert (purse.tokens, purse.cost) == (1200, pytest.approx(0.004))
+    (request,) = server.requests
+    assert (request.model, request.stream, request.system, request.asked) == ("scripted", True, "Be short.", "Say something.")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_twenty_calls_at_once_come_in_order_and_their_results_go_back(kind: str) -> None:
+    calls = [Call("delegate", task=f"number {number}") for number in range(20)]
+    async with ScriptedModels([[Say("All at once."), *calls], Say("Done.")]) as server:
+        asked = await ask(models(server, kind), tools=[TOOL])
+        assert [call.arguments for call in asked.reply.calls] == [{"task": f"number {number}"} for number in range(20)]
+        assert len({call.call_id for call in asked.reply.calls}) == 20
+        results = [Result(call_id=call.call_id, name=call.name, text=f"result {i}") for i, call in enumerate(asked.reply.calls)]
+        said = Said(text="Say something.")
+        again = await ask(models(server, kind), [said, asked.reply, *reversed(results)], tools=[TOOL])
+    assert again.reply.text == "Done."
+    assert server.requests[1].results == tuple(f"result {number}" for number in range(20))
+    assert not server.faults
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_calls_that_are_none_are_kept_as_they_came_and_can_be_shown_again(kind: str) -> None:
+    """Names that are not offered, ids that are missing or taken, arguments that are no JSON (item 7)."""
+    script: Script = [
+        [Say("Hm."), Stray("rm -rf /", force=True).with_id(""), Stray("a", x=1).with_id("same"), Stray("b", x=2).with_id("same")],
+        Garbled("delegate", '{"task": "half') if kind != "google" else Stray("delegate", task="half"),
+        Say("Done."),
+    ]
+    async with ScriptedModels(script) as server:
+        said = Said(text="Say something.")
+        first = await ask(models(server, kind), [said], tools=[TOOL])
+        assert [call.name for call in first.reply.calls] == ["rm -rf /", "a", "b"]
+        ids = {call.call_id for call in first.reply.calls}
+        assert len(ids) == 3
+        assert all(ids)
+        second = await ask(models(server, kind), [said, first.reply], tools=[TOOL])
+        if kind != "google":
+            assert second.reply.calls[0].arguments == '{"task": "half'
+        third = await ask(models(server, kind), [said, first.reply, second.reply, Said(text="And now?")], tools=[TOOL])
+    assert third.reply.text == "Done."
+    shown = json.dumps(server.requests[2].body)
+    assert "rm -rf /" not in shown
+    assert "rm_-rf_" in shown
+    assert len(server.requests[2].results) == 4
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "google"])
+async def test_signed_thoughts_go_back_to_the_model_that_had_them_and_to_no_other(kind: str) -> None:
+    signature = "c2lnbmVkLWJ5LXRoZS1zY3JpcHQ="
+    async with ScriptedModels([[Think("Deep.", signature=signature), Call("delegate", task="x")], Say("Done.")]) as server:
+        said = Said(text="Say something.")
+        first = await ask(models(server, kind), [said], tools=[TOOL])
+        assert first.reply.raw is not None
+        stored = Reply(**{**_fields(first.reply), "raw": json.loads(json.dumps(first.reply.raw))})
+        result = Result(call_id=first.reply.calls[0].call_id, name="delegate", text="r")
+        await ask(models(server, kind), [said, stored, result], tools=[TOOL])
+        assert signature in json.dumps(server.requests[1].body)
+        other = Models(Settings(model=("other",), models={"other": address(server, kind)}))
+        await ask(other, [said, stored, result], tools=[TOOL])
+    assert signature not in json.dumps(server.requests[2].body)
+    assert server.requests[2].results == ("r",)
+
+
+def _fields(reply: Reply) -> dict[str, Any]:
+    return {name: getattr(reply, name) for name in ("text", "calls", "model", "raw")}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_schema_is_held_by_the_provider_where_it_can(kind: str) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    async with ScriptedModels([Say('{"n": 1}')]) as server:
+        name = {"anthropic": "claude-sonnet-5", "google": "gemini-2.5-flash"}.get(kind, "gpt-4o")
+        asked = await ask(models(server, kind, model=name), output_schema=schema)
+    assert json.loads(asked.reply.text) == {"n": 1}
+    body = server.requests[0].body
+    held = {
+        "openai": "response_format",
+        "ollama": "response_format",
+        "openai-responses": "text",
+        "anthropic": "output_config",
+        "google": "generationConfig",
+    }
+    assert '"n"' in json.dumps(body.get(held[kind], body.get("output_format")))
+
+
+async def test_a_provider_that_refuses_the_schema_is_asked_without_it() -> None:
+    def script(request: Any) -> Any:
+        from remit.testing.models import Fail
+
+        return Fail(400, "Invalid schema") if "response_format" in request.body else Say('{"n": 1}')
+
+    async with ScriptedModels(script) as server:
+        asked = await ask(models(server, "openai", model="gpt-4o"), output_schema={"type": "object", "properties": {"n": {}}})
+    assert asked.reply.text == '{"n": 1}'
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_reply_without_end_is_cut_where_it_is_too_long(kind: str) -> None:
+    """200,000 tokens (item 7): kept out of memory, still paid for, and said to be an estimate."""
+    purse, heard = Purse(), list[str]()
+    async with ScriptedModels([Say("word " * 200_000)]) as server:
+        asked = await ask(models(server, kind), purse=purse, max_characters=10_000, hear=heard.append)
+    assert asked.ended is Ended.LENGTH
+    assert len(asked.reply.text) <= 10_000
+    assert len("".join(heard)) <= 10_000
+    assert purse.tokens >= 10_000 / 4
+    assert asked.details == {"tokens": "estimated"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_why_a_reply_ended_is_told(kind: str) -> None:
+    for ended in (Ended.LENGTH, Ended.REFUSED):
+        async with ScriptedModels([Say("Half a", ended=ended.value)]) as server:
+            assert (await ask(models(server, kind))).ended is ended
+
+
+async def test_a_reply_is_never_longer_than_the_budget_pays_for() -> None:
+    async with ScriptedModels([Say("Fine.")]) as server:
+        await ask(models(server, "openai"), purse=Purse(budget=Limits(tokens=5000)))
+        await ask(models(server, "openai", prices={"m": Price(input=0, output=10)}), purse=Purse(budget=Limits(cost=0.01)))
+        await ask(models(server, "openai", max_tokens=77), purse=Purse(budget=Limits(tokens=5000)))
+        allowed = [request.body.get("max_completion_tokens", request.body.get("max_tokens")) for request in server.requests]
+        with pytest.raises(Stopped) as refused:
+            await ask(models(server, "openai"), [Said(text="x" * 40_000)], purse=Purse(budget=Limits(tokens=100)))
+    assert 4900 < allowed[0] < 5000
+    assert allowed[1] == 1000
+    assert allowed[2] == 77
+    assert refused.value.code == "BUDGET_EXCEEDED"
+    assert len(server.requests) == 3
+
+
+async def test_a_model_that_never_answers_is_waited_for_no_longer_than_the_deadline() -> None:
+    async with ScriptedModels([Silence()]) as server:
+        began = time.monotonic()
+        with pytest.raises(OutOfTime):
+            await ask(models(server, "openai"), purse=Purse(remaining=0.4))
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("kind", ["anthropic", "google"])
+async def test_cancelling_closes_the_connection_at_once(kind: str) -> None:
+    async with ScriptedModels([Drip("Slowly, one word after the other.", seconds=60)]) as server:
+        asked = models(server, kind)
+        task = asyncio.create_task(asked.ask(Purse(), Question(choice=asked.choice(), messages=[Said(text="x")])))
+        await server.wait_asked()
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        async with asyncio.timeout(5):
+            while server._clients:  # noqa: ASYNC110 - the server tells nobody that a client has gone
+                await asyncio.sleep(0.02)
+        await asked.close()
+
+
+async def test_the_same_models_serve_several_event_loops() -> None:
+    async with ScriptedModels([Say("Here.")]) as server:
+        shared = models(server, "openai")
+        question = Question(choice=shared.choice(), messages=[Said(text="x")])
+
+        def elsewhere() -> str:
+            return asyncio.run(shared.ask(Purse(), question)).reply.text
+
+        assert await asyncio.to_thread(elsewhere) == "Here."
+        assert (await shared.ask(Purse(), question)).reply.text == "Here."
+        assert await asyncio.to_thread(elsewhere) == "Here."
+        await shared.close()
+        assert (await shared.ask(Purse(), question)).reply.text == "Here."
+        await shared.close()
+
+
+async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:
+    async with ScriptedModels([Say('{"delegate": {"task": "x"}}')]) as server:
+        asked = await ask(models(server, "openai", tools="prompted"), tools=[TOOL])
+    assert [(call.name, call.arguments) for call in asked.reply.calls] == [("delegate", {"task": "x"})]
+    assert not server.requests[0].tools
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_key_is_never_shown(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    from remit.testing.models import Fail
+
+    caplog.set_level("DEBUG")
+    async with ScriptedModels([Fail(401, f"the key {KEY} is wrong")]) as server:
+        asked = models(server, kind)
+        with pytest.raises(Unavailable) as failed:
+            await ask(asked)
+        assert KEY in json.dumps(dict(server.requests[0].headers))
+    error = failed.value
+    assert KEY not in f"{error} {error!r} {error.__cause__!r} {error.__context__!r} {asked!r} {vars(asked)!r}"
+    assert "SCRIPTED_KEY" in str(error)
+    assert error.code == "AGENT_UNAVAILABLE"
+    assert not [record for record in caplog.records if record.name.startswith("remit") and KEY in record.getMessage()]
+
+
+async def test_a_history_in_disorder_is_put_in_order() -> None:
+    """Every call has a result, results follow their calls, nothing is empty."""
+    reply = Reply(calls=(ToolCall(call_id="1", name="a", arguments={}), ToolCall(call_id="2", name="b", arguments="no json")), model="m")
+    messages: list[Message] = [
+        Result(call_id="0", name="lost", text="of nobody"),
+        Reply(text=""),
+        Said(text=" "),
+        reply,
+        Said(text="meanwhile"),
+        Result(call_id="2", name="b", text=""),
+        Reply(text="So."),
+    ]
+    for kind in KINDS:
+        async with ScriptedModels([Say("Done.")]) as server:
+            assert (await ask(models(server, kind), messages)).reply.text == "Done."
+        roles = [message.role for message in server.requests[0].messages]
+        assert roles[0] == "user"
+        assert roles[-1] == "user"
+        assert len(server.requests[0].results) == 2
+        assert "interrupted" in server.requests[0].results[0]
+
+
+async def test_a_stream_that_breaks_off_is_paid_for() -> None:
+    purse = Purse()
+    async with ScriptedModels([Cut("Half a sentence that was paid for all the same")]) as server:
+        with pytest.raises(Unavailable, match="broke off"):
+            await ask(models(server, "anthropic"), purse=purse)
+    assert purse.tokens > 0

@@ -1,0 +1,190 @@
+"""Which model is meant by a name, what it lacks, and what it costs (item 1); nobody is asked here."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from remit.core.errors import Unavailable
+from remit.models.asking import Models
+from remit.models.breaker import FAILURES, PAUSE_SECONDS, Breakers
+from remit.models.known import NOT_FOR_WORDS, PROVIDERS
+from remit.models.naming import meant_by
+from remit.models.prices import price_of
+from remit.settings.values import ModelAddress, Price, Settings
+
+VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "provider", "model"),
+    [
+        ("anthropic:claude-sonnet-5", "anthropic", "claude-sonnet-5"),
+        ("anthropic/claude-sonnet-5", "anthropic", "claude-sonnet-5"),
+        (" openai:gpt-5 ", "openai", "gpt-5"),
+        ("openrouter:meta/llama:free", "openrouter", "meta/llama:free"),
+        ("openrouter/meta/llama:free", "openrouter", "meta/llama:free"),
+        ("ollama:qwen3:8b", "ollama", "qwen3:8b"),
+        ("local:smollm2", "local", "smollm2"),
+        ("local:/models/a.gguf", "local", "/models/a.gguf"),
+        ("gateway/openai:gpt-5", "gateway/openai", "gpt-5"),
+    ],
+)
+def test_a_name_says_provider_and_model(name: str, provider: str, model: str) -> None:
+    meant = meant_by(Settings(), name)
+    assert (meant.provider, meant.model) == (provider, model)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("antropic:claude", "Did you mean anthropic:claude?"),
+        ("fat", "Did you mean fast?"),
+        ("openai:", "names a provider and no model"),
+        ("gpt-5", "[models.gpt-5]"),
+        ("", "[models.NAME]"),
+        ("elevenlabs:x", "there is no provider 'elevenlabs'"),
+    ],
+)
+def test_a_name_nobody_knows_is_told_with_the_nearest_and_the_lines_to_write(name: str, words: str) -> None:
+    with pytest.raises(Unavailable) as unknown:
+        meant_by(Settings(models={"fast": ModelAddress()}), name)
+    assert unknown.value.code == "TOOL_UNAVAILABLE"
+    assert words in str(unknown.value)
+    assert 'model = "anthropic:' in unknown.value.advice
+
+
+def test_no_model_at_all_is_told_with_the_line_to_write() -> None:
+    with pytest.raises(Unavailable) as none:
+        Models(Settings()).choice()
+    assert none.value.code == "TOOL_UNAVAILABLE"
+    assert "REMIT_MODEL" in none.value.advice
+
+
+def test_a_choice_without_any_key_names_the_variables() -> None:
+    with pytest.raises(Unavailable) as none:
+        Models(Settings(model=("anthropic:claude-sonnet-5", "google:gemini-2.5-pro"))).choice()
+    assert none.value.code == "TOOL_UNAVAILABLE"
+    assert "ANTHROPIC_API_KEY" in none.value.message
+    assert "GOOGLE_API_KEY or GEMINI_API_KEY" in none.value.message
+
+
+def test_one_key_is_enough_for_a_choice_and_an_agents_own_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "x")
+    models = Models(Settings(model=("anthropic:claude-sonnet-5", "google:gemini-2.5-pro"), sources={"model": "env REMIT_MODEL"}))
+    assert models.choice().names == ("anthropic:claude-sonnet-5", "google:gemini-2.5-pro")
+    assert models.choice().source == "env REMIT_MODEL"
+    assert models.choice("google:gemini-2.5-flash").names == ("google:gemini-2.5-flash",)
+    assert models.choice(["google:a", "google:a", "google:b"]).names == ("google:a", "google:b")
+
+
+def test_a_package_that_is_missing_is_told_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(Unavailable) as missing:
+        Models(Settings(model=("ollama:x",))).choice()
+    assert missing.value.code == "TOOL_UNAVAILABLE"
+    assert "pip install 'remit[models]'" in missing.value.advice
+
+
+def test_a_usual_key_goes_to_no_other_address_unless_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine")
+    tables = {
+        "elsewhere": ModelAddress(kind="openai", url="https://models.example/v1"),
+        "named": ModelAddress(kind="openai", url="https://models.example/v1", key_variable="OPENAI_API_KEY"),
+        "own": ModelAddress(kind="openai-responses", url="https://api.openai.com/v1"),
+        "home": ModelAddress(kind="openai"),
+    }
+    keys = {name: meant_by(Settings(models=tables), name).key for name in tables}
+    assert keys == {"elsewhere": None, "named": "sk-mine", "own": "sk-mine", "home": "sk-mine"}
+    assert "sk-mine" not in repr([meant_by(Settings(models=tables), name) for name in tables])
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "meant"),
+    [
+        ("anthropic", "http://h:1/v1/", "http://h:1"),
+        ("google", "http://h:1/v1beta", "http://h:1"),
+        ("ollama", "http://h:1", "http://h:1/v1"),
+        ("ollama", "http://h:1/api", "http://h:1/v1"),
+        ("ollama", "http://h:1/v1", "http://h:1/v1"),
+        ("openai", "http://h:1/v1/", "http://h:1/v1"),
+    ],
+)
+def test_addresses_are_taken_as_people_write_them(kind: Any, written: str, meant: str) -> None:
+    assert meant_by(Settings(models={"m": ModelAddress(kind=kind, url=written)}), "m").url == meant
+
+
+def test_addresses_of_the_environment_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://proxy:1")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://proxy:2/v1")
+    monkeypatch.setenv("OLLAMA_HOST", "box:11434")
+    found = [meant_by(Settings(), name).url for name in ("anthropic:a", "openai:b", "openai-chat:b", "ollama:c")]
+    assert found == ["http://proxy:1", "http://proxy:2/v1", "http://proxy:2/v1", "http://box:11434/v1"]
+    assert meant_by(Settings(), "openai:b").lacks is None, "a server of one's own may want no key"
+
+
+def test_the_table_of_providers_is_that_of_the_installed_package() -> None:
+    import inspect
+    import re
+
+    from pydantic_ai import providers
+
+    cases = re.findall(r"case (.+):\n", inspect.getsource(providers.infer_provider_class))
+    theirs = {name for case in cases for name in re.findall(r"'([a-z0-9-]+)'", case)}
+    assert set(PROVIDERS) == theirs - NOT_FOR_WORDS
+
+
+def test_prices_are_the_users_then_those_that_are_known_else_unknown() -> None:
+    tables = {
+        "proxy": ModelAddress(kind="openai", url="http://h/v1", model="gpt-5"),
+        "mine": ModelAddress(kind="anthropic", model="claude-haiku-4-5"),
+    }
+    settings = Settings(models=tables, prices={"openai:gpt-5": Price(input=7, output=8), "odd": Price(input=1, output=1)})
+    assert price_of(settings, "openai:gpt-5") == Price(input=7, output=8)
+    known = price_of(settings, "anthropic:claude-haiku-4-5")
+    assert known is not None
+    assert known.output > known.input > 0
+    assert price_of(settings, "mine") == known
+    assert price_of(settings, "proxy") is None
+    assert price_of(settings, "ollama:qwen3") is None
+    assert price_of(settings, "nobody:knows") is None
+    assert price_of(settings, "odd") == Price(input=1, output=1)
+    assert price_of(settings, "local:x") == Price(input=0, output=0)
+
+
+def test_choosing_imports_no_library() -> None:
+    program = (
+        "import sys\n"
+        "from remit.models.asking import Models\n"
+        "from remit.settings.values import Settings\n"
+        "Models(Settings(model=('ollama:x',))).choice()\n"
+        "assert not {'pydantic_ai', 'openai', 'anthropic', 'genai_prices', 'httpx2'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_breaker_passes_over_for_a_while_and_lets_one_try() -> None:
+    now = [0.0]
+    breakers = Breakers(clock=lambda: now[0])
+    for _ in range(FAILURES):
+        assert breakers.in_order(["a", "b"], str)[0] == ["a", "b"]
+        breakers.failed("a")
+    assert breakers.in_order(["a", "b"], str) == (["b"], ["a"])
+    assert breakers.pause("a") == PAUSE_SECONDS
+    now[0] += PAUSE_SECONDS
+    assert breakers.in_order(["a", "b"], str)[0] == ["a", "b"]
+    assert breakers.in_order(["a", "b"], str)[0] == ["b"], "one try"
+    for _ in range(FAILURES):
+        breakers.failed("b")
+    now[0] += 1
+    ready, passed_over = breakers.in_order(["b", "a"], str)
+    assert (len(ready), len(passed_over)) == (1, 1), "never nobody"
+    breakers.answered("a")
+    assert breakers.in_order(["a", "b"], str) == (["a"], ["b"])
