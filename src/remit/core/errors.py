@@ -126,7 +126,8 @@ class Stopped(Failed):
 
 
 class OutOfTime(Stopped):
-    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6)."""
+    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6). With the
+    code BUDGET_EXCEEDED: what is left of the budget is too little to go on with."""
 
     default_code = "TIMEOUT"
 

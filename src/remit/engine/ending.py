@@ -62,7 +62,7 @@ async def perform_to_the_end(engine: "EmbeddedEngine", running: Running) -> None
     except BlockedLoop as blocked:
         running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the watchdog", detail=blocked.message or running.blocked)
     except OutOfTime as early:
-        running.stop = running.stop or Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=_early_words(running, early))
+        running.stop = running.stop or _stop_of(running, early)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - SystemExit and the like from an agent must not end the orchestrator
@@ -88,8 +88,12 @@ def _with_lateness(engine: "EmbeddedEngine", running: Running, late: Return) -> 
     return replace(late, warnings=(*late.warnings, f"It finished {seconds:.1f} s after its deadline: the event loop stood still."))
 
 
-def _early_words(running: Running, early: OutOfTime) -> str:
-    return f"{early.message.rstrip('.')}: {running.elapsed():.1f} s of its {running.delegation.deadline.timeout_seconds:g} s were over."
+def _stop_of(running: Running, early: OutOfTime) -> Stop:
+    said = early.message.rstrip(".")
+    if early.code == "BUDGET_EXCEEDED":
+        return Stop(reason=StopReason.BUDGET, source="the budget", detail=said)
+    words = f"{said}: {running.elapsed():.1f} s of its {running.delegation.deadline.timeout_seconds:g} s were over."
+    return Stop(reason=StopReason.DEADLINE, source="the soft deadline", detail=words)
 
 
 def _stop_by_itself(running: Running, crash: BaseException | None) -> Stop:

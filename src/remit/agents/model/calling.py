@@ -104,7 +104,8 @@ class Caller:
         returned = await turn.result(handle)
         shown = self.shown(result_of(returned, asked_at))
         return Called(
-            result=Result(call_id=call.call_id, name=call.name, text=shown, is_error=not returned.ok),
+            # It says itself whether it succeeded. Marked as an error, it would be wrapped in JSON once more on its way to some models.
+            result=Result(call_id=call.call_id, name=call.name, text=shown),
             is_run=returned.stop_reason is not StopReason.REFUSED,
         )
 

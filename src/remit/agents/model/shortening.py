@@ -11,7 +11,7 @@ from remit.flow.plain import clean
 from remit.tool.result import DelegateResult
 from remit.tool.speaking import json_text
 
-RESULT_CHARACTERS = 4000
+RESULT_CHARACTERS = 16_000
 """How much of one result a model is shown, where nothing else is said."""
 LEAST_CHARACTERS = 600
 """In less than this no JSON is tried: the first words of it say more than a frame without a picture."""

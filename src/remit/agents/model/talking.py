@@ -139,7 +139,9 @@ class _Talking:
             if not await until_hand_in(ctx, [asking]):
                 await asyncio.wait([asking], timeout=max(0.0, ctx.remaining * HANDING_IN_SHARE))
             return asking.result() if asking.done() else None
-        except Stopped:
+        except Stopped as error:
+            if error.code == "BUDGET_EXCEEDED" and not isinstance(error, OutOfTime):
+                raise OutOfTime(error.message, code=error.code, advice=error.advice) from error
             raise
         except Unavailable as error:
             if not ctx.hand_in:

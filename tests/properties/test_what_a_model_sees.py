@@ -1,0 +1,95 @@
+"""What a model is shown of a result keeps to its limit whatever the result is, and the conversation to the order that providers want."""
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit.agents.model.keeping import from_plain, size_of, to_plain, trimmed
+from remit.agents.model.shortening import LEAST_CHARACTERS, shortened, text_of
+from remit.agents.model.talking import in_words, mended, unanswered
+from remit.core.result import Artifact
+from remit.models.messages import Message, Reply, Result, Said, ToolCall
+from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
+
+TASK = "sess_1700000000_abc123"
+ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(
+    ['\x00\x1f"\\\n', "\ud800", "é🙂", "a" * 30]
+)
+long_text = st.builds(lambda text, times: text * times, ugly, st.integers(1, 400))
+data = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | long_text,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(ugly, inner, max_size=5),
+    max_leaves=12,
+)
+errors = st.none() | st.builds(TaskError, code=st.just("TASK_FAILED"), message=long_text, recommendation=long_text)
+artifacts = st.lists(st.builds(Artifact, type=st.just("report"), path=ugly, summary=long_text), max_size=30).map(tuple)
+
+
+@st.composite
+def results(draw: Any) -> DelegateResult:
+    error = draw(errors)
+    return DelegateResult(
+        success=error is None,
+        task_id=TASK,
+        task_state=TaskState.COMPLETED if error is None else TaskState.FAILED,
+        data=draw(data),
+        output=draw(long_text),
+        artifacts=draw(artifacts),
+        error=error,
+        metadata=TaskMetadata(target="worker", operation="read_file", created_at=0.0),
+    )
+
+
+@settings(max_examples=120, deadline=None)
+@given(results(), st.integers(0, 6000))
+def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: DelegateResult, limit: int) -> None:
+    shown = shortened(result, limit)
+    assert len(shown) <= limit
+    shown.encode()
+    if limit < LEAST_CHARACTERS:
+        return
+    document = json.loads(shown)
+    assert document["taskId"] == TASK and document["success"] is result.success
+    if result.error is not None:
+        assert document["error"]["code"] == "TASK_FAILED"
+        assert document["error"]["message"] or not result.error.message
+    if "leftOut" in document:
+        told = document["readOn"]["parameters"]
+        assert told["taskId"] == TASK and document["readOn"]["target"] == "results"
+        if told["part"] == "data" and isinstance(document.get("data"), str):
+            assert document["data"][: told["offset"]] == text_of(result.data)[: told["offset"]]
+
+
+calls = st.builds(ToolCall, call_id=st.sampled_from(["a", "b", "c"]), name=st.just("delegate"), arguments=st.just({"target": "x"}))
+messages = st.lists(
+    st.builds(Said, text=st.text(max_size=5))
+    | st.builds(Reply, text=st.text(max_size=5), calls=st.lists(calls, max_size=3).map(tuple))
+    | st.builds(Result, call_id=st.sampled_from(["a", "b"]), name=st.just("delegate"), text=st.text(max_size=900)),
+    max_size=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(messages)
+def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]) -> None:
+    whole = mended(said)
+    owed: list[ToolCall] = []
+    for message in whole:
+        if isinstance(message, Result):
+            assert owed and owed.pop(0).call_id == message.call_id
+        else:
+            assert not owed
+            owed = list(message.calls) if isinstance(message, Reply) else []
+    assert tuple(owed) == unanswered(whole)
+    assert not any(isinstance(message, Result) or (isinstance(message, Reply) and message.calls) for message in in_words(whole))
+
+
+@settings(max_examples=80, deadline=None)
+@given(messages, st.integers(0, 3000))
+def test_a_kept_conversation_is_the_same_one_and_shrinks_where_it_can(said: list[Message], limit: int) -> None:
+    assert from_plain(json.loads(json.dumps(to_plain(said)))) == said
+    cut = trimmed(said, limit)
+    assert [type(message) for message in cut] == [type(message) for message in said]
+    assert sum(map(size_of, cut)) <= max(limit, sum(map(size_of, said)))

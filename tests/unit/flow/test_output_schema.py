@@ -1,0 +1,92 @@
+"""Schemas that agents declare for their data: what is refused when one is declared, and that no schema fetches or hangs."""
+
+import time
+from typing import Any
+
+import pytest
+
+from remit.core.errors import Misused, Unavailable
+from remit.flow import bounded_schema
+from remit.flow.format import format_instruction, return_schema, sample_of
+from remit.flow.output_schema import checked_schema, must_be_checkable, schema_faults
+
+PEOPLE = {
+    "type": "object",
+    "properties": {"people": {"type": "array", "items": {"$ref": "#/$defs/person"}}},
+    "required": ["people"],
+    "$defs": {"person": {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer", "minimum": 0}}}},
+}
+
+
+def test_faults_are_named_by_their_place() -> None:
+    assert schema_faults({"people": [{"name": "A", "age": 3}]}, PEOPLE) == []
+    assert schema_faults({"people": [{"age": 3}, {"age": "old"}]}, PEOPLE) == ["data.people[1].age: 'old' is not of type 'integer'"]
+    assert schema_faults({}, PEOPLE) == ["data: 'people' is required and missing"]
+    assert len(schema_faults({"people": [{"age": -1}] * 500}, PEOPLE)) == 20
+
+
+@pytest.mark.parametrize(
+    ("schema", "where"),
+    [
+        ([], "output_schema: it must be an object"),
+        ({"$ref": "https://example.com/schema"}, "output_schema.$ref"),
+        ({"properties": {"a": {"items": {"$ref": "file:///etc/passwd"}}}}, "output_schema.properties.a.items.$ref"),
+        ({"pattern": r"(a+)+\1"}, "output_schema.pattern"),
+        ({"properties": {"a": {"pattern": "(?=x)"}}}, "output_schema.properties.a.pattern"),
+        ({"patternProperties": {"(": {}}}, "output_schema.patternProperties"),
+        ({"type": "word"}, "output_schema.type"),
+        ({"unevaluatedProperties": False}, "output_schema.unevaluatedProperties"),
+        ({"description": "x" * 70_000}, "output_schema: it has"),
+        ({"properties": {1: {}}}, "output_schema.properties.1"),
+    ],
+)
+def test_a_schema_that_could_fetch_or_hang_is_refused_when_it_is_declared(schema: Any, where: str) -> None:
+    with pytest.raises(Misused) as caught:
+        checked_schema(schema)
+    assert caught.value.message.startswith(where)
+
+
+def test_a_property_may_have_the_name_of_a_keyword() -> None:
+    schema = {"properties": {"$ref": {"type": "string"}, "pattern": {"type": "string"}, "enum": {"type": "integer"}}}
+    assert checked_schema(schema) == schema
+
+
+def test_nothing_hangs_and_nothing_is_fetched() -> None:
+    started = time.monotonic()
+    deep: dict[str, Any] = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 4} for i in range(30)}
+    deep["d30"] = {"type": "integer"}
+    assert "does not match" in schema_faults("a" * 50_000 + "!", {"pattern": "^(a+)+$"})[0]
+    assert schema_faults("a", {"$defs": deep, "$ref": "#/$defs/d0"})[0].startswith("data: could not be judged")
+    assert "without end" in schema_faults("a", {"$ref": "#"})[0]
+    assert "could not be judged" in schema_faults("a", {"$ref": "http://127.0.0.1:9/schema"})[0]
+    assert schema_faults([{"a": number} for number in range(20_000)], {"uniqueItems": True}) == []
+    assert schema_faults([{"a": 1, "b": 2}, {"b": 2, "a": 1.0}], {"uniqueItems": True})
+    assert time.monotonic() - started < 15
+
+
+def test_properties_by_pattern_count_as_known() -> None:
+    schema = {"properties": {"a": {}}, "patternProperties": {"^x-": {"type": "string"}}, "additionalProperties": False}
+    assert schema_faults({"a": 1, "x-b": "c"}, schema) == []
+    assert schema_faults({"x-b": 1, "z": 1}, schema) == ["data.x-b: 1 is not of type 'string'", "data: 'z' is not among 'a'"]
+
+
+def test_without_the_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(bounded_schema, "import_module", missing)
+    assert checked_schema(PEOPLE) == PEOPLE
+    must_be_checkable(None)
+    with pytest.raises(Unavailable, match=r"remit\[models\]") as caught:
+        must_be_checkable(PEOPLE)
+    assert caught.value.code == "TOOL_UNAVAILABLE"
+
+
+def test_the_instruction_shows_the_schema_and_an_example_of_it() -> None:
+    text = format_instruction("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
+    assert '"minimum": 0' in text and "{schema}" not in text
+    assert schema_faults(sample_of(PEOPLE), PEOPLE) == []
+    assert sample_of({"$ref": "#"}) is None
+    held = return_schema("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
+    assert held["properties"]["metadata"]["properties"]["session_id"]["enum"] == ["sess_1700000000_abc123"]
+    assert checked_schema(held)["$defs"] == PEOPLE["$defs"]
