@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from framework_stage import delegate, echo, patient, present
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, UsageLimits
 from pydantic_ai.messages import ToolReturnPart
@@ -16,31 +17,12 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from remit import Limits, Remit, agent
 from remit.agents.pydantic_ai import pydantic_ai_agent
 from remit.core.events import EventKind
-from remit.testing.models import Call, Drip, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, valid_return
+from remit.testing.models import Call, Drip, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Turn, valid_return
 from remit.tool.pydantic_ai import delegate_toolset
-
-running: set[str] = set()
-
-
-@agent("echo")
-async def echo(text: str, wait: float = 0.0) -> str:
-    running.add(text)
-    try:
-        await asyncio.sleep(wait)
-    finally:
-        running.discard(text)
-    return f"echo {text}"
-
-
-def delegate(target: str, **parameters: Any) -> Call:
-    return Call("delegate", target=target, parameters=parameters)
 
 
 def model_at(models: ScriptedModels) -> OpenAIChatModel:
     return OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=models.openai_url, api_key="none"))
-
-
-Stage = Callable[..., Any]
 
 
 class Played:
@@ -55,7 +37,8 @@ class Played:
         output = self._declared.pop("output_type", str)
         self.agent: Agent[Any, Any] = Agent(model_at(self.models), name="guest", output_type=output)
         self.remit = await Remit.open(
-            self._folder, agents=[echo, pydantic_ai_agent("guest", self.agent, description="A guest.", timeout=20, **self._declared)]
+            self._folder,
+            agents=[echo, patient, pydantic_ai_agent("guest", self.agent, description="A guest.", timeout=20, **self._declared)],
         ).__aenter__()
         self.toolset = delegate_toolset(self.remit)
 
@@ -138,9 +121,7 @@ async def test_twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_ca
     calls = [delegate("echo", text=str(number), wait=0.3 - number / 100) for number in range(20)]
     async with Played([calls, Say("Done.")], tmp_path) as played:
         task = asyncio.create_task(played.agent.run("All."))
-        while len(running) < 20 and not task.done():
-            await asyncio.sleep(0.01)
-        assert len(running) == 20
+        await present.until(20)
         await task
         assert [result["data"] for result in shown(played.models.requests[1])] == [f"echo {number}" for number in range(20)]
 
@@ -148,8 +129,7 @@ async def test_twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_ca
 async def test_a_cancelled_run_cancels_what_it_delegated(tmp_path: Path) -> None:
     async with Played([delegate("echo", text="long", wait=60), Say("Never.")], tmp_path) as played:
         task = asyncio.create_task(played.agent.run("Go."))
-        while "long" not in running:
-            await asyncio.sleep(0.01)
+        await present.until(1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -157,7 +137,7 @@ async def test_a_cancelled_run_cancels_what_it_delegated(tmp_path: Path) -> None
         ended = await played.remit.result(record.session_id, wait_seconds=5)
         assert ended is not None
         assert ended.stop_reason == "cancelled"
-        assert running == set()
+        assert present.names == set()
 
 
 async def test_only_agents_that_are_offered_can_be_reached(tmp_path: Path) -> None:
@@ -223,11 +203,10 @@ async def test_a_model_that_does_not_answer_is_left_at_the_deadline(tmp_path: Pa
 async def test_cancelling_it_cancels_the_whole_tree(tmp_path: Path) -> None:
     async with Played([delegate("echo", text="deep", wait=60), Say("Never.")], tmp_path) as played:
         handle = await played.remit.start("guest", task="Go.")
-        while "deep" not in running:
-            await asyncio.sleep(0.01)
+        await present.until(1)
         await handle.cancel("enough")
         assert [record.state for record in await played.remit.tree(handle.session_id)] == ["cancelled", "cancelled"]
-        assert running == set()
+        assert present.names == set()
 
 
 async def test_a_budget_of_tokens_stops_it_in_the_middle_of_its_run(tmp_path: Path) -> None:
@@ -295,11 +274,14 @@ async def test_asked_for_a_return_it_is_told_how_and_repaired_once_in_the_same_c
 
 
 async def test_at_the_soft_deadline_it_is_told_to_hand_in(tmp_path: Path) -> None:
-    """S2.4."""
-    script: Script = lambda request: Say("What I have.") if "Time is nearly up" in request.text else delegate("echo", text="on", wait=0.2)  # noqa: E731
+    """S2.4: what it called last ended beyond it."""
+
+    def script(request: ModelRequest) -> Turn:
+        return Say("What I have.") if request.results else delegate("patient")
+
     async with Played(script, tmp_path) as played:
-        done = await played.remit.delegate("guest", task="Go on.", timeout=4)
-        assert (done.status, done.data) == ("completed", "What I have.")
+        await played.remit.delegate("guest", task="Go on.", timeout=3)
+        assert "Time is nearly up" in played.models.requests[1].asked
 
 
 async def test_twenty_runs_of_it_at_once_keep_apart(tmp_path: Path) -> None:
@@ -326,4 +308,4 @@ async def test_it_can_stand_in_a_file_of_the_projects_agents(tmp_path: Path) -> 
 @pytest.fixture(autouse=True)
 async def _nothing_is_left() -> AsyncIterator[None]:
     yield
-    assert running == set()
+    assert present.names == set()

@@ -21,6 +21,7 @@ from remit.flow.plain import clean
 from remit.models.counting import CHARACTERS_PER_TOKEN, Spent, money
 from remit.models.prices import price_of
 from remit.settings import Settings, load_settings
+from remit.system.threads import off_loop
 
 EMIT_CHARACTERS = 400
 EMIT_SECONDS = 0.2
@@ -191,6 +192,16 @@ def _unless_stopped(act: Callable[..., None], *arguments: Any) -> None:
 def _task(parameters: Mapping[str, Any]) -> str:
     given = "\n".join(f"- {name}: {value}" for name, value in parameters.items() if name != "task")
     return f"{parameters['task']}\n\nGiven with it:\n{given}" if given else str(parameters["task"])
+
+
+_READY: set[Path] = set()
+
+
+async def get_ready(root: Path) -> None:
+    """Once for each project, off the loop: settings are read, and the table of prices takes a while to load."""
+    if root not in _READY:
+        await off_loop(lambda: price_of(_settings_of(root), "openai:any"))
+        _READY.add(root)
 
 
 @lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 
-from remit.agents.errand import Errand
+from remit.agents.errand import Errand, get_ready
 from remit.agents.function import FunctionAgent, agent
 from remit.core.agents import Answers, Workspace
 from remit.core.policy import Effect, Fact
@@ -40,6 +40,7 @@ def guest(name: str, kind: str, run: Run, declared: Declared) -> FunctionAgent:
     """An agent that takes a task in words, and whatever else its caller names."""
 
     async def perform(ctx: Context, task: Task, **given: Any) -> Any:
+        await get_ready(ctx.root)
         errand = Errand(ctx, made.spec, {"task": task, **given})
         answer = await run(errand)
         errand.flush()

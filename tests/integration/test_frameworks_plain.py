@@ -1,0 +1,257 @@
+"""The delegate tool for any SDK: with each vendor's own client, against the scripted model server.
+
+And what is said where a framework is missing.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from framework_stage import delegate, echo, present
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from remit import Context, DelegateError, Misused, Remit, agent
+from remit.testing.models import Say, ScriptedModels
+from remit.tool.plain import Toolbox
+from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
+from remit.tool.shortening import LEAST_CHARACTERS, shortened, shortened_fault
+
+CALL = {"target": "echo", "parameters": {"text": "hi"}}
+
+
+@pytest.fixture
+async def toolbox(tmp_path: Path) -> AsyncIterator[Toolbox]:
+    async with Remit.open(tmp_path, agents=[echo]) as remit:
+        yield Toolbox(remit)
+
+
+@pytest.fixture
+async def models() -> AsyncIterator[ScriptedModels]:
+    async with ScriptedModels([delegate("echo", text="hi"), Say("Done.")]) as scripted:
+        yield scripted
+    assert scripted.faults == []
+    assert "echo hi" in scripted.requests[1].results[0]
+
+
+# ---- with each vendor's client
+
+
+async def test_with_the_client_of_openai_chat_completions(toolbox: Toolbox, models: ScriptedModels) -> None:
+    from openai import AsyncOpenAI
+
+    messages: list[Any] = [{"role": "user", "content": "Go."}]
+    async with AsyncOpenAI(base_url=models.openai_url, api_key="none") as client:
+        tools: Any = toolbox.for_openai_chat()
+        reply = (await client.chat.completions.create(model="scripted", messages=messages, tools=tools)).choices[0].message
+        messages.append(reply)
+        for call in reply.tool_calls or ():
+            assert call.type == "function"
+            text = await toolbox.call(call.function.name, call.function.arguments)
+            messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
+        last = await client.chat.completions.create(model="scripted", messages=messages, tools=tools)
+    assert last.choices[0].message.content == "Done."
+
+
+async def test_with_the_client_of_openai_responses(toolbox: Toolbox, models: ScriptedModels) -> None:
+    from openai import AsyncOpenAI
+
+    items: list[Any] = [{"role": "user", "content": "Go."}]
+    async with AsyncOpenAI(base_url=models.openai_url, api_key="none") as client:
+        tools: Any = toolbox.for_openai_responses()
+        reply = await client.responses.create(model="scripted", input=items, tools=tools)
+        for item in reply.output:
+            items.append(item.model_dump(exclude_none=True))
+            if item.type == "function_call":
+                text = await toolbox.call(item.name, item.arguments)
+                items.append({"type": "function_call_output", "call_id": item.call_id, "output": text})
+        last = await client.responses.create(model="scripted", input=items, tools=tools)
+    assert last.output_text == "Done."
+
+
+async def test_with_the_client_of_anthropic(toolbox: Toolbox, models: ScriptedModels) -> None:
+    from anthropic import AsyncAnthropic
+
+    messages: list[Any] = [{"role": "user", "content": "Go."}]
+    async with AsyncAnthropic(base_url=models.base_url, api_key="none") as client:
+        tools: Any = toolbox.for_anthropic()
+        reply = await client.messages.create(model="scripted", max_tokens=100, messages=messages, tools=tools)
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": await toolbox.call(block.name, block.input)}
+            for block in reply.content
+            if block.type == "tool_use"
+        ]
+        messages += [{"role": "assistant", "content": reply.content}, {"role": "user", "content": results}]
+        last = await client.messages.create(model="scripted", max_tokens=100, messages=messages, tools=tools)
+    assert [block.text for block in last.content if block.type == "text"] == ["Done."]
+
+
+async def test_with_the_client_of_google(toolbox: Toolbox, models: ScriptedModels) -> None:
+    from google import genai
+    from google.genai import types
+
+    client = genai.Client(api_key="none", http_options=types.HttpOptions(base_url=models.base_url)).aio
+    off = types.AutomaticFunctionCallingConfig(disable=True)
+    tools: Any = toolbox.for_google()
+    config = types.GenerateContentConfig(tools=tools, automatic_function_calling=off)
+    contents: list[Any] = [types.UserContent("Go.")]
+    reply = await client.models.generate_content(model="scripted", contents=contents, config=config)
+    assert reply.candidates is not None
+    contents.append(reply.candidates[0].content)
+    for call in reply.function_calls or ():
+        text = await toolbox.call(call.name or "", call.args)
+        contents.append(types.Content(role="tool", parts=[types.Part.from_function_response(name="delegate", response={"result": text})]))
+    last = await client.models.generate_content(model="scripted", contents=contents, config=config)
+    assert last.text == "Done."
+
+
+# ---- what a model does
+
+
+async def test_the_schema_names_the_tool_and_what_there_is(toolbox: Toolbox) -> None:
+    schema = toolbox.schema()
+    assert (schema["title"], schema["type"]) == ("delegate", "object")
+    assert "echo" in schema["properties"]["target"]["enum"]
+    assert "echo(text: string, wait?: number)" in schema["description"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ('{"target": "echo"', "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "must be a JSON object"),
+        ("", "target must name an agent"),
+        (None, "target must name an agent"),
+        ({"target": "eco", "parameters": {}}, "Did you mean echo?"),
+        ({"target": "echo", "parameters": {"text": "x" * 100_000_000}}, "error"),
+        ({"target": "echo", "parameters": [1]}, "must be an object"),
+        ({"target": "echo", "parameters": {"text": "hi"}, "timeout": -1}, "timeout"),
+        ({"target": "\ud800", "parameters": {}}, "There is no target"),
+    ],
+)
+async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Toolbox, arguments: Any, words: str) -> None:
+    text = await toolbox.call("delegate", arguments)
+    assert json.loads(text)["success"] is False
+    assert words in text
+    text.encode()
+
+
+@pytest.mark.parametrize("name", ["bash", "Delegate", "", "functions.delegate", "\ud800"])
+async def test_any_other_tool_is_named_in_the_error(toolbox: Toolbox, name: str) -> None:
+    """S5.8."""
+    result = json.loads(await toolbox.call(name, CALL))
+    assert result["success"] is False
+    assert "There is no tool" in result["error"]["message"]
+    assert json.loads(toolbox.call_blocking(name, CALL)) == result
+
+
+async def test_a_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
+    """The context travels along, from thread and loop to ours."""
+
+    @agent("outer")
+    async def outer(ctx: Context) -> list[str]:
+        box = Toolbox(remit)
+        by_thread = await asyncio.to_thread(box.call_blocking, "delegate", CALL)
+        by_loop = await asyncio.to_thread(lambda: asyncio.run(box.call("delegate", CALL)))
+        return [by_thread, by_loop]
+
+    async with Remit.open(tmp_path, agents=[echo, outer]) as remit:
+        done = await remit.delegate("outer")
+        tree = await remit.tree(done.session_id)
+        assert [(record.agent, record.depth) for record in tree] == [("outer", 1), ("echo", 2), ("echo", 2)]
+        with pytest.raises(Misused, match="would never end"):
+            Toolbox(remit).call_blocking("delegate", CALL)
+    with pytest.raises(Misused):
+        await Toolbox(remit).call("delegate", CALL)
+
+
+async def test_a_thread_that_waits_for_a_call_is_let_go_when_the_delegation_around_it_ends(tmp_path: Path) -> None:
+    """S2.5."""
+    ended: list[str] = []
+
+    @agent("outer", isolation="thread")
+    def outer(ctx: Any) -> None:
+        try:
+            box.call_blocking("delegate", {"target": "echo", "parameters": {"text": "long", "wait": 60}})
+        finally:
+            ended.append("outer")
+
+    async with Remit.open(tmp_path, agents=[echo, outer]) as remit:
+        box = Toolbox(remit)
+        late = await remit.delegate("outer", timeout=0.5)
+        assert (late.status, late.errors[0].code) == ("partial", "TIMEOUT")
+        assert ended == ["outer"]
+    assert present.names == set()
+
+
+async def test_a_limit_that_is_too_small_to_say_anything_is_refused(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path) as remit:
+        with pytest.raises(Misused, match="at least"):
+            Toolbox(remit, characters=10)
+
+
+# ---- shortening
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    data=JSON,
+    repeat=st.integers(1, 400),
+    output=st.text(max_size=2000),
+    limit=st.integers(LEAST_CHARACTERS, 3000),
+    name=st.text(max_size=600),
+)
+def test_what_a_model_is_shown_is_json_and_never_above_the_limit(data: Any, repeat: int, output: str, limit: int, name: str) -> None:
+    result = DelegateResult(
+        success=False,
+        task_id="sess_1700000000_abc123",
+        task_state=TaskState.FAILED,
+        data=[data] * repeat,
+        output=output,
+        error=TaskError(code="TASK_FAILED", message=output * 3, recommendation=output),
+        metadata=TaskMetadata(target=name, operation=name, created_at=1.0, agent_id=name),
+    )
+    text = shortened(result, limit)
+    assert len(text) <= limit
+    shown = json.loads(text)
+    assert shown["taskId"] == "sess_1700000000_abc123"
+    fault = shortened_fault(DelegateError(output, advice=name, details={"all": [data] * repeat}), limit)
+    assert len(fault) <= limit
+    assert json.loads(fault)["success"] is False
+
+
+# ---- where a framework is missing
+
+
+def test_what_is_missing_is_said_with_the_line_that_installs_it() -> None:
+    """One process for all six: it does not find the packages."""
+    code = """
+import importlib, sys
+for package in ("pydantic_ai", "agents", "langchain_core", "langgraph"):
+    sys.modules[package] = None
+modules = "tool.pydantic_ai agents.pydantic_ai tool.openai_agents agents.openai_agents tool.langchain agents.langgraph"
+for module in modules.split():
+    try:
+        importlib.import_module(f"remit.{module}")
+    except ModuleNotFoundError as error:
+        print(f"{module}: {error}")
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.splitlines() == [
+        "tool.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
+        "agents.pydantic_ai: pydantic_ai is not installed: pip install 'remit[pydantic-ai]'",
+        "tool.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
+        "agents.openai_agents: agents is not installed: pip install 'remit[openai-agents]'",
+        "tool.langchain: langchain_core is not installed: pip install 'remit[langgraph]'",
+        "agents.langgraph: langchain_core is not installed: pip install 'remit[langgraph]'",
+    ]
