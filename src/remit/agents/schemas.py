@@ -1,20 +1,19 @@
 """The output schema of an agent, as it is declared: JSON schema in the file itself, or the path of a JSON file inside the project.
 
-Judges that it is a schema; whether a return keeps to it is checked in `flow`. Used by `agents.files`.
+Reads it; what a schema may be, and whether a return keeps to it, is `flow.output_schema`'s to say. Used by `agents.files`.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from remit.agents.declared import Declared
 from remit.core.errors import Misused
+from remit.flow.output_schema import checked_schema
 
 KEY = "output_schema"
 LARGEST_BYTES = 256 * 1024
-_TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
 def schema_file(declared: Declared, root: Path) -> Path | None:
@@ -29,10 +28,7 @@ def with_schema(declared: Declared, root: Path) -> Declared:
     if said is None:
         return declared
     schema = _read(said, root) if isinstance(said, str) else said
-    if not isinstance(schema, Mapping):
-        raise Misused(f"{KEY}: it must be a JSON schema, or the path of a .json file in the project, not a {type(schema).__name__}.")
-    _check(schema)
-    return replace(declared, table={**declared.table, KEY: dict(schema)})
+    return replace(declared, table={**declared.table, KEY: checked_schema(schema)})
 
 
 def _read(path: str, root: Path) -> Any:
@@ -54,23 +50,3 @@ def _read(path: str, root: Path) -> Any:
         raise Misused(f"{KEY}: {path}: line {error.lineno}: it is not JSON: {error.msg}.") from None
     except (ValueError, RecursionError) as error:
         raise Misused(f"{KEY}: {path} is not JSON: {str(error)[:100]}.") from None
-
-
-def _check(schema: Mapping[str, Any]) -> None:
-    kind = schema.get("type")
-    for one in kind if isinstance(kind, list) else [kind]:
-        if one is not None and one not in _TYPES:
-            raise Misused(f"{KEY}: type must be one of {', '.join(_TYPES)}, not {one!r:.60}.")
-    try:
-        # Comes with the extra `models`; a program whose agents declare no schema does not wait for it.
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import validator_for
-    except ImportError:
-        return
-    try:
-        validator_for(schema).check_schema(schema)
-    except SchemaError as error:
-        where = ".".join(map(str, error.absolute_path))
-        raise Misused(f"{KEY}: it is no JSON schema: {f'{where}: ' if where else ''}{error.message[:200]}.") from None
-    except (RecursionError, TypeError, ValueError, AttributeError) as error:
-        raise Misused(f"{KEY}: it is no JSON schema: {str(error)[:100]}.") from None

@@ -20,7 +20,7 @@ _TURNS = ("maxTurns", "steps", "maxSteps")
 """How the vendors call what is `requests` here."""
 _OURS_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
 _CLAUDE_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
-_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
+_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", *_TURNS, OURS})
 _NOT_A_GUESTS = frozenset(
     {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in", "operations"}
 )
@@ -80,23 +80,15 @@ def _declared(
 
 
 def _limits(page: Page, is_guest: bool) -> tuple[dict[str, Any], dict[str, int], list[str]]:
-    """What the vendors call otherwise, or have at the top: how often a model is asked, how freely it answers; and where it stands."""
-    found: dict[str, Any] = {}
-    lines: dict[str, int] = {}
-    notes: list[str] = []
-    for key in (*_TURNS, "temperature"):
-        value = page.head.get(key)
-        if value is None:
-            continue
-        ours = "temperature" if key == "temperature" else "requests"
-        least, most = (0, 2) if key == "temperature" else (1, 10_000)
-        is_number = isinstance(value, int if ours == "requests" else int | float) and not isinstance(value, bool)
-        if is_guest and not (is_number and least <= value <= most):
-            notes.append(f"{key}: {str(value)[:40]!r} is not understood, so nothing is done with it")
-            continue
-        found.setdefault(ours, value)
-        lines.setdefault(ours, page.lines.get(key, 2))
-    return found, lines, notes
+    """How often a model is asked, as the vendors call it, and where it stands; a guest that says it in a way unknown here is let be."""
+    key = next((key for key in _TURNS if page.head.get(key) is not None), None)
+    if key is None:
+        return {}, {}, []
+    value = page.head[key]
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000
+    if is_guest and not is_count:
+        return {}, {}, [f"{key}: {str(value)[:40]!r} is not understood, so nothing is done with it"]
+    return {"requests": value}, {"requests": page.lines.get(key, 2)}, []
 
 
 def _unread(page: Page, reads: frozenset[str]) -> list[str]:

@@ -1,15 +1,17 @@
 """`remit agents`: which agents the project has, where they come from and what they accept. Starts none of them.
 
-Those that come with remit stand apart, by target: see `targets`.
+Those that come with remit stand apart, by target: see `targets`. A new one is written in `agents_new`.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
+from remit.cli.commands import Commands, Listed
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
+from remit.cli.output import answering
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,21 +41,68 @@ A coding agent, or any command, is one by a few lines in remit.toml:
 
 and is called so: remit delegate claude "Say what this project does"
 
+A language model with a task of its own is a file: `remit agents new NAME` writes one.
+
 `remit agents --detect` finds the coding agents that are installed here, and prints their lines."""
 INSTRUCTION_LINES = 6
 """So many lines of its instructions are shown."""
 
 
+class AgentsCommands(Commands):
+    """`remit agents` alone lists them; a name behind it shows that one."""
+
+    table: ClassVar = {
+        "show": Listed("agents:show", ""),
+        "new": Listed("agents_new:new", ""),
+    }
+
+    def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
+        return "show", self.get_command(None, "show"), args
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Options that stand before the name hold for what comes behind it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        root = ctx.params.get("root")
+        given = [*(["--json"] if ctx.params.get("as_json") else []), *(["--root", str(root)] if root is not None else [])]
+        return name, command, [*rest, *given]
+
+
+app = typer.Typer(
+    cls=AgentsCommands, invoke_without_command=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
+)
+
+
+@app.callback(subcommand_metavar="[NAME | new NAME]")
 def agents(
+    context: typer.Context,
+    root: Root = None,
+    as_json: Json = False,
+    detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
+) -> None:
+    """List the agents of the project. `remit agents NAME` shows what one of them accepts, `remit agents new NAME` writes a first file."""
+    if context.invoked_subcommand is None:
+        answering(_listed)(root=root, as_json=as_json, detect=detect)
+
+
+def _listed(*, root: Root = None, as_json: Json = False, detect: bool = False) -> Exit:
+    if detect:
+        from remit.cli.detect import detect_agents
+        from remit.cli.project import find_root
+
+        detect_agents(find_root(root), as_json=as_json)
+        return Exit.OK
+    return show(None, root, as_json)
+
+
+def show(
     name: Annotated[
         str | None,
         typer.Argument(metavar="[NAME]", help="One of them with its parameters, or a target with its operations.", show_default=False),
     ] = None,
     root: Root = None,
     as_json: Json = False,
-    detect: Annotated[bool, typer.Option("--detect", help="Find installed coding agents, and print the lines for remit.toml.")] = False,
 ) -> Exit:
-    """List the agents of the project, or show what one of them accepts."""
+    """Show what an agent accepts and what is declared of it, or a target with its operations."""
     from remit.cli.documents import agent_document, definition_document
     from remit.cli.output import say_aside, say_json
     from remit.cli.project import find_root, open_directory
@@ -62,11 +111,6 @@ def agents(
     from remit.settings import load_settings
 
     folder = find_root(root)
-    if detect:
-        from remit.cli.detect import detect_agents
-
-        detect_agents(folder, as_json=as_json)
-        return Exit.OK
     settings = load_settings(folder)
     directory = open_directory(folder)
     specs = sorted(directory.specs(), key=rank) if name is None else _named(name, directory, folder)
@@ -179,7 +223,7 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
     console().print(shown)
 
 
-def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
+def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
     import shlex
 
     from remit.agents.definition import Kind
@@ -192,12 +236,49 @@ def _print_definition(spec: "AgentSpec", definition: "Definition") -> None:
     if definition.command:
         say(f"  command    {printable(shlex.join(definition.command))}")
     say(f"  workspace  {spec.workspace}{', merged' if spec.merge else ''}")
-    for label, value in (("model", definition.model or ""), ("may use", ", ".join(definition.allow))):
-        if value:
-            say(f"  {label:9}  {printable(value)}")
+    if definition.kind is Kind.MODEL:
+        _print_model(definition, settings)
+    else:
+        for label, value in (("model", definition.model or ""), ("may use", ", ".join(definition.allow))):
+            if value:
+                say(f"  {label:9}  {printable(value)}")
     if definition.delegates:
         say("  delegates  with remit's own tools")
+    for note in definition.notes:
+        say(f"  note       {printable(note)}")
     _print_instructions(definition.instructions)
+
+
+def _print_model(definition: "Definition", settings: "Settings") -> None:
+    from remit.cli.output import say
+    from remit.cli.words import printable
+    from remit.core.agents import COME_WITH_REMIT
+
+    if definition.models:
+        model = ", else ".join(definition.models)
+    elif settings.model:
+        model = f"{', else '.join(settings.model)} ({settings.source_of('model')})"
+    else:
+        model = 'none is configured: put model = "anthropic:…" at the top of remit.toml, or REMIT_MODEL into the environment'
+    tools = COME_WITH_REMIT if definition.tools is None else definition.tools
+    say(f"  model      {printable(model)}")
+    say(f"  delegates  {printable(', '.join(tools)) if tools else 'to nobody: it answers by itself'}")
+    say(f"  requests   {definition.requests or settings.model_requests} at most")
+
+
+def _print_abilities(spec: "AgentSpec") -> None:
+    """What it is for, and what it hands back."""
+    from remit.agents.routing import routed_words
+    from remit.cli.output import say
+    from remit.cli.words import printable
+
+    if spec.operations:
+        say(f"  takes      {printable(routed_words(spec))}")
+    elif spec.languages:
+        say(f"  languages  {printable(', '.join(spec.languages))}")
+    if spec.output_schema is not None:
+        names = ", ".join(map(str, spec.output_schema.get("properties", {})))
+        say(f"  hands back data of its output schema{f': {printable(names)}' if names else ''}")
 
 
 def _print_instructions(instructions: str) -> None:
@@ -226,7 +307,8 @@ def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition 
     say(f"  kind       {_kind(spec, definition)}")
     say(f"  timeout    {duration(timeout)}, at most {duration(maximum)}")
     if definition is not None:
-        _print_definition(spec, definition)
+        _print_definition(spec, definition, settings)
+    _print_abilities(spec)
     traits = [("resumable", spec.resumable), ("requires artifacts", spec.requires_artifacts), ("retries", spec.retries)]
     if held := [f"{trait} {value}" if not isinstance(value, bool) else trait for trait, value in traits if value]:
         say(f"  declared   {', '.join(held)}")

@@ -63,11 +63,11 @@ async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
 def _rehearse(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
     from remit.board.book import Board
     from remit.cli.output import say_json
-    from remit.cli.project import open_directory
+    from remit.cli.project import open_directory, routed_settings
     from remit.orchestrator.rehearsing import rehearsed
-    from remit.settings import load_settings
 
-    outcome = rehearsed(Board(folder), load_settings(folder), open_directory(folder).find, errand)
+    directory = open_directory(folder)
+    outcome = rehearsed(Board(folder), routed_settings(folder, directory), directory.find, errand)
     if as_json:
         say_json(outcome.to_dict())
     else:

@@ -52,11 +52,11 @@ async def _errors(folder: Path, type_: str | None, limit: float | None, *, as_js
 def _rehearse(folder: Path, type_: str | None, ledger: "ErrorLedger", *, as_json: bool) -> Exit:
     from remit.board.book import Board
     from remit.cli.output import say_json
+    from remit.cli.project import open_directory, routed_settings
     from remit.flow.route import GENERAL, route
     from remit.orchestrator.errors import COMMAND, rehearsed
-    from remit.settings import load_settings
 
-    line = route(COMMAND, GENERAL, has_plan=False, table=load_settings(folder).routing).log_line
+    line = route(COMMAND, GENERAL, has_plan=False, table=routed_settings(folder, open_directory(folder)).routing).log_line
     outcome = rehearsed(Board(folder), ledger, line, type_)
     if as_json:
         say_json(outcome.to_dict())

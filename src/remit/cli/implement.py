@@ -79,9 +79,9 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
 
 def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
     from remit.cli.outcomes import answer
-    from remit.cli.project import open_directory
+    from remit.cli.project import open_directory, routed_settings
     from remit.orchestrator.implement_many import rehearsed
-    from remit.settings import load_settings
 
-    outcome = rehearsed(load_settings(board.root), board, open_directory(board.root).find, numbers, force=force)
+    directory = open_directory(board.root)
+    outcome = rehearsed(routed_settings(board.root, directory), board, directory.find, numbers, force=force)
     return answer(outcome, as_json=as_json)

@@ -50,7 +50,7 @@ Commands.table = {
     "ledger": Listed("ledger:ledger", LOOKING),
     "metrics": Listed("metrics:metrics", LOOKING),
     "audit": Listed("audit:audit", LOOKING),
-    "agents": Listed("agents:agents", LOOKING),
+    "agents": Listed("agents:app", LOOKING),
     "roles": Listed("roles:roles", LOOKING),
     "commands": Listed("command_file:commands", LOOKING),
     "demo": Listed("demo.command:demo", SETTING_UP),

@@ -60,10 +60,10 @@ async def _meta(folder: Path, wish: "Wish", *, as_json: bool) -> Exit:
 
 def _rehearse(folder: Path, wish: "Wish", *, as_json: bool) -> Exit:
     from remit.cli.outcomes import answer
-    from remit.cli.project import open_directory
+    from remit.cli.project import open_directory, routed_settings
     from remit.flow.route import GENERAL, route
     from remit.orchestrator.meta import COMMAND, rehearsed
-    from remit.settings import load_settings
 
-    line = route(COMMAND, GENERAL, has_plan=False, table=load_settings(folder).routing).log_line
-    return answer(rehearsed(folder, wish, open_directory(folder).names(), line), as_json=as_json)
+    directory = open_directory(folder)
+    line = route(COMMAND, GENERAL, has_plan=False, table=routed_settings(folder, directory).routing).log_line
+    return answer(rehearsed(folder, wish, directory.names(), line), as_json=as_json)

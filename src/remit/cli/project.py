@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.core.ports import Store
     from remit.core.record import Record
+    from remit.settings import Settings
 
 SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
 SEARCHED = 5_000
@@ -112,6 +113,17 @@ def open_directory(root: Path) -> "Directory":
     offer_built_in(directory, settings, models)
     offer_assistant(directory, settings, models, None)
     return directory
+
+
+def routed_settings(root: Path, directory: "Directory") -> "Settings":
+    """The settings, with the rules of agents that name the commands they take."""
+    from dataclasses import replace
+
+    from remit.agents.routing import with_agents
+    from remit.settings import load_settings
+
+    settings = load_settings(root)
+    return replace(settings, routing=with_agents(settings.routing, directory.registered_specs()))
 
 
 def why_not_loaded(name: str, directory: "Directory", root: Path) -> str:

@@ -82,12 +82,13 @@ async def _carry_out(folder: Path, asked: "Asked", *, dry_run: bool, as_json: bo
     from remit.board.book import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
+    from remit.cli.project import open_directory, routed_settings
     from remit.orchestrator.review import check, rehearsed, review
     from remit.settings import load_settings
 
     board = Board(folder)
     if dry_run:
-        return answer(rehearsed(board, load_settings(folder), asked), as_json=as_json)
+        return answer(rehearsed(board, routed_settings(folder, open_directory(folder)), asked), as_json=as_json)
     check(board, load_settings(folder), asked)  # before a record is opened, and so made
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:

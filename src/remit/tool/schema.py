@@ -87,6 +87,8 @@ def description(catalogue: Catalogue, *, rest: str = "") -> str:
     room = LISTED_CHARACTERS
     for spec in catalogue.specs:
         does = " ".join(spec.description.split())[:160]
+        if spec.languages:
+            does += f" (for {', '.join(spec.languages)[:80]})"
         line = f"- {signature(spec)[:400]}" + (f" — {does}" if does else "")
         room -= len(line) + 1
         if room < 0:
