@@ -51,13 +51,15 @@ def test_it_is_never_longer_than_its_limit_and_says_what_must_be_known(result: D
     if limit < LEAST_CHARACTERS:
         return
     document = json.loads(shown)
-    assert document["taskId"] == TASK and document["success"] is result.success
+    assert document["taskId"] == TASK
+    assert document["success"] is result.success
     if result.error is not None:
         assert document["error"]["code"] == "TASK_FAILED"
         assert document["error"]["message"] or not result.error.message
     if "leftOut" in document:
         told = document["readOn"]["parameters"]
-        assert told["taskId"] == TASK and document["readOn"]["target"] == "results"
+        assert told["taskId"] == TASK
+        assert document["readOn"]["target"] == "results"
         if told["part"] == "data" and isinstance(document.get("data"), str):
             assert document["data"][: told["offset"]] == text_of(result.data)[: told["offset"]]
 
@@ -78,7 +80,8 @@ def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]
     owed: list[ToolCall] = []
     for message in whole:
         if isinstance(message, Result):
-            assert owed and owed.pop(0).call_id == message.call_id
+            assert owed
+            assert owed.pop(0).call_id == message.call_id
         else:
             assert not owed
             owed = list(message.calls) if isinstance(message, Reply) else []
