@@ -97,7 +97,7 @@ async def test_a_folder_that_leads_outside_is_not_written_through(tmp_path: Path
 
 async def test_a_file_that_is_there_is_replaced_only_when_asked(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("mine = True\n")
-    done, requests = await generated(tmp_path, files(**{"a.py": GOOD, "b.py": GOOD}), files=["a.py"])
+    done, requests = await generated(tmp_path, files(**{"a.py": GOOD, "b.py": GOOD}), files="a.py,")
     assert (done.status, done.errors[0].code) == (Status.PARTIAL, "FILE_EXISTS")
     assert (tmp_path / "a.py").read_text() == "mine = True\n"
     assert (tmp_path / "b.py").read_text() == GOOD

@@ -92,9 +92,7 @@ def generating(on: str | None, models: Writes) -> FunctionAgent:
         spec: Annotated[str, Field(description="What is to be written, in your words.")],
         language: Annotated[str | None, Field(description="E.g. python.")] = None,
         framework: Annotated[str | None, Field(description="E.g. fastapi.")] = None,
-        files: Annotated[
-            list[str] | None, Field(max_length=FILES_SHOWN, description="Files of the project that a model is to see.")
-        ] = None,
+        files: Annotated[list[str] | str | None, Field(description="Files that a model is to see; at most 20.")] = None,
         overwrite: Annotated[bool, Field(description="Whether files that are there may be replaced by what a model writes.")] = False,
     ) -> dict[str, Any]:
         """Write code from a specification; what is written is handed back as artifacts."""
@@ -107,7 +105,7 @@ def generating(on: str | None, models: Writes) -> FunctionAgent:
         if models.is_configured():
             from remit.agents.builtin.coder.placing import by_models  # here, as it needs parsers
 
-            return await by_models(ctx, models, asked, files or [], overwrite=overwrite)
+            return await by_models(ctx, models, asked, _listed(files), overwrite=overwrite)
         raise Unavailable(
             "There is no language model here that could write code.",
             code="TOOL_UNAVAILABLE",
@@ -117,6 +115,19 @@ def generating(on: str | None, models: Writes) -> FunctionAgent:
         )
 
     return generate_code
+
+
+def _listed(files: list[str] | str | None) -> list[str]:
+    """One file may be given as text, several with commas between."""
+    named = [part.strip() for part in files.split(",")] if isinstance(files, str) else files or []
+    named = list(dict.fromkeys(name for name in named if name.strip()))
+    if len(named) > FILES_SHOWN:
+        raise Misused(
+            f"files: {len(named)} were given, at most {FILES_SHOWN} are shown to a model.",
+            code="INVALID_PARAMETERS",
+            advice="Name those that matter most.",
+        )
+    return named
 
 
 def _asked(spec: str, language: str | None, framework: str | None) -> CodeAsked:

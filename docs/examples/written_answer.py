@@ -1,0 +1,34 @@
+"""An answer that a model writes, and a program checks: here a scripted model, which says one thing too many."""
+
+import asyncio
+import re
+from pathlib import Path
+
+from remit import Remit
+from remit.testing.models import ModelRequest, Say, ScriptedModels
+
+HANDBOOK = "# Tea\n\nGreen tea is brewed at 80 °C for two minutes. Hotter water makes green tea bitter.\n"
+
+
+def model(request: ModelRequest) -> Say:
+    """First it is asked to plan what to look for, then to write the answer from numbered passages."""
+    if "plan a search" in str(request.body):
+        return Say('{"questions": ["What makes green tea bitter?"]}')
+    passages = re.findall(r'number="(\d+)"[^>]*>\n([^<]*)', request.text)
+    number = next(number for number, text in passages if "Hotter water" in text)
+    return Say(f"Hotter water makes green tea bitter [{number}]. Everybody prefers black tea.")
+
+
+async def main() -> None:
+    async with ScriptedModels(model) as server:
+        settings = {"model": "scripted", "models": {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}}
+        async with Remit.open(".", settings=settings) as remit:
+            done = await remit.delegate("researcher.deep_research", query="Why does green tea get bitter?")
+    for sentence in done.data["sentences"]:
+        print(f"{sentence['standing']}: {sentence['text']}")
+    print([sentence["text"] for sentence in done.data["uncited"]])
+
+
+if __name__ == "__main__":
+    Path("handbook.md").write_text(HANDBOOK)
+    asyncio.run(main())
