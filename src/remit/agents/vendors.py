@@ -21,6 +21,10 @@ _TURNS = ("maxTurns", "steps", "maxSteps")
 _OURS_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
 _CLAUDE_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
 _OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", *_TURNS, OURS})
+_NOT_OURS = frozenset(
+    {"mode", "name", "color", "temperature", "top_p", "hidden", "prompt", "isolation", "permissionMode", "skills", "hooks"}
+)
+"""Keys of the vendors that are no misspelling of any that is read."""
 _NOT_A_GUESTS = frozenset(
     {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in", "operations"}
 )
@@ -94,7 +98,7 @@ def _limits(page: Page, is_guest: bool) -> tuple[dict[str, Any], dict[str, int],
 def _unread(page: Page, reads: frozenset[str]) -> list[str]:
     """Keys that nothing is done with, a note for each that may be misspelt and one for the others."""
     unread = [key for key in page.head if key not in reads]
-    meant = {key: close[0] for key in unread if (close := get_close_matches(key, reads - {key}, n=1, cutoff=0.8))}
+    meant = {key: close[0] for key in unread if key not in _NOT_OURS and (close := get_close_matches(key, reads - {key}, n=1, cutoff=0.8))}
     rest = [key[:60] for key in unread if key not in meant]
     notes = [f"{key[:60]}: nothing is done with it; did you mean {other}?" for key, other in meant.items()]
     return [*notes, f"{', '.join(rest[:20])}: nothing is done with {'it' if len(rest) == 1 else 'them'} here"] if rest else notes

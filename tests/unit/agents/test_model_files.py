@@ -1,0 +1,252 @@
+"""Agent files that are language models: which model, whom they may delegate to, what is said of a faulty one (item 2 of the models)."""
+
+from pathlib import Path
+
+import pytest
+
+from remit.agents.builtin import TARGETS, loader
+from remit.agents.definition import Definition, Kind
+from remit.agents.directory import Directory
+from remit.agents.files import definitions_of
+from remit.agents.reaching import OPERATIONS, is_reached, reach_of
+from remit.core.agents import Isolation
+from remit.models.asking import Models
+from remit.settings import Settings, load_settings
+
+PROJECT = 'model = "openai:gpt-5"\n'
+OWN, CLAUDE, OPENCODE = ".remit/agents", ".claude/agents", ".opencode/agent"
+
+
+def read(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN, body: str = "You are P.") -> tuple[Definition | None, list[str]]:
+    for other in (OWN, CLAUDE, OPENCODE):
+        (root / other / "p.md").unlink(missing_ok=True)
+    path = root / folder / "p.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: p\ndescription: Its own.\n{head}\n---\n{body}\n")
+    (root / "remit.toml").write_text(toml)
+    definitions, problems = definitions_of(root, load_settings(root, environ={}))
+    return next((one for one in definitions if one.name == "p"), None), problems
+
+
+def good(root: Path, head: str, *, toml: str = PROJECT, folder: str = OWN) -> Definition:
+    found, problems = read(root, head, toml=toml, folder=folder)
+    assert problems == []
+    assert found is not None
+    return found
+
+
+def test_the_operations_written_down_are_those_that_come_with_remit() -> None:
+    models = Models(Settings())
+    there = {one.spec.name for target in TARGETS for one in loader(target, Settings(), models)()}
+    assert there == set(OPERATIONS)
+
+
+# ---- what it is
+
+
+def test_a_file_of_ours_with_the_kind_is_a_model_that_runs_inline_and_answers_with_a_return(tmp_path: Path) -> None:
+    found = good(tmp_path, "remit:\n  kind: model\n  timeout: 30\n  requests: 7\n  slots: 2\n  retries: 1\n  requires_artifacts: true")
+    assert (found.kind, found.models, found.tools, found.requests) == (Kind.MODEL, (), None, 7)
+    assert (found.spec.isolation, found.spec.kind, found.spec.timeout_seconds) == (Isolation.INLINE, "model", 30)
+    assert (found.spec.slots, found.spec.retries, found.spec.requires_artifacts, found.spec.answers) == (2, 1, True, "return")
+    assert found.instructions == "You are P."
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("anthropic:claude-x", ("anthropic:claude-x",)),
+        ("anthropic/claude-x", ("anthropic:claude-x",)),
+        ("claude-x", ("anthropic:claude-x",)),
+        ("ollama:qwen3:0.6b", ("ollama:qwen3:0.6b",)),
+        ("openrouter/qwen/qwen3:free", ("openrouter:qwen/qwen3:free",)),
+        ("[small, anthropic:claude-x]", ("small", "anthropic:claude-x")),
+        ("small, small", ("small",)),
+        ("sonnet", ()),
+        ("inherit", ()),
+    ],
+)
+def test_models_are_named_in_every_usual_way(tmp_path: Path, said: str, meant: tuple[str, ...]) -> None:
+    toml = f'{PROJECT}[models.small]\nurl = "http://127.0.0.1:1/v1"\n'
+    assert good(tmp_path, f"model: {said}\nremit:\n  kind: model", toml=toml).models == meant
+
+
+def test_an_alias_is_the_table_of_that_name_where_there_is_one(tmp_path: Path) -> None:
+    toml = f'{PROJECT}[models.sonnet]\nurl = "http://127.0.0.1:1/v1"\n'
+    assert good(tmp_path, "model: sonnet\nremit:\n  kind: model", toml=toml).models == ("sonnet",)
+
+
+def test_a_file_of_ours_that_names_a_provider_is_a_model_at_once_also_beside_a_coding_agent(tmp_path: Path) -> None:
+    toml = '[agents.claude]\nkind = "claude"\n'
+    assert good(tmp_path, "model: anthropic:claude-x", toml=toml).kind is Kind.MODEL
+    assert good(tmp_path, "model: sonnet", toml=toml).kind is Kind.CLAUDE
+    assert good(tmp_path, "model: anthropic:claude-x\nremit:\n  runs_on: claude", toml=toml).kind is Kind.CLAUDE
+
+
+def test_a_table_of_the_settings_is_a_model_too(tmp_path: Path) -> None:
+    lines = '[agents.p2]\nkind = "model"\nmodel = ["anthropic:a", "openai:b"]\ntools = ["worker.read_file"]\ninstructions = "Be brief."\n'
+    (tmp_path / "remit.toml").write_text(lines)
+    (found,), problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert problems == []
+    assert (found.kind, found.models, found.tools) == (Kind.MODEL, ("anthropic:a", "openai:b"), ("worker.read_file",))
+
+
+# ---- who carries out a profile
+
+
+@pytest.mark.parametrize("folder", [OWN, CLAUDE, OPENCODE])
+def test_the_projects_model_carries_out_a_profile_where_there_is_no_coding_agent(tmp_path: Path, folder: str) -> None:
+    found = good(tmp_path, "model: sonnet", folder=folder)
+    assert (found.kind, found.models, found.runs_on) == (Kind.MODEL, (), "model")
+    assert good(tmp_path, "", folder=folder, toml=f'{PROJECT}[agents.claude]\nkind = "claude"\n').kind is Kind.CLAUDE
+    assert good(tmp_path, "", folder=folder, toml="").kind is Kind.PROFILE
+
+
+@pytest.mark.parametrize(
+    ("toml", "kind", "models"),
+    [
+        ('profiles_on = "model"\n', Kind.MODEL, ()),
+        ('profiles_on = "anthropic:claude-x"\n', Kind.MODEL, ("anthropic:claude-x",)),
+        ('[roles]\np = "model"\n', Kind.MODEL, ()),
+        ('[roles]\np = "anthropic:claude-x"\n', Kind.MODEL, ("anthropic:claude-x",)),
+        ('[roles]\np = "cheap"\n[models.cheap]\nurl = "http://127.0.0.1:1/v1"\n', Kind.MODEL, ("cheap",)),
+        ('[roles]\np = "claude"\n', Kind.CLAUDE, ()),
+    ],
+)
+def test_whoever_is_named_goes_before_the_first_coding_agent(tmp_path: Path, toml: str, kind: Kind, models: tuple[str, ...]) -> None:
+    found = good(tmp_path, "", toml=f'{PROJECT}{toml}[agents.claude]\nkind = "claude"\n')
+    assert (found.kind, found.models) == (kind, models)
+
+
+def test_a_profile_on_an_agent_that_is_a_model_takes_over_its_model_and_reaches_no_more_than_it(tmp_path: Path) -> None:
+    carrier = 'model = "ollama:small"\ntools = ["worker"]\ninstructions = "Be brief."\nrequests = 3\ntimeout = 9\n'
+    toml = f'profiles_on = "cheap"\n[agents.cheap]\nkind = "model"\n{carrier}'
+    found = good(tmp_path, "tools: Read, Bash", toml=toml, folder=CLAUDE)
+    assert (found.kind, found.models, found.tools, found.runs_on) == (Kind.MODEL, ("ollama:small",), ("worker.read_file",), "cheap")
+    assert (found.instructions, found.requests, found.spec.timeout_seconds) == ("Be brief.\n\nYou are P.", 3, 9)
+
+
+# ---- whom it may delegate to
+
+
+@pytest.mark.parametrize(
+    ("tools", "reached"),
+    [
+        ("Read, Grep", ["worker.read_file", "worker.search_files"]),
+        ("[Read, Glob, LS]", ["worker.read_file", "worker.list_files"]),
+        ("Write", ["worker.write_file", "worker.read_file"]),
+        ("Edit, MultiEdit", ["worker.write_file", "worker.read_file"]),
+        ("WebFetch, WebSearch", ["worker.web_fetch", "worker.web_search"]),
+        ("Bash", ["coder.execute_code"]),
+        ("worker, coder.review_code", ["worker", "coder.review_code"]),
+        ("worker.read_*", ["worker.read_file"]),
+        ("Task(helper, other)", ["helper", "other"]),
+        ("[]", []),
+        ("TodoWrite, mcp__github__issues", []),
+        ("Bash(git *), Read(src/**)", []),
+    ],
+)
+def test_tools_are_agents_operations_and_the_vendors_names_for_them(tmp_path: Path, tools: str, reached: list[str]) -> None:
+    assert list(good(tmp_path, f"tools: {tools}\nremit:\n  kind: model").tools or ()) == reached
+
+
+def test_what_is_denied_is_gone_also_in_a_roundabout_way(tmp_path: Path) -> None:
+    found = good(tmp_path, "disallowedTools: Write, Bash(rm *), WebFetch\nremit:\n  kind: model")
+    gone = {"worker.write_file", "worker.delete_file", "coder.generate_code", "coder.execute_code", "worker.web_fetch"}
+    gone |= {"researcher.deep_research", "researcher.synthesize_sources"}
+    assert set(found.tools or ()) == set(OPERATIONS) - gone
+    denied = good(tmp_path, 'permission:\n  edit: deny\n  bash: {"*": deny}\n', folder=OPENCODE)
+    assert not {"worker.write_file", "coder.execute_code"} & set(denied.tools or ())
+    assert is_reached("worker.read_file", denied.tools)
+    assert good(tmp_path, "permission: deny", folder=OPENCODE).tools == ()
+
+
+@pytest.mark.parametrize("name", ["deployer", "Task(deployer)", "researcher", "assistant"])
+def test_a_file_of_another_tools_reaches_only_operations_that_come_with_remit(name: str) -> None:
+    assert set(reach_of([name, "Read"], is_guest=True).tools or ()) <= set(OPERATIONS)
+    assert reach_of(None, is_guest=True).tools == OPERATIONS
+
+
+def test_a_guest_brings_in_no_provider_and_asks_no_more_often_than_the_project(tmp_path: Path) -> None:
+    """A file that came with a clone spends nobody's key but the one that the project uses already."""
+    found = good(tmp_path, "model: anthropic/claude-x\nsteps: 9000", folder=OPENCODE)
+    assert (found.models, found.requests) == ((), 50)
+    assert any(note.startswith("model: anthropic/claude-x") for note in found.notes)
+    assert good(tmp_path, "model: openai/gpt-9\nmaxTurns: 5", folder=CLAUDE).models == ("openai:gpt-9",)
+    refused, problems = read(tmp_path, "remit:\n  kind: model", folder=CLAUDE)
+    assert refused is None or refused.kind is not Kind.MODEL
+    assert any("line 5: kind would give it more" in problem for problem in problems)
+    _, problems = read(tmp_path, "remit:\n  operations: [plan]", folder=CLAUDE)
+    assert any("operations would give it more" in problem for problem in problems)
+
+
+def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> None:
+    head = "color: red\nhooks: {}\nmaxTurns: many\ntools: Read, TodoWrite, Bash(git *)\ntemprature: 1"
+    notes = "\n".join(good(tmp_path, head, folder=CLAUDE).notes)
+    for word in ("color", "hooks", "temprature", "maxTurns: 'many'", "TodoWrite: there is nothing like it", "Bash(git *): some uses"):
+        assert word in notes
+    told = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
+    assert told.requests == 4
+    assert told.notes == ("name, temperature, mode: nothing is done with them here",)
+
+
+# ---- faulty ones, with file and line
+
+
+@pytest.mark.parametrize(
+    ("head", "line", "fault"),
+    [
+        ("model: nobody:x\nremit:\n  kind: model", 4, "model: 'nobody:x' names no model"),
+        ("model: [1]\nremit:\n  kind: model", 4, "model.0: "),
+        (
+            "tools: worker.red_file\nremit:\n  kind: model",
+            4,
+            "tools: worker has no operation 'worker.red_file' (did you mean worker.read_file?)",
+        ),
+        ("tools: {a: b}\nremit:\n  kind: model", 4, "tools must be names"),
+        ("remit:\n  kind: model\n  isolation: process", 6, "isolation: a model runs inline"),
+        ("remit:\n  kind: model\n  command: cat", 6, "command: a model is asked, not started"),
+        ("remit:\n  kind: model\n  allow: [read]", 6, "allow: what a model may delegate to stands in tools"),
+        ("remit:\n  kind: model\n  requests: 0", 6, "requests: "),
+        ("remit:\n  kind: model\n  output_schema: 3", 6, "output_schema: "),
+        ("remit:\n  kind: model\n  output_schema: {type: strng}", 6, "output_schema"),
+        ("remit:\n  kind: model\n  output_schema: gone.json", 6, "output_schema: gone.json cannot be read"),
+        ("remit:\n  kind: model\n  output_schema: ../x.json", 6, "output_schema: ../x.json "),
+        ("remit:\n  kind: modle", 5, "kind: "),
+        ("remit:\n  kind: model\n  requsts: 3", 6, "requsts: there is no such key (did you mean requests?)"),
+        ("remit:\n  kind: claude\n  requests: 3", 6, "requests: it is for language models"),
+        ("languages: [rust]", 4, "languages belongs under remit:"),
+    ],
+)
+def test_a_faulty_one_is_told_with_its_file_and_line(tmp_path: Path, head: str, line: int, fault: str) -> None:
+    found, problems = read(tmp_path, head)
+    assert found is None
+    (problem,) = problems
+    assert problem.startswith(f"{tmp_path}/.remit/agents/p.md: line {line}: {fault}")
+
+
+def test_an_output_schema_stands_in_the_file_or_in_one_of_the_project(tmp_path: Path) -> None:
+    inline = good(tmp_path, "remit:\n  kind: model\n  output_schema: {type: object, required: [n]}")
+    assert inline.spec.output_schema == {"type": "object", "required": ["n"]}
+    (tmp_path / "form.json").write_text('{"type": "array"}')
+    assert good(tmp_path, "remit:\n  kind: model\n  output_schema: form.json").spec.output_schema == {"type": "array"}
+    (tmp_path / "form.json").write_text('{"type": \n"array"')
+    _, (problem,) = read(tmp_path, "remit:\n  kind: model\n  output_schema: form.json")
+    assert "p.md: line 6: output_schema: form.json: line 2: it is not JSON" in problem
+
+
+def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path: Path) -> None:
+    read(tmp_path, "tools: worker.read_file, helpr, helper.look\nremit:\n  kind: model")
+    directory = Directory(lambda agent: agent)
+    directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
+    directory.offer("worker", list)
+    assert directory.find("p") is not None
+    first, second = directory.problems
+    assert first.startswith(f"{tmp_path}/.remit/agents/p.md: line 4: tools: there is no agent 'helpr'")
+    (tmp_path / ".remit/agents/helper.py").write_text(
+        "from remit import agent\n@agent('helper.look')\nasync def look() -> str:\n    return ''\n"
+    )
+    directory.load_folder(tmp_path / ".remit/agents")
+    (left,) = directory.problems
+    assert "'helpr'" in left
+    assert "'helper.look'" in second
