@@ -1,5 +1,6 @@
 """A model that fails, and the next one: what is tried, what is said of it, how long it is waited for (item 1, item 7)."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -189,3 +190,51 @@ async def test_one_without_its_key_is_passed_by(monkeypatch: pytest.MonkeyPatch)
     assert asked.reply.model == "m"
     assert "ANTHROPIC_API_KEY" in asked.tried[0].fault
     assert "authorization" not in server.requests[0].headers or "no-key" in server.requests[0].headers["authorization"]
+
+
+@pytest.mark.parametrize("url", ["not a url", "http://", "ftp://host/v1", "http://[::1"])
+async def test_an_address_that_is_none_is_told_before_anybody_is_asked(url: str) -> None:
+    with pytest.raises(Unavailable) as wrong:
+        chain(url).choice()
+    assert wrong.value.code == "TOOL_UNAVAILABLE"
+    assert 'url = "http://' in wrong.value.advice
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"garbage\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\n\r\n<html>hello</html>",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {no json\n\n",
+        b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {"choices": 5}\n\n',
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+        b'data: {"id":"1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"hal"}}]}\n\n',
+    ],
+)
+async def test_what_is_no_answer_is_never_a_stack_trace(answer: bytes) -> None:
+    async def served(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(served, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    models = chain(f"http://127.0.0.1:{port}/v1")
+    with pytest.raises(Unavailable) as failed:
+        await ask(models)
+    await models.close()
+    server.close()
+    assert failed.value.code == "AGENT_UNAVAILABLE"
+    assert str(port) in failed.value.message or "broke off" in failed.value.message
+
+
+async def test_what_a_listener_raises_is_not_taken_for_the_models_fault() -> None:
+    def hear(words: str) -> None:
+        raise KeyError(words)
+
+    async with ScriptedModels([Say("Here I am.")]) as one, ScriptedModels([Say("Me too.")]) as two:
+        models = chain(one, two)
+        with pytest.raises(KeyError):
+            await ask(models, hear=hear)
+        await models.close()
+    assert not two.requests

@@ -6,10 +6,11 @@
 import asyncio
 import importlib.util
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from remit.core.errors import OutOfTime, Unavailable
+from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
 from remit.models.counting import Spent, most_tokens, spent
@@ -163,11 +164,17 @@ class _Attempt:
         most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)
         try:
             answered = await answer(self._connection, self._question, heard, max_tokens=most, structured=structured)
-        except Exception as error:  # noqa: BLE001 - a provider's client raises whatever it likes; the next model is asked
-            self._void(heard)
+        except Exception as error:
+            if heard.is_telling:
+                self._count(heard)
+                raise
+            self._count(heard)
+            if heard.words and self._question.hear is not None:
+                self._question.hear(RESTART)
             return fault_of(error, self._connection)
         except BaseException:
-            self._void(heard, is_over=True)
+            with suppress(RemitError):  # its delegation may be over already, which must not hide that it is cancelled
+                self._count(heard)
             raise
         cost = self._drawn(answered.used)
         used = answered.used
@@ -185,12 +192,10 @@ class _Attempt:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS
         return seconds <= min(most, self._purse.remaining / 2)
 
-    def _void(self, heard: "Heard", *, is_over: bool = False) -> None:
-        """A reply that broke off: it was paid for all the same, and whoever listened is told that it is void."""
+    def _count(self, heard: "Heard") -> None:
+        """A reply that broke off was paid for all the same."""
         if heard.response is not None and (heard.characters or heard.response.usage.input_tokens):
             self._drawn(spent(heard.response.usage, self._question, characters=heard.characters, is_whole=False))
-        if heard.words and self._question.hear is not None and not is_over:
-            self._question.hear(RESTART)
 
     def _drawn(self, used: Spent) -> float | None:
         cost = cost_of(self._settings, self._connection.meant, used)

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.errors import Unavailable
-from remit.core.secrets import Held, hold_secrets
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import Held, hold_secrets, redacted_text
 from remit.models.known import PROVIDERS
 from remit.models.naming import INSTALL, LOCAL, Meant
 from remit.models.question import Purse
@@ -124,16 +125,16 @@ class Connections:
 
     def _made(self, here: _OnLoop, meant: Meant, reached: _Reached) -> Connection:
         _imported(meant)
-        from pydantic_ai.exceptions import UserError
-
         key, idle = reached.key, self._settings.model_idle_seconds * (LOCAL_PATIENCE if meant.provider == LOCAL else 1)
         client = here.clients.get(idle)
         if client is None:
             client = here.clients[idle] = _client(idle)
         try:
             model, is_ours = _model(meant, reached.url, key, client)
-        except UserError as error:
-            words = _plain(str(error), key)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - making a provider's client is their code, and may want anything
+            words = f"{meant.name} cannot be reached as it is set up: {_plain(str(error), key)}"
             raise Unavailable(words, code="TOOL_UNAVAILABLE", advice=f"See docs/reference/models.md for {meant.name}.") from None
         return Connection(
             meant=meant,
@@ -182,7 +183,8 @@ def _client(idle_seconds: float) -> "AsyncClient":
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, headers={"user-agent": "remit"})
+    past_proxies = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}  # a server of this machine is not behind one
+    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies)
 
 
 def _model(meant: Meant, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":
@@ -225,4 +227,4 @@ def _url_of(model: "Model[Any]") -> str:
 
 def _plain(text: str, key: str | None) -> str:
     text = text.partition(" To try Pydantic AI")[0]
-    return text.replace(key, "[redacted]") if key else text
+    return redacted_text(text.replace(key, REDACTED) if key else text)

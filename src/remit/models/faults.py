@@ -87,9 +87,10 @@ def _words(error: Exception, connection: Connection, status: int | None, said: s
         return _of_status(error, connection, status, said)
     if isinstance(error, ModelConnectionError):
         return _of_connection(error, connection)
-    if isinstance(error, ModelAPIError):
+    if isinstance(error, ModelAPIError) and "decode" not in said:
         return f"it answered with an error.{said}"
-    return f"what it answered could not be read ({type(error).__name__}).{said}"
+    where = f" at {connection.url}" if connection.url else ""
+    return f"what it answered could not be read ({type(error).__name__}): is there a model's API{where}?{said}"
 
 
 def _of_status(error: Exception, connection: Connection, status: int, said: str) -> str:

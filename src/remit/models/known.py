@@ -28,7 +28,7 @@ PROVIDERS: dict[str, Provider] = {
     "google-cloud": Provider(),
     "ollama": Provider(("OLLAMA_API_KEY",), "OLLAMA_BASE_URL", "http://localhost:11434/v1", key_is_optional=True),
     "vllm": Provider(("VLLM_API_KEY",), "VLLM_BASE_URL", "http://localhost:8000/v1", key_is_optional=True),
-    "litellm": Provider(("LITELLM_API_KEY",), "LITELLM_BASE_URL", key_is_optional=True),
+    "litellm": Provider(("LITELLM_API_KEY",), "LITELLM_BASE_URL", "http://localhost:4000", key_is_optional=True),
     "openrouter": Provider(("OPENROUTER_API_KEY",)),
     "groq": Provider(("GROQ_API_KEY",), "GROQ_BASE_URL", extra="groq"),
     "mistral": Provider(("MISTRAL_API_KEY",), extra="mistral"),

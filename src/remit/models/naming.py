@@ -5,6 +5,7 @@ Reads settings and the environment and nothing else: nobody is asked, and pydant
 """
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Literal
@@ -125,6 +126,12 @@ def _address(provider: str, known: Provider) -> str | None:
 def _tidy(provider: str, url: str) -> str:
     """The address as the provider's client wants it: people write it with and without the version."""
     url = url.strip().rstrip("/")
+    if not url.lower().startswith(("http://", "https://")) or not _host(url):
+        raise Unavailable(
+            f"{url!r} is no address of a model of the kind {provider}.",
+            code="TOOL_UNAVAILABLE",
+            advice='Write url = "http://HOST:PORT/v1".',
+        )
     if provider == "anthropic":
         return url.removesuffix("/v1")
     if provider == "google":
@@ -135,7 +142,9 @@ def _tidy(provider: str, url: str) -> str:
 
 
 def _host(url: str) -> str:
-    return (urlsplit(url).hostname or "").lower()
+    with suppress(ValueError):
+        return (urlsplit(url).hostname or "").lower()
+    return ""
 
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:

@@ -51,6 +51,8 @@ class Heard:
     """Those that `hear` was told."""
     response: ModelResponse | None = field(default=None, repr=False)
     is_cut: bool = False
+    is_telling: bool = False
+    """While whoever listens is told: what is raised then is theirs, not the model's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +123,9 @@ async def _listen(stream: StreamedResponse, question: Question, heard: Heard, pa
         if words and question.hear is not None:
             allowed = words[: max(0, question.max_characters - heard.words)]
             if allowed:
+                heard.is_telling = True
                 question.hear(allowed)
+                heard.is_telling = False
         heard.words += len(words)
         if heard.characters > question.max_characters:
             heard.is_cut = True
@@ -150,13 +154,22 @@ def _said(event: Any) -> tuple[str, int]:
     return "", 0
 
 
+_CHATS = ("openai-chat", "ollama", "local")
+"""Of these the library takes an end without a reason for a good one, and keeps the reason only where there was one."""
 _ENDED = {"length": Ended.LENGTH, "content_filter": Ended.REFUSED}
 
 
 def _judged(connection: Connection, question: Question, heard: Heard) -> Answered:
     response = heard.response
     assert response is not None
-    if not heard.is_cut and (response.state != "complete" or (response.finish_reason in (None, "error") and not response.parts)):
+    # A stream that just ends, without a word on why, may be half of one: a proxy in between cuts like that.
+    says_why = response.finish_reason is not None and (
+        connection.meant.provider not in _CHATS
+        or "finish_reason" in (response.provider_details or {})
+        or response.finish_reason == "content_filter"
+    )
+    is_whole = response.state == "complete" and (says_why or not connection.is_ours)
+    if not heard.is_cut and (not is_whole or (response.finish_reason == "error" and not response.parts)):
         raise Died("it broke off before it had finished")
     name = connection.meant.name
     ended = Ended.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), Ended.FINISHED)

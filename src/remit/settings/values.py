@@ -69,7 +69,8 @@ class ModelAddress:
     url: str | None = None
     """Where it answers; None: the provider's own address."""
     key_variable: str | None = None
-    """The variable of the environment that holds its key; None: the provider's usual one. The key itself never stands in a file."""
+    """The variable of the environment that holds its key, which itself never stands in a file. None: the provider's usual one, but of
+    an address (`url`) that is not the provider's own none at all."""
     max_tokens: int | None = None
     """Of one reply."""
     context_tokens: int | None = None
