@@ -24,7 +24,7 @@ MOST_CITED = 6
 _NUMBER = re.compile(r"\d+(?:[.,’']\d+)*")
 _QUOTED = re.compile(r"[“\"«]([^”\"»\n]{8,400})[”\"»]")
 _NAME = re.compile(
-    r"(?<=[\w,;:)] )[A-ZÀ-Þ][\w-]+|https?://[^\s)\]>]+|\b[\w.-]+@[\w-]+\.\w+|\b\w+(?:[._/:]+\w+)+\b|\b\w*[a-z]+[A-Z]\w*\b|\b[A-Z]{2,}\w*\b"
+    r"(?<=[\w,;:)] )[A-ZÀ-Þ][\w-]+|https?://[^\s)\]>]+|\b[\w.-]+@[\w-]+\.\w+|\b\w+(?:[._/:]+\w+)+\b|\b[A-Za-z]\w*?[a-z][A-Z]\w*|\b[A-Z]{2,}\w*\b"
 )
 _DENYING = frozenset(
     re.findall(

@@ -18,11 +18,12 @@ from remit.agents.builtin.researcher.supporting import content, share, support
 ABSENT = "The sources do not answer this."
 """What a model is to say where they do not; the one sentence that needs no citation."""
 MOST_CHARACTERS = 20_000
-_MARKS = re.compile(r"\s*\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
-_AFTER_STOP = re.compile(r"([.!?]+[\"'”’)]*)((?:\s*\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\])+)")
+_MARKS = re.compile(r"\s{0,3}\[(\d{1,4}(?:\s*[,;]\s*\d{1,4})*)\]")
+_AFTER_STOP = re.compile(r"((?<![.!?])[.!?]{1,3}[\"'”’)]{0,3})((?:\s{0,3}\[\d{1,4}(?:\s*[,;]\s*\d{1,4})*\])+)")
 _AFTER_CITED = re.compile(r"(?<=\][.!?])\s+")
 """There a sentence ends, however the next one begins."""
 _LINE = re.compile(r"^(\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,3}[.)]\s+|>\s?)?)(.*)$")
+_STOP = re.compile(r"[.!?…]{1,8}[\"'”’)]{0,4}$")
 _RULE = re.compile(r"^[\s|:+=*_-]*$")
 _HEADING_WORDS = 12
 _OF_TABLES = "statement source topic aspect claim detail item value figure summary passage citation number"
@@ -128,7 +129,7 @@ class _Reading:
         self.sentences.append(sentence)
         marks = "".join(f" [{number}]" for number in sentence.citations)
         body, stop = sentence.text, ""
-        if found := re.search(r"[.!?…]+[\"'”’)]*$", body):
+        if found := _STOP.search(body):
             body, stop = body[: found.start()], found.group()
         return f"{shown(body)}{marks}{stop}{_mark(sentence)}"
 
