@@ -10,7 +10,7 @@ from typing import Any
 
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.answer import holds_return, value_in
-from remit.agents.model.keeping import from_plain, to_plain, trimmed
+from remit.agents.model.keeping import from_plain, is_struck, to_plain, trimmed
 from remit.agents.model.reach import names_for_prompt, reachable
 from remit.agents.model.talking import Talk, Talked, mended, talk, unanswered
 from remit.agents.model.telling import Telling
@@ -102,7 +102,8 @@ class _Run:
             return [Said(text=first)]
         if not is_same:
             return [*mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])]
-        if unanswered(kept) and not self.agent.spec.resumable:  # what was done of them is not known, and is not done again unasked
+        pending = unanswered(kept)
+        if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):  # not known what was done of them: not done unasked
             return mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])
         return kept
 

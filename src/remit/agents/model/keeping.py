@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.core.secrets import is_redacted, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
 
 KEPT_CHARACTERS = 240_000
@@ -68,8 +69,19 @@ def _fields(message: Message) -> dict[str, Any]:
         case Result():
             return {"result": message.text, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
         case Reply():
-            calls = [{"call_id": call.call_id, "name": call.name, "arguments": call.arguments} for call in message.calls]
-            return {"reply": message.text, "calls": calls, "model": message.model, "raw": message.raw}
+            calls = [{"call_id": call.call_id, "name": call.name, "arguments": _kept_arguments(call)} for call in message.calls]
+            is_whole = all(kept["arguments"] == call.arguments for kept, call in zip(calls, message.calls, strict=True))
+            return {"reply": message.text, "calls": calls, "model": message.model, "raw": message.raw if is_whole else None}
+
+
+def is_struck(call: ToolCall) -> bool:
+    """Whether a secret stood in its arguments: it is kept without, so it cannot be made again."""
+    return isinstance(call.arguments, Mapping) and is_redacted(call.arguments)
+
+
+def _kept_arguments(call: ToolCall) -> Any:
+    """Without secrets under telling names, as the parameters of every delegation are kept."""
+    return redacted_parameters(call.arguments) if isinstance(call.arguments, Mapping) else call.arguments
 
 
 def _message(fields: Mapping[str, Any]) -> Message:

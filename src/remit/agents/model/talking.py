@@ -101,7 +101,7 @@ class _Talking:
             await self._add(asked.reply)
             if asked.reply.calls:
                 await self._call(asked.reply.calls)
-            elif asked.reply.text.strip() or not await self._is_asked_again():
+            elif asked.reply.text.strip() or asked.ended is Ended.REFUSED or not await self._is_asked_again():
                 return Talked(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
 
     # ---- asking
