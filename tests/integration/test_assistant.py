@@ -14,14 +14,10 @@ from remit import Remit, agent
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
 from remit.assistant.history import faults_of
-from remit.core.result import Return, Status
+from remit.core.result import Status
 from remit.flow.context import Context
-from remit.models.messages import Reply, Result
-from remit.models.question import RESTART
-from remit.testing.models import Call, Drip, Fail, Say, ScriptedModels, Silence
-from remit.testing.models import Reply as Decided
-
-KEY = "SCRIPTED_KEY"
+from remit.models.messages import Reply
+from remit.testing.models import Call, Drip, Fail, Say, ScriptedModels, Silence, Stray
 
 
 @agent("echo")
@@ -77,3 +73,235 @@ async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
     assert [turn.session_id for turn in kept.turns] == [returned.session_id]
     assert [started.session_id for started in kept.started] == [delegation["taskId"]]
     assert faults_of(kept.messages) == []
+
+
+async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(tmp_path: Path) -> None:
+    """S5.8."""
+    calls = [delegate("slow", seconds=0.6), delegate("slow", seconds=0.3), delegate("echo", text="third")]
+    async with project(tmp_path, [calls, Say("Done.")]) as (remit, models):
+        began = time.monotonic()
+        returned = await ask(remit, "Three things at once.")
+        assert returned.ok
+        assert time.monotonic() - began < 5
+        children = [await remit.describe(one["taskId"]) for one in returned.data["delegations"]]
+        assert max(one.started_at or 0 for one in children) < min(one.settled_at or 0 for one in children if one.agent == "slow")
+        assert ["slept" in text for text in models.requests[1].results] == [True, True, False]
+        assert "third" in models.requests[1].results[2]
+
+
+async def test_any_other_tool_is_refused_and_the_talk_goes_on(tmp_path: Path) -> None:
+    """S5.8: its only tool is `delegate`."""
+
+    def script(request: Any) -> Any:
+        return Say(f"I was told: {request.results[0]}") if request.results else Stray("Bash", command="ls")
+
+    async with project(tmp_path, script) as (remit, _):
+        returned = await ask(remit, "Run ls.")
+        assert "Your only tool is delegate" in returned.data["text"]
+        assert returned.data["delegations"] == []
+
+
+async def test_it_can_reach_neither_itself_nor_the_bookkeeping_of_the_board(tmp_path: Path) -> None:
+    async with project(tmp_path, [delegate("assistant", message="hello"), delegate("atomic-task-numberer"), Say("No.")]) as (remit, models):
+        returned = await ask(remit, "Ask yourself.")
+        assert returned.data["delegations"] == []
+        assert "There is no target 'assistant'" in models.requests[1].results[0]
+        assert "There is no target 'atomic-task-numberer'" in models.requests[2].results[1]
+        targets = models.requests[0].tools[0].schema["properties"]["target"]["enum"]
+        assert "results" in targets
+        assert "worker" in targets
+
+
+async def test_a_large_result_is_shortened_and_read_on_by_range(tmp_path: Path) -> None:
+    """S5.8: large results are shortened for it and kept whole by reference."""
+    read: list[str] = []
+
+    def script(request: Any) -> Any:
+        if not request.results:
+            return delegate("long", characters=50_000)
+        if len(request.results) == 1:
+            on = json.loads(request.results[0])["readOn"]
+            return Call("delegate", **{**on, "parameters": {**on["parameters"], "offset": 25_000, "limit": 500}})
+        read.append(request.results[1])
+        return Say("Read.")
+
+    async with project(tmp_path, script, assistant={"result_characters": 2000}) as (remit, models):
+        returned = await ask(remit, "Give me the long text.")
+        assert returned.ok, returned
+        assert "characters 25000 to 25500 of 50000; next offset 25500" in read[0]
+        assert read[0].endswith("".join(f"{number:09d} " for number in range(2500, 2550)))
+        assert all(len(text) <= 2000 for request in models.requests for text in request.results)
+
+
+async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobody_else(tmp_path: Path) -> None:
+    ids: list[str] = []
+
+    def script(request: Any) -> Any:
+        if "first" in request.text and not request.results:
+            return delegate("long", characters=300)
+        if "Read" in request.text and not _last_is_result(request):
+            return delegate("results", "read", taskId=ids[0])
+        return Say(request.results[-1])
+
+    async with project(tmp_path, script) as (remit, _):
+        first = await ask(remit, "The first one.")
+        ids.append(first.data["delegations"][0]["taskId"])
+        second = await ask(remit, "Read it.", first.data["conversation"])
+        assert "characters 0 to 300 of 300; this is the end" in second.data["text"]
+        other = await ask(remit, "Read what is not yours.")
+        assert "no delegation of this tree or this conversation" in other.data["text"]
+        alone = await remit.delegate("results.read", task_id=ids[0])
+        assert alone.errors[0].code == "POLICY_DENIED"
+
+
+def _last_is_result(request: Any) -> bool:
+    return bool(request.messages) and request.messages[-1].role == "tool"
+
+
+async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) -> None:
+    """S5.8, S2.6: partial, the seconds named, children stopped, the reply so far kept, and the words how to go on."""
+    script = [[Say("I will look. "), delegate("echo", text="a")], Drip("This will take a long while to say. " * 40, seconds=60)]
+    async with project(tmp_path, script, assistant={"message_seconds": 1.5}) as (remit, _):
+        returned = await ask(remit, "Take your time.")
+        assert (returned.status, returned.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+        assert " s:" in returned.summary
+        conversation = returned.data["conversation"]
+        assert conversation in returned.next_steps
+        assert returned.data["text"].startswith("This will")
+        assert returned.data["delegations"][0]["success"] is True
+    kept = Conversations(tmp_path).open(conversation)
+    last = kept.messages[-1]
+    assert isinstance(last, Reply)
+    assert last.text.startswith("This will")
+    assert "Stopped here" in last.text
+
+
+async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_one_does_not(tmp_path: Path) -> None:
+    """S5.8: 120 s unless a delegation inside it was given more."""
+    settings = {"assistant": {"message_seconds": 1.0}}
+    async with project(tmp_path, [delegate("slow", timeout=20_000, seconds=1.6), Say("It was worth the wait.")], **settings) as (remit, _):
+        returned = await ask(remit, "A long one.")
+        assert returned.ok, returned
+    async with project(tmp_path, [delegate("slow", timeout=900, seconds=20), Silence()], **settings) as (remit, _):
+        began = time.monotonic()
+        returned = await ask(remit, "A short one.")
+        assert returned.errors[0].code == "TIMEOUT"
+        assert time.monotonic() - began < 8
+        child = await remit.describe(returned.data["delegations"][0]["taskId"])
+        assert child.state.is_settled
+
+
+async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: Path) -> None:
+    script = {"first": [[Say("Let me see. "), delegate("slow", seconds=20)], Say("never")], "go on": [Say("Going on.")]}
+
+    def by_prompt(request: Any) -> Any:
+        if "go on" in request.messages[-1].text:
+            return Say("Going on.")
+        return script["first"][0] if not request.results else script["first"][1]
+
+    async with project(tmp_path, by_prompt) as (remit, models):
+        task = asyncio.ensure_future(ask(remit, "The first message."))
+        await _until(lambda: any(one.agent == "slow" for one in remit.store.live()))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert [one for one in remit.store.live() if one.agent == "slow"] == []
+        kept = Conversations(tmp_path).latest()
+        assert kept is not None
+        returned = await ask(remit, "go on", kept.conversation_id)
+        assert returned.data["text"] == "Going on."
+        shown = models.requests[-1]
+        assert "CANCELLED" in shown.results[0]
+        assert "Stopped here: it was cancelled" in shown.messages[-2].text
+    again = Conversations(tmp_path).open(kept.conversation_id)
+    assert faults_of(again.messages) == []
+    assert [turn.session_id for turn in again.turns][-1] == returned.session_id
+
+
+async def _until(holds: Any, seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def test_a_conversation_is_answered_by_one_at_a_time(tmp_path: Path) -> None:
+    async with project(tmp_path, [Say("Hello."), Drip("Slowly. " * 20, seconds=2)]) as (remit, models):
+        first = await ask(remit, "Hello")
+        conversation = first.data["conversation"]
+        task = asyncio.ensure_future(ask(remit, "Slowly please.", conversation))
+        await models.wait_asked(2)
+        second = await ask(remit, "And me?", conversation)
+        assert "is open in this process" in second.errors[0].message
+        assert len(models.requests) == 2
+        assert (await task).ok
+    assert len(Conversations(tmp_path).open(conversation).turns) == 2
+
+
+async def test_without_a_model_nothing_is_begun_and_the_line_to_write_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Remit.open(tmp_path) as remit:
+        returned = await ask(remit, "Anybody?")
+    assert (returned.status, returned.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
+    assert "model = " in returned.errors[0].recommendation
+    assert Conversations(tmp_path).list() == []
+
+
+async def test_a_model_that_fails_is_told_with_the_conversation_in_which_to_go_on(tmp_path: Path) -> None:
+    async with project(tmp_path, lambda request: Fail(401) if len(request.messages) < 3 else Say("Back again.")) as (remit, _):
+        returned = await ask(remit, "Hello?")
+        assert returned.status is not Status.COMPLETED
+        assert returned.errors[0].code == "AGENT_UNAVAILABLE", returned
+        conversation = returned.data["conversation"]
+        assert conversation in returned.errors[0].recommendation
+
+
+async def test_a_giant_message_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    async with project(tmp_path, [Say("No.")], assistant={"compact_tokens": 2000}) as (remit, models):
+        returned = await ask(remit, "word " * 40_000)
+        assert "too long" in returned.errors[0].message
+        assert "file" in returned.errors[0].recommendation
+        assert models.requests == []
+
+
+async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    (tmp_path / ".remit" / "assistant.md").write_text("Always answer in verse.")
+    async with project(tmp_path, [Say("Roses are red.")]) as (remit, models):
+        await ask(remit, "Hello")
+        assert "Always answer in verse." in models.requests[0].system
+        assert "only tool is `delegate`" in models.requests[0].system
+
+
+async def test_a_conversation_that_grows_is_compacted_for_the_model_and_kept_in_the_file(tmp_path: Path) -> None:
+    def script(request: Any) -> Any:
+        if "keep the memory" in request.system:
+            return Say("SUMMARY: the person counts.")
+        return Say(f"Noted. {'x ' * 600}")
+
+    async with project(tmp_path, script, assistant={"compact_tokens": 12_000}) as (remit, models):
+        conversation = None
+        for number in range(14):
+            returned = await ask(remit, f"Message number {number}. {'y ' * 800}", conversation)
+            assert returned.ok, returned
+            conversation = returned.data["conversation"]
+        asked = [request for request in models.requests if "keep the memory" not in request.system]
+        assert len(asked) < len(models.requests)
+        last = asked[-1]
+        assert "SUMMARY: the person counts." in last.messages[1 if last.messages[0].role == "system" else 0].text
+        assert "Message number 0." in last.text
+        assert "Message number 13." in last.messages[-1].text
+        assert len(last.messages) < 20
+    kept = Conversations(tmp_path).open(conversation or "")
+    assert len(kept.messages) == 28
+    assert kept.compacted is not None
+    assert kept.compacted.by == "scripted"
+
+
+async def test_secrets_are_struck_out_of_what_is_kept(tmp_path: Path) -> None:
+    secret = "ghp_" + "a1B2" * 9
+    async with project(tmp_path, [delegate("echo", text="x"), Say(f"Your token is {secret}.")]) as (remit, _):
+        returned = await ask(remit, f"Use {secret} please.")
+        assert returned.ok
+    text = Conversations(tmp_path).open(returned.data["conversation"]).path.read_text()
+    assert secret not in text
+    assert "[redacted]" in text

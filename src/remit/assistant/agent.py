@@ -4,10 +4,12 @@ Each message is one delegation, so that recording, deadline, cancelling the tree
 delegations are its children.
 """
 
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from remit.agents.builtin import TARGETS
 from remit.agents.function import FunctionAgent, agent
 from remit.assistant.conversations import Conversation, Conversations
 from remit.assistant.results import TARGET as RESULTS
@@ -20,6 +22,7 @@ from remit.models.asking import Models
 from remit.models.naming import LOCAL, meant_by
 from remit.models.question import Choice
 from remit.settings import Settings
+from remit.system.threads import off_loop
 from remit.tool.office import Office
 
 if TYPE_CHECKING:
@@ -71,12 +74,13 @@ class Assistant:
         return frozenset(turn.root_id for conversation in self._open.get(root_id, ()) for turn in conversation.turns)
 
     async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
-        from remit.assistant.message import Answering, Tools
-        from remit.tool.tool import DelegateTool
-
         if self._office is None:
             raise Unavailable("The assistant can be listed here, not asked.", advice="Open the project.")
         choice = self._models.choice()
+        await off_loop(_load, self._settings.builtin_agents)
+        from remit.assistant.message import Answering, Tools
+        from remit.tool.tool import DelegateTool
+
         if not message.strip():
             raise Misused("The message is empty.", advice="Say what is to be done.")
         tools = Tools(
@@ -107,6 +111,12 @@ class Assistant:
         if named is None or not named.strip():
             return kept.new(message, model=", ".join(choice.names), at=self._office.clock.wall() if self._office is not None else None)
         return kept.open(named)
+
+
+def _load(targets: Sequence[str]) -> None:
+    """What would be loaded on the loop while it is asked: on a slow disk that takes longer than an agent may hold the loop."""
+    for module in ("remit.assistant.message", *(f"remit.agents.builtin.{one}" for one in targets if one in TARGETS)):
+        importlib.import_module(module)
 
 
 class _Absent:

@@ -4,6 +4,7 @@ Results, and the arguments of calls, never take more characters than the setting
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,9 @@ from remit.models.summarising import shortened
 
 _BYTES_PER_TOKEN = 3
 """Four for English, three for code, and a sign of Chinese has three: rather too many tokens than too few."""
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}\Z")
+"""What every provider takes for the name of a tool; a model may have called anything."""
+_ODD = re.compile(r"[^a-zA-Z0-9_-]")
 _MESSAGE_TOKENS = 8
 _CALL_TOKENS = 12
 
@@ -36,7 +40,7 @@ def _text_of(arguments: Mapping[str, Any] | str) -> str:
 
 
 def bounded(messages: Sequence[Message], characters: int) -> list[Message]:
-    """No result, and no call's arguments, longer than so many characters."""
+    """No result, and no call's arguments, longer than so many characters; and no name of a tool that a provider would not take back."""
     return [_bounded(message, characters) for message in messages]
 
 
@@ -57,10 +61,17 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
 
 def _bounded(message: Message, characters: int) -> Message:
     if isinstance(message, Result):
-        return message if len(message.text) <= characters else replace(message, text=shortened(message.text, characters))
-    if isinstance(message, Reply) and any(_is_long(call, characters) for call in message.calls):
-        return replace(message, calls=tuple(_with_short_arguments(call, characters) for call in message.calls), raw=None)
+        if len(message.text) <= characters and _NAME.match(message.name):
+            return message
+        return replace(message, name=_name_of(message.name), text=shortened(message.text, characters))
+    if isinstance(message, Reply) and any(_is_long(call, characters) or not _NAME.match(call.name) for call in message.calls):
+        calls = (replace(_with_short_arguments(call, characters), name=_name_of(call.name)) for call in message.calls)
+        return replace(message, calls=tuple(calls), raw=None)
     return message
+
+
+def _name_of(name: str) -> str:
+    return name if _NAME.match(name) else _ODD.sub("_", name[:64]) or "unnamed"
 
 
 def _with_short_text(reply: Reply, characters: int) -> Reply:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remit.assistant.bounding import bounded, squeezed, tokens_of, tokens_of_text
+from remit.assistant.bounding import squeezed, tokens_of, tokens_of_text
 from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.models.messages import Message, Result, Said
@@ -97,9 +97,8 @@ def tasks_in(messages: Sequence[Message]) -> list[str]:
 
 
 def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
-    """Within the room, as far as that can be had without leaving a message out."""
-    kept = bounded(messages, room.characters)
-    return kept if tokens_of(kept) <= room.tokens else squeezed(kept, room.tokens, room.characters)
+    """Within the room, as far as that can be had without leaving a message out. Of messages that are bounded."""
+    return list(messages) if tokens_of(messages) <= room.tokens else squeezed(messages, room.tokens, room.characters)
 
 
 async def summarised(models: Models, ctx: Context, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:

@@ -6,6 +6,7 @@ message, and the next process, begins from it.
 
 from collections.abc import Callable, Sequence
 
+from remit.assistant.bounding import bounded
 from remit.assistant.compacting import (
     LEAST_TOKENS,
     Room,
@@ -54,12 +55,11 @@ class Memory:
 
     async def shown(self, models: Models, ctx: Context, seconds: float, messages: list[Message]) -> list[Message]:
         """What is asked instead of `messages`, which is all that the talk holds."""
+        messages = bounded(messages, self.room.characters)
         view = self._view(messages)
-        if is_too_large(view, self.room):
-            at = cut_of(fitted(messages[self._dropped :], _unlimited(self.room)), self.room)
-            if at:
-                await self._compact(models, ctx, seconds, messages, self._dropped + at)
-                view = self._view(messages)
+        if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
+            await self._compact(models, ctx, seconds, messages, self._dropped + at)
+            view = self._view(messages)
         return fitted(view, self.room)
 
     async def _compact(self, models: Models, ctx: Context, seconds: float, messages: list[Message], at: int) -> None:
@@ -91,10 +91,6 @@ class Memory:
 
     def _preamble(self, message: str) -> str:
         return preamble_of(self._summary, self._first, message, self._tasks, self.room)
-
-
-def _unlimited(room: Room) -> Room:
-    return Room(tokens=10**9, characters=room.characters)
 
 
 def room_for(setting: int, window: int | None, overhead: int, characters: int) -> Room:

@@ -12,6 +12,8 @@ from remit.models.question import RESTART
 
 GATHER_SECONDS = 0.05
 GATHER_CHARACTERS = 2000
+PAUSE = "\n\n"
+"""Told by itself between two replies: before a call and after it. What is said anew after a restart begins behind it."""
 
 
 class Voice:
@@ -22,7 +24,7 @@ class Voice:
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
         self._said: list[str] = []
-        self._has_spoken = False
+        self._owes_pause = False
 
     def hear(self, piece: str) -> None:
         if piece == RESTART:
@@ -31,8 +33,9 @@ class Voice:
                 self._emit({"restart": True})
             self._said = []
             return
-        if self._has_spoken and not self._said:
-            self._gathered.append("\n\n")  # between what it said before a call and after it
+        if self._owes_pause:
+            self._owes_pause = False
+            self._emit({"text": PAUSE})
         self._said.append(piece)
         self._gathered.append(piece)
         self._size += len(piece)
@@ -51,7 +54,7 @@ class Voice:
         if text and not self._said:
             self.hear(text)
         self._flush()
-        self._has_spoken = self._has_spoken or bool(self._said)
+        self._owes_pause = self._owes_pause or bool(self._said)
         self._said = []
 
     def close(self) -> None:

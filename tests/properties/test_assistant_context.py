@@ -1,0 +1,246 @@
+"""What enters the assistant's context (S5.8): no raw output beyond the limit, ever; and always a history that providers take."""
+
+import asyncio
+import json
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from remit import Remit, agent
+from remit.assistant.bounding import tokens_of
+from remit.assistant.compacting import Room
+from remit.assistant.conversations import Conversations
+from remit.assistant.history import faults_of, history_of, mended
+from remit.assistant.lines import Spoken, decoded, encoded
+from remit.assistant.memory import Memory
+from remit.core.errors import Failed
+from remit.flow.context import Context
+from remit.models.asking import Models
+from remit.models.messages import Message, Reply, Result, Said, ToolCall
+from remit.models.question import Asked, Choice, Purse, Question
+from remit.settings import Settings
+
+CHARACTERS = 700
+
+texts = st.text(max_size=60)
+huge = st.builds(lambda word, times: (word or "x") * times, st.text(min_size=1, max_size=12), st.integers(1, 4000))
+values = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), texts, huge),
+    lambda inner: st.one_of(st.lists(inner, max_size=12), st.dictionaries(texts, inner, max_size=8)),
+    max_leaves=30,
+)
+outcomes = st.one_of(
+    st.tuples(st.just("value"), values),
+    st.tuples(st.just("error"), huge),
+    st.tuples(st.just("artifacts"), st.integers(1, 40)),
+    st.tuples(st.just("return"), huge),
+)
+
+
+PLANNED: list[tuple[str, Any]] = []
+"""What the odd agent does when it is asked for its n-th thing."""
+
+
+@agent("odd")
+async def odd(ctx: Context, number: int, padding: Any = None) -> Any:
+    kind, what = PLANNED[number]
+    if kind == "error":
+        raise Failed(what, advice=what)
+    if kind == "artifacts":
+        for count in range(what):
+            path = ctx.root / f"{'long' * 20}{number}-{count}.txt"
+            path.write_text("x")
+            ctx.artifact(path, "data", "s" * 400)
+        return "written"
+    if kind == "return":
+        return {
+            "status": "partial",
+            "summary": "Not all of it.",
+            "artifacts": [],
+            "data": what,
+            "errors": [{"type": what, "message": what}],
+        }
+    return what
+
+
+class Recorded:
+    """Answers in place of a provider, and remembers every question."""
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.questions: list[Question] = []
+
+    def put_in(self, models: Models) -> None:
+        models.ask = self.ask  # type: ignore[method-assign]
+        models.choice = lambda own=None: Choice(names=("openai:recorded",))  # type: ignore[method-assign]
+
+    async def ask(self, purse: Purse, question: Question) -> Asked:
+        self.questions.append(question)
+        return Asked(reply=self.replies.pop(0) if self.replies else Reply(text="Done."), input_tokens=1, output_tokens=1)
+
+
+@dataclass
+class Stage:
+    runner: asyncio.Runner
+    remit: Remit
+    recorded: Recorded
+
+    def questions(self, planned: list[tuple[str, Any]], replies: list[Reply]) -> list[Question]:
+        PLANNED[:] = planned
+        self.recorded.replies, self.recorded.questions = replies, []
+        self.runner.run(self._asked())
+        return self.recorded.questions
+
+    async def _asked(self) -> None:
+        first = await self.remit.delegate("assistant", message="Do it.")
+        assert first.ok, first
+        second = await self.remit.delegate("assistant", message="And then?", conversation=first.data["conversation"])
+        assert second.ok, second
+
+
+@pytest.fixture(scope="module")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One project for all examples: opening one takes longer than an example."""
+    given = {"assistant": {"result_characters": CHARACTERS}}
+    with asyncio.Runner() as runner:
+        remit = Remit.open(tmp_path_factory.mktemp("assistant"), agents=[odd], settings=given)
+        runner.run(remit.__aenter__())
+        recorded = Recorded()
+        recorded.put_in(remit.models)
+        try:
+            yield Stage(runner, remit, recorded)
+        finally:
+            runner.run(remit.close())
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(planned=st.lists(outcomes, min_size=1, max_size=4), padding=st.one_of(st.none(), values), junk=huge)
+def test_no_result_longer_than_the_limit_ever_enters_the_context(
+    stage: Stage, planned: list[tuple[str, Any]], padding: Any, junk: str
+) -> None:
+    """Through the real path: delegations are made, recorded, shortened, stored, asked again, and resumed by a second message."""
+    calls = [
+        ToolCall(call_id=str(number), name="delegate", arguments={"target": "odd", "parameters": {"number": number, "padding": padding}})
+        for number in range(len(planned))
+    ]
+    strange = [
+        ToolCall(call_id="s1", name=junk, arguments={"x": junk}),
+        ToolCall(call_id="s2", name="delegate", arguments=junk),
+        ToolCall(call_id="s3", name="delegate", arguments={"target": junk, junk: junk}),
+    ]
+    replies = [Reply(text="Look.", calls=(*calls, *strange), raw={"x": junk}), Reply(text="Done."), Reply(text="Again.")]
+    questions = stage.questions(planned, replies)
+    assert len(questions) == 3
+    for question in questions:
+        assert faults_of(question.messages) == []
+        for message in question.messages:
+            _is_bounded(message)
+    said = {message.text for message in questions[-1].messages if isinstance(message, Said | Reply)}
+    assert said == {"Look.", "Done.", "Do it.", "And then?"}
+
+
+def _is_bounded(message: Message) -> None:
+    if isinstance(message, Result):
+        assert len(message.text) <= CHARACTERS
+    for call in message.calls if isinstance(message, Reply) else ():
+        shown = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+        assert len(shown) <= CHARACTERS
+        assert len(call.name) <= 64
+
+
+# ---- histories
+
+
+def messages() -> st.SearchStrategy[list[Message]]:
+    ids = st.sampled_from(["a", "b", "c", ""])
+    said = st.builds(Said, text=texts)
+    call = st.builds(ToolCall, call_id=ids, name=st.just("delegate"), arguments=st.one_of(texts, st.dictionaries(texts, huge, max_size=3)))
+    reply = st.builds(Reply, text=texts, calls=st.lists(call, max_size=3).map(tuple))
+    result = st.builds(Result, call_id=ids, name=st.just("delegate"), text=st.one_of(texts, huge))
+    return st.lists(st.one_of(said, reply, result), max_size=25)
+
+
+@settings(max_examples=150, deadline=None)
+@given(messages())
+def test_whatever_stands_in_a_file_the_history_is_one_that_providers_take(given: list[Message]) -> None:
+    assert faults_of(mended(given)) == []
+
+
+def turns() -> st.SearchStrategy[list[Message]]:
+    """Conversations as they come about: a message, calls with results, an answer."""
+    words = st.text(min_size=1, max_size=300).map(lambda text: f"w{text}")
+
+    @st.composite
+    def turn(draw: Any) -> list[Message]:
+        made: list[Message] = [Said(text=draw(words))]
+        for number in range(draw(st.integers(0, 3))):
+            count = draw(st.integers(1, 3))
+            calls = tuple(ToolCall(call_id=f"{number}-{one}", name="delegate", arguments={"target": draw(words)}) for one in range(count))
+            made.append(Reply(text=draw(st.sampled_from(["", "Let me see."])), calls=calls))
+            made += [Result(call_id=call.call_id, name="delegate", text=draw(words) * draw(st.integers(1, 30))) for call in calls]
+        return [*made, Reply(text=draw(words))]
+
+    return st.lists(turn(), min_size=1, max_size=8).map(lambda many: [message for one in many for message in one])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(turns(), st.integers(400, 4000), st.booleans())
+def test_a_compacted_history_is_always_valid_and_fits(said: list[Message], tokens: int, has_budget: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(_compacted(Path(folder), said, tokens, has_budget))
+
+
+async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: bool) -> None:
+    kept = Conversations(root)
+    conversation = kept.new("x")
+    room = Room(tokens=tokens, characters=CHARACTERS)
+    with conversation.writing():
+        for message in said:
+            conversation.append(Spoken(at=1.0, message=message))
+        for question in ("First question?", "Second question?"):
+            conversation.append(Spoken(at=1.0, message=Said(text=question)))
+            memory = Memory(conversation, question, room, lambda: 1.0)
+            models = Models(Settings())
+            recorded = Recorded()
+            recorded.replies = [Reply(text="In short. " * 50)]
+            recorded.put_in(models)
+            held = list(memory.messages)
+            shown = await memory.shown(models, Purse_(has_budget), 100.0, list(held))
+            _holds(shown, room, question)
+            call = ToolCall(call_id="z", name="delegate", arguments={"target": "t"})
+            for message in (Reply(calls=(call,)), Result(call_id="z", name="delegate", text="r" * 5000)):
+                conversation.append(Spoken(at=1.0, message=message))
+                memory.grown()
+                held.append(message)
+            _holds(await memory.shown(models, Purse_(has_budget), 100.0, list(held)), room, question)
+            conversation.append(Spoken(at=1.0, message=Reply(text="Answered.")))
+    again = kept.open(conversation.conversation_id)
+    assert faults_of(history_of(again, "Before.").messages) == []
+    assert [one.message for one in again.spoken[: len(said)]] == [decoded(encoded(Spoken(at=1.0, message=m))).message for m in said]  # type: ignore[union-attr]
+
+
+def _holds(shown: list[Message], room: Room, question: str) -> None:
+    assert faults_of(shown) == []
+    assert any(isinstance(message, Said) and question in message.text for message in shown)
+    assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, Result))
+    assert tokens_of(shown) <= max(room.tokens, 600)
+
+
+class Purse_:
+    """As much of a `ctx` as a summary draws on."""
+
+    remaining = 100.0
+
+    def __init__(self, has_budget: bool) -> None:
+        from remit.core.budget import Limits
+
+        self.budget = Limits(tokens=None if has_budget else 1)
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
+    def progress(self, message: str, fraction: float | None = None) -> None: ...
