@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.agents.definition import definition_of
-from remit.agents.files import declarations_of
+from remit.agents.definition import Definition, definition_of
+from remit.agents.files import Declarations, declarations_of
+from remit.agents.modelling import resolved
 from remit.agents.uncarried import why_uncarried
 from remit.app import Remit
 from remit.core.errors import ErrorInfo
@@ -62,16 +63,34 @@ def bound(root: Path, command: CommandFile) -> Bound:
     if agent is None:
         profile = definition_of(command.name, {"description": command.description}, source=command.path)
         binding = declarations.binding(profile)
+        if binding.models is not None and token_here() is None:
+            return _on_a_model(command, declarations, binding.models, warnings)
         if binding.carrier is None:
-            fault = why_uncarried(replace(profile, runs_on=binding.wanted))
-            words = fault.message.replace("is an agent file", "is a command")
-            error = ErrorInfo(
-                type="tool_unavailable", message=words, code="TOOL_UNAVAILABLE", recoverable=True, recommendation=fault.advice
-            )
-            return Bound(settings=settings, agent=None, warnings=warnings, why_nobody=error)
+            return Bound(settings=settings, agent=None, warnings=warnings, why_nobody=_why_nobody(profile, binding.wanted))
         agent = binding.carrier.name
+    if command.model:
+        warnings += (f"{command.path}: model is left to the agent that carries it out: {command.model[:60]!r} is not used.",)
     routing = settings.routing.extended({command.name: (Rule(agent=agent),)})
     return Bound(settings=replace(settings, routing=routing), agent=agent, warnings=warnings)
+
+
+def _on_a_model(command: CommandFile, declarations: Declarations, models: Sequence[str], warnings: tuple[str, ...]) -> Bound:
+    """The language model does it, as an agent that is there for this command alone. Raises `Misused`."""
+    settings = declarations.settings
+    own, notes = resolved([command.model] if command.model else [], settings, is_guest=not command.is_ours, source=command.path)
+    name = f"{command.name}-command"  # the command itself stands in the path of what it delegates, and nobody stands there twice
+    while name in declarations.known:
+        name += "-"
+    table = {"kind": "model", "description": command.description, "model": list(own or models)}
+    routing = settings.routing.extended({command.name: (Rule(agent=name),)})
+    settings = replace(settings, routing=routing, agents={**settings.agents, name: table})
+    return Bound(settings=settings, agent=name, warnings=(*warnings, *(f"{command.path}: {note}." for note in notes)))
+
+
+def _why_nobody(profile: Definition, wanted: str | None) -> ErrorInfo:
+    fault = why_uncarried(replace(profile, runs_on=wanted))
+    words = fault.message.replace("is an agent file", "is a command")
+    return ErrorInfo(type="tool_unavailable", message=words, code="TOOL_UNAVAILABLE", recoverable=True, recommendation=fault.advice)
 
 
 def nobody(command: CommandFile, found: Bound) -> Outcome:

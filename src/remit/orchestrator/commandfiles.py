@@ -36,6 +36,8 @@ class CommandFile:
     """Who carries it out; None: whoever carries out agent files."""
     timeout: float | None = None
     """Seconds; None: the setting for its name."""
+    model: str = ""
+    """Which language model it wants; of use only where one carries it out."""
     hint: str = ""
     """What its arguments are, for the help."""
     warnings: tuple[str, ...] = ()
@@ -52,6 +54,7 @@ class CommandFile:
             "path": self.path,
             "description": self.description,
             "agent": self.agent,
+            "model": self.model or None,
             "timeout": self.timeout,
             "argument_hint": self.hint,
             "warnings": list(self.warnings),
@@ -111,7 +114,7 @@ def command_of(page: "Page", root: Path) -> CommandFile:
     head = {**page.head, **own}
     if not page.body:
         raise Misused(f"{where}: it says nothing below its head: nobody would know what to do.")
-    words = {key: _text(where, page, head, key) for key in ("description", "agent", "argument-hint")}
+    words = {key: _text(where, page, head, key) for key in ("description", "agent", "model", "argument-hint")}
     return CommandFile(
         name=page.path.stem,
         path=where,
@@ -119,6 +122,7 @@ def command_of(page: "Page", root: Path) -> CommandFile:
         description=words["description"] or _first_line(page.body),
         agent=words["agent"] or None,
         timeout=_seconds(where, page, head.get("timeout")),
+        model=words["model"],
         hint=words["argument-hint"],
         warnings=tuple(_doubts(where, page, head)),
     )
@@ -186,8 +190,6 @@ def _seconds(where: str, page: "Page", value: Any) -> float | None:
 
 
 def _doubts(where: str, page: "Page", head: Mapping[str, Any]) -> Iterator[str]:
-    if head.get("model") is not None:
-        yield f"{where}: model is left to the agent that carries it out: {str(head['model'])[:60]!r} is not used."
     unknown = sorted(str(key) for key in set(head) - _KNOWN)
     if unknown and where.startswith(f"{OWN}/"):
         yield f"{where}: nothing is done with {', '.join(unknown)[:200]}."

@@ -14,6 +14,7 @@ from remit.orchestrator.command_running import bound, nobody, rehearsed, run
 from remit.orchestrator.command_text import filled
 from remit.orchestrator.commandfiles import every, find, names
 from remit.testing import Scripted, answer
+from remit.testing.models import Reply, Say, ScriptedModels, valid_return
 
 HEAD = "---\ndescription: Fix a thing\nagent: fixer\nargument-hint: [number] [words]\n---\n"
 
@@ -185,3 +186,28 @@ def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools
     assert outcome.data["agent"] == "coder"
     assert "names the agent 'build', which is not one of this project" in outcome.warnings[0]
     assert "model is left to the agent" in outcome.warnings[1]
+
+
+async def test_the_projects_model_does_it_where_there_is_no_coding_agent_and_the_file_may_choose_it(tmp_path: Path) -> None:
+    put(tmp_path, ".remit/commands/fix.md", "---\nmodel: other\n---\nFix $1.")
+    async with ScriptedModels([Reply(lambda request: Say(valid_return(request)))]) as server:
+        address = f'kind = "openai"\nurl = "{server.openai_url}"\n'
+        put(tmp_path, "remit.toml", f'model = "main"\n[models.main]\n{address}[models.other]\n{address}')
+        command = find(tmp_path, "fix")
+        assert command is not None
+        found = bound(tmp_path, command)
+        async with Remit.open(tmp_path, settings=found.settings) as remit:
+            done = await run(remit, command, ["seven"], found)
+    assert done.outcome.status == "completed", done.outcome
+    assert server.requests[0].model == "other"
+    assert "Fix seven." in server.requests[0].text
+
+
+def test_a_command_of_another_tools_brings_in_no_model_of_its_own(tmp_path: Path) -> None:
+    put(tmp_path, "remit.toml", 'model = "openai:gpt-5"\n')
+    put(tmp_path, ".claude/commands/fix.md", "---\nmodel: anthropic/claude-x\n---\nFix $1.")
+    command = find(tmp_path, "fix")
+    assert command is not None
+    found = bound(tmp_path, command)
+    assert found.settings.agents["fix-command"]["model"] == []
+    assert "the project's model is used" in found.warnings[0]
