@@ -45,6 +45,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("read_file",): later("worker_files", "measure_reading"),
     ("search_files",): later("worker_files", "measure_searching"),
     ("mcp",): later("tools"),
+    ("models",): later("models"),
     ("analysis",): later("analysis"),
     ("board",): later("board"),
 }

@@ -39,6 +39,10 @@ class Sizes:
     """Commands one after another, in each round."""
     tool_calls: int = 200
     """Calls of an MCP tool one after another, in each round."""
+    model_calls: int = 10
+    """Turns of an agent of pydantic-ai, each with one call, in a run: few, for its own cost grows with what it remembers."""
+    model_runs: int = 10
+    """In each round."""
     file_reads: int = 300
     """Reads of a small file one after another, in each round."""
     tree_files: int = 20_000
@@ -80,6 +84,8 @@ QUICK = Sizes(
     recoveries=1,
     commands=5,
     tool_calls=20,
+    model_calls=5,
+    model_runs=2,
     file_reads=20,
     tree_files=300,
     searches=1,

@@ -17,7 +17,7 @@ from remit.core.errors import Misused, Stopped
 from remit.tool.faults import DelegateError
 from remit.tool.office import Office
 from remit.tool.result import DelegateResult
-from remit.tool.shortening import READING, SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
+from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, kept_whole, shortened, shortened_fault
 from remit.tool.tool import DelegateTool
 
 T = TypeVar("T")
@@ -77,11 +77,11 @@ class Anywhere:
             result = await self.tool.call(_object(arguments))
         except DelegateError as error:
             return Answer(text=shortened_fault(error, self._characters))
-        return Answer(text=shortened(result, self._characters, self._reading()), result=result)
+        return Answer(text=shortened(result, self._characters, self._reading), result=result)
 
     def _reading(self) -> str:
         """How a model gets at the rest, where it has a way."""
-        return _READ_BY_TOOL if "read" in self.tool.catalogue.targets().get("results", ()) else READING
+        return _READ_BY_TOOL if "read" in self.tool.catalogue.targets().get("results", ()) else kept_whole()
 
 
 def _object(arguments: object) -> object:

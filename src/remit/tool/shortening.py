@@ -3,7 +3,7 @@
 Says nothing of how the whole is read beyond the words it is given: that differs from door to door. Used by the tools for other frameworks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from remit.core.errors import Misused
@@ -16,7 +16,10 @@ LEAST_CHARACTERS = 500
 """Below this not even what became of it could be told."""
 WORDS = 400
 """Of a message or an output that is itself too long."""
-READING = "It is kept whole under its taskId."
+
+
+def kept_whole() -> str:
+    return "It is kept whole under its taskId."
 
 
 def checked_limit(characters: int) -> int:
@@ -25,14 +28,15 @@ def checked_limit(characters: int) -> int:
     return characters
 
 
-def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, reading: str = READING) -> str:
-    """The result as JSON text, whole where it fits; else the beginning of its data, and how much there is of it. Never longer."""
+def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, reading: Callable[[], str] = kept_whole) -> str:
+    """The result as JSON text, whole where it fits; else the beginning of its data, how much there is of it, and, as `reading` says,
+    where. Never longer."""
     document = result.to_dict()
     whole = json_text(document)
     if len(whole) <= characters:
         return whole
     data = document["data"] if isinstance(document["data"], str) else json_text(document["data"])
-    return _with_beginning(_outline(document), data, characters, reading)
+    return _with_beginning(_outline(document), data, characters, reading())
 
 
 def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
