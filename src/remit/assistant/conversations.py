@@ -218,7 +218,12 @@ class Conversations:
         try:
             pen = Pen(path, "", time.time())
         except Failed:  # a link, or no file at all
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise Unavailable(
+                    f"{path} cannot be removed: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Remove it by hand."
+                ) from None
             return path.stem
         try:
             pen.unlink()

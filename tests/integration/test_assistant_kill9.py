@@ -1,0 +1,99 @@
+"""A process that is killed while the assistant answers: nothing said is lost, nothing done is done again (S8)."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from assistant_project import hang, note, settings_for
+
+from remit import Remit
+from remit.assistant.asking import ask
+from remit.assistant.conversations import Conversations
+from remit.assistant.history import faults_of
+from remit.core.result import Status
+from remit.testing.models import Call, Drip, Say, ScriptedModels
+
+PROJECT = Path(__file__).with_name("assistant_project.py")
+
+
+def delegate(target: str, **parameters: Any) -> Call:
+    return Call("delegate", target=target, parameters=parameters)
+
+
+async def killed(root: Path, url: str, message: str, when: Any, meanwhile: Any = None) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(PROJECT), str(root), url, message, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(30):
+            while not when():
+                assert process.returncode is None, (await process.stderr.read()).decode() if process.stderr else ""
+                await asyncio.sleep(0.02)
+            if meanwhile is not None:
+                await meanwhile(process.pid)
+    finally:
+        process.kill()
+        await process.wait()
+
+
+async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_are_not_made_again(tmp_path: Path) -> None:
+    runs = tmp_path / "runs.txt"
+
+    def script(request: Any) -> Any:
+        if "go on" in request.text:
+            return Say("I went on.")
+        if not request.results:
+            return [Say("Two things. "), delegate("note", text="a")]
+        return [delegate("note", text="b"), delegate("hang")]
+
+    async with ScriptedModels(script) as models:
+
+        def has_begun() -> bool:
+            return runs.exists() and "hang" in runs.read_text() and "note b" in runs.read_text()
+
+        async def cannot_be_joined(pid: int) -> None:
+            """Two processes, one conversation: the second is told who has it."""
+            kept = Conversations(tmp_path).latest()
+            assert kept is not None
+            async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
+                returned = await ask(remit, "Me too.", kept.conversation_id)
+            assert f"is open in process {pid}" in returned.errors[0].message
+
+        await killed(tmp_path, models.openai_url, "Please note.", has_begun, cannot_be_joined)
+        before = Conversations(tmp_path).latest()
+        assert before is not None
+        async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
+            returned = await ask(remit, "go on", before.conversation_id)
+            assert returned.status is Status.COMPLETED, returned
+        shown = models.requests[-1].results
+        assert "noted a" in shown[0]
+        assert "noted b" in shown[1]
+        assert "AGENT_CRASHED" in shown[2]
+    assert sorted(runs.read_text().split("\n")[:-1]) == ["hang", "note a", "note b"]
+    after = Conversations(tmp_path).open(before.conversation_id)
+    assert after.messages[: len(before.messages)] == before.messages
+    assert faults_of(after.messages) == []
+    assert after.messages[0].text == "Please note."
+
+
+async def test_a_delegation_that_no_line_names_is_found_by_what_was_asked(tmp_path: Path) -> None:
+    """Killed between the record of a delegation and the line that names it."""
+
+    def script(request: Any) -> Any:
+        if "go on" in request.text:
+            return Say("I went on.")
+        return delegate("note", text="a") if not request.results else Drip("Slow. " * 20, seconds=20)
+
+    async with ScriptedModels(script) as models:
+        await killed(tmp_path, models.openai_url, "Please note.", lambda: len(models.requests) == 2)
+        kept = Conversations(tmp_path).latest()
+        assert kept is not None
+        lines = kept.path.read_bytes().split(b"\n")
+        call = next(number for number, line in enumerate(lines) if line.startswith(b'{"kind":"reply"'))
+        kept.path.write_bytes(b"\n".join(lines[: call + 1]) + b'\n{"kind":"started","at"')
+        async with Remit.open(tmp_path, agents=[note, hang], settings=settings_for(models.openai_url)) as remit:
+            assert (await ask(remit, "go on", kept.conversation_id)).ok
+        assert "noted a" in models.requests[-1].results[0]
+    assert (tmp_path / "runs.txt").read_text() == "note a\n"
+    assert "cut off its last line" in Conversations(tmp_path).open(kept.conversation_id).notices[0]

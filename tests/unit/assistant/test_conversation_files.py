@@ -1,0 +1,247 @@
+"""Conversations on disk: appended to, held by one, mended after a crash, listed whatever lies in the folder."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from remit.assistant.conversations import CONVERSATION_ID, Conversation, Conversations
+from remit.assistant.exporting import exported
+from remit.assistant.history import LOST, NO_ANSWER, faults_of, history_of
+from remit.assistant.lines import Compacted, Spent, Spoken, Started, Stopped, Turn, decoded, encoded
+from remit.assistant.storing import MAX_BYTES
+from remit.core.errors import Failed, Misused, Refused, Unavailable
+from remit.models.messages import Message, Reply, Result, Said, ToolCall
+
+CALL = ToolCall(call_id="c1", name="delegate", arguments={"target": "echo"})
+LINES: list[Message] = [
+    Said(text="Hello,\nworld ☃"),
+    Reply(text="Wait.", calls=(CALL,), model="m", raw={"x": [1]}),
+    Result(call_id="c1", name="delegate", text="done"),
+    Reply(text="All done."),
+]
+
+
+def filled(kept: Conversations, *messages: Message) -> Conversation:
+    conversation = kept.new("")
+    with conversation.writing("sess_1760000000_abc123"):
+        conversation.append(Turn(at=1.0, session_id="sess_1760000000_abc123", root_id="sess_1760000000_abc123"))
+        for message in messages:
+            conversation.append(Spoken(at=2.0, message=message))
+    return conversation
+
+
+def test_what_was_said_is_read_back_as_it_was(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, *LINES)
+    with conversation.writing():
+        conversation.append(Started(at=3.0, call_id="c1", session_id="sess_1760000001_abc123"))
+        conversation.append(Spent(at=4.0, tokens=120, cost=0.5))
+        conversation.append(Spent(at=5.0, tokens=80, cost=0.25))
+    again = kept.open(conversation.conversation_id)
+    assert again.messages == LINES
+    assert CONVERSATION_ID.match(again.conversation_id)
+    [seen] = kept.list()
+    assert (seen.title, seen.messages, seen.delegations, seen.tokens, seen.cost) == ("Hello, world ☃", 1, 1, 200, 0.75)
+    assert oct(again.path.stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_conversation_is_found_by_its_id_a_beginning_its_last_letters_or_as_the_latest(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    first, second = kept.new("one"), kept.new("two")
+    os.utime(first.path, (1, 1))
+    name = second.conversation_id
+    for word in (name, name[:-2], name.removeprefix("conv_")[:-1], name[-6:], "latest"):
+        assert kept.open(word).conversation_id == name
+    with pytest.raises(Misused, match="2 conversations are meant"):
+        kept.open("conv_")
+    for word in ("../../etc/passwd", "nobody", "", "*"):
+        with pytest.raises(Misused):
+            kept.open(word)
+    assert [seen.title for seen in kept.list()] == ["two", "one"]
+    latest = kept.latest()
+    assert latest is not None
+    assert latest.title == "two"
+
+
+@pytest.mark.parametrize("cut", [1, 2, 20, 60])
+def test_a_torn_last_line_is_kept_aside_and_told(tmp_path: Path, cut: int) -> None:
+    """A kill at any byte loses nothing but the line that was being written."""
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, *LINES)
+    data = conversation.path.read_bytes()
+    conversation.path.write_bytes(data[:-cut])
+    reader = kept.open(conversation.conversation_id)
+    assert reader.messages[:3] == LINES[:3]
+    with reader.writing():
+        reader.append(Spoken(at=9.0, message=Said(text="again")))
+    again = kept.open(conversation.conversation_id)
+    assert again.messages[-1] == Said(text="again")
+    assert again.messages[:3] == LINES[:3]
+    if cut > 1:
+        assert "cut off its last line" in again.notices[0]
+        assert next(kept.folder.glob("*.torn*")).read_bytes() == data[:-cut].rsplit(b"\n", 1)[1]
+    else:
+        assert again.messages[:4] == LINES
+        assert again.notices == []
+
+
+def test_one_holds_it_at_a_time_and_others_are_told_who(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, *LINES)
+    holder = (
+        "import sys, time; from pathlib import Path; from remit.assistant.conversations import Conversations\n"
+        "with Conversations(Path(sys.argv[1])).open('latest').writing('sess_1760000000_abc123'):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(Refused, match=f"is open in process {process.pid}") as refused, conversation.writing():
+            pass
+        assert "remit cancel sess_1760000000_abc123" in refused.value.advice
+        with pytest.raises(Refused):
+            kept.delete("latest")
+        with pytest.raises(Refused):
+            kept.rename("latest", "x")
+        assert kept.open("latest").messages == LINES
+        process.kill()
+        process.wait()
+    with conversation.writing():  # the kernel has freed it
+        pass
+
+
+def test_renaming_deleting_and_exporting(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, *LINES)
+    assert kept.rename("latest", "  A better\ttitle \x1b[31m ").title == "A better title [31m"
+    with pytest.raises(Misused):
+        kept.rename("latest", " ")
+    text = exported(kept.open("latest"))
+    assert text.startswith("# A better title")
+    assert "All done." in text
+    document = json.loads(exported(kept.open("latest"), "json"))
+    assert [one["role"] for one in document["messages"]] == ["user", "assistant", "result", "assistant"]
+    with pytest.raises(Misused):
+        exported(conversation, "pdf")
+    assert kept.delete("latest") == conversation.conversation_id
+    assert kept.list() == []
+    assert list(kept.folder.iterdir()) == []
+
+
+def test_whatever_lies_in_the_folder_the_listing_goes_on(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    good = filled(kept, *LINES)
+    folder = kept.folder
+    (folder / "conv_1760000000_aaaaaa.jsonl").write_bytes(b"\x00\xff not JSON\n" * 10)
+    (folder / "conv_1760000000_bbbbbb.jsonl").write_text('{"kind":"conversation","id":"conv_1760000000_zzzzzz","created":1,"title":"x"}\n')
+    (folder / "conv_1760000000_cccccc.jsonl").symlink_to("/etc/passwd")
+    (folder / "conv_1760000000_dddddd.jsonl").mkdir()
+    os.mkfifo(folder / "conv_1760000000_eeeeee.jsonl")
+    with (folder / "conv_1760000000_ffffff.jsonl").open("wb") as file:
+        file.truncate(MAX_BYTES + 1)
+    (folder / "conv_1760000000_gggggg.jsonl").write_text("")
+    (folder / "conv_1760000000_hhhhhh.jsonl").write_text("[" * 100_000)
+    (folder / "notes.txt").write_text("mine")
+    began = time.monotonic()
+    seen = {one.conversation_id: one for one in kept.list()}
+    assert time.monotonic() - began < 5
+    assert len(seen) == 9
+    assert [name for name, one in seen.items() if not one.fault] == [good.conversation_id]
+    latest = kept.latest()
+    assert latest is not None
+    assert latest.conversation_id == good.conversation_id
+    for name in seen:
+        if name != good.conversation_id:
+            with pytest.raises(Failed):
+                kept.open(name)
+    for name in ("conv_1760000000_cccccc", "conv_1760000000_aaaaaa", "conv_1760000000_eeeeee"):
+        assert kept.delete(name) == name
+    assert Path("/etc/passwd").exists()
+    with pytest.raises(Unavailable):
+        kept.delete("conv_1760000000_dddddd")
+
+
+def test_lines_of_strangers_between_ours_are_passed_over_and_told(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, *LINES[:2])
+    odd = [
+        "nonsense",
+        "[]",
+        "{}",
+        '{"kind":"said","at":"now","text":"x"}',
+        '{"kind":"said","at":1,"text":["x"]}',
+        '{"kind":"said","at":1e99,"text":"x"}',
+        '{"kind":"reply","at":1,"text":"x","calls":[{"call_id":1}]}',
+        '{"kind":"reply","at":1,"text":"x","calls":"x"}',
+        '{"kind":"compacted","at":1,"count":-3,"summary":"x"}',
+        '{"kind":"compacted","at":1,"count":true,"summary":"x"}',
+        '{"kind":"later","at":1}',
+    ]
+    with conversation.path.open("a") as file:
+        file.write("".join(f"{line}\n" for line in odd))
+    again = kept.open("latest")
+    assert again.messages == LINES[:2]
+    assert again.unread == len(odd)
+    assert f"{len(odd)} lines are unreadable" in again.notices[0]
+    with again.writing():
+        again.append(Compacted(at=1.0, count=10**9, summary="all of it", by="excerpt"))
+    assert faults_of(history_of(kept.open("latest"), "Before.").messages) == []
+
+
+def test_a_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept)
+    with conversation.writing():
+        conversation.append(Spoken(at=1.0, message=Said(text="x" * (MAX_BYTES - 2000))))
+        with pytest.raises(Refused, match="is full"):
+            conversation.append(Spoken(at=1.0, message=Said(text="x" * 4000)))
+    assert len(kept.open("latest").messages) == 1
+
+
+def test_secrets_under_a_telling_name_and_in_a_known_format_are_struck_out(tmp_path: Path) -> None:
+    token = "ghp_" + "a1B2" * 9
+    call = ToolCall(
+        call_id="c", name="delegate", arguments={"target": "worker", "parameters": {"headers": {"Authorization": "Bearer hunter2hunter2"}}}
+    )
+    conversation = filled(Conversations(tmp_path), Said(text=f"use {token}"), Reply(calls=(call,), raw={"parts": ["hunter2hunter2"]}))
+    text = conversation.path.read_text()
+    assert "hunter2" not in text
+    assert token not in text
+    read = Conversations(tmp_path).open("latest").messages[1]
+    assert isinstance(read, Reply)
+    assert read.raw is None
+    assert read.calls[0].call_id == "c"
+
+
+def test_what_no_file_can_hold_is_still_written_down() -> None:
+    nested: list[object] = []
+    for _ in range(300):
+        nested = [nested]
+    for message in (
+        Said(text="half \ud83d of a pair"),
+        Reply(text="x", raw={"\udc00": float("nan")}),
+        Reply(calls=(ToolCall(call_id="1", name="x", arguments={"deep": nested}),)),
+    ):
+        line = encoded(Spoken(at=1.0, message=message))
+        assert line.endswith(b"\n")
+        assert line.count(b"\n") == 1
+        assert isinstance(decoded(line), Spoken)
+
+
+def test_a_turn_that_was_broken_off_reads_as_one_that_providers_take(tmp_path: Path) -> None:
+    kept = Conversations(tmp_path)
+    conversation = filled(kept, LINES[0], LINES[1])
+    with conversation.writing():
+        conversation.append(Stopped(at=3.0, text="I was say", why="it was cancelled"))
+    read = kept.open("latest")
+    assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
+    with read.writing():
+        read.append(Spoken(at=4.0, message=Said(text="and now?")))
+    messages = history_of(kept.open("latest")).messages
+    assert faults_of(messages) == []
+    assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", LOST, NO_ANSWER, "and now?"]
