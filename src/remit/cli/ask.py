@@ -26,7 +26,7 @@ Latest = Annotated[bool, typer.Option("--continue", help="Go on with the latest 
 
 def ask(
     message: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="What you want; `-` reads it from stdin.", show_default=False)
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="What you want; `-` stands for what comes on stdin.", show_default=False)
     ] = None,
     model: Model = None,
     conversation: OneConversation = None,
@@ -57,6 +57,8 @@ class _Asked:
 
     def __init__(self, model: str | None, conversation: str | None, timeout: float | None, quiet: bool, as_json: bool) -> None:
         self.settings: dict[str, Any] = {} if model is None else {"model": model}
+        if timeout is not None:
+            self.settings["assistant"] = {"message_seconds": timeout}  # the time for a message is what was asked for
         self.conversation = conversation
         self.timeout = timeout
         self.quiet = quiet
@@ -64,18 +66,20 @@ class _Asked:
 
 
 def _message(given: list[str] | None) -> str:
+    """The words; `-` stands for what comes on stdin."""
     import sys
 
     from remit.core.errors import Misused
 
-    words = " ".join(given or ()).strip()
-    if words == "-" or (not words and not sys.stdin.isatty()):
-        words = sys.stdin.read().strip()
-    if not words:
-        raise Misused(
-            "There is no message.", advice='remit ask "What is in README.md?", or `-` to read it from stdin; `remit chat` to talk.'
-        )
-    return words
+    words = given or []
+    if "-" in words:
+        read = sys.stdin.read().strip()
+        words = [f"\n\n{read}\n\n" if word == "-" and len(words) > 1 else read if word == "-" else word for word in words]
+    message = " ".join(words).strip()
+    if not message:
+        advice = 'remit ask "What is in README.md?", or `-` for what comes on stdin; `remit chat` to talk.'
+        raise Misused("There is no message.", advice=advice)
+    return message
 
 
 async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:

@@ -5,6 +5,7 @@ Used by `chat_session`, which hands itself over. Nothing here is asked of a mode
 
 import asyncio
 import re
+import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -132,7 +133,25 @@ async def _cost(session: "Session", rest: str) -> None:
 
 
 async def _compact(session: "Session", rest: str) -> None:
-    raise Misused("It cannot be compacted yet.")
+    from remit.cli.chat_compacting import compact_now
+    from remit.cli.live import on_interrupt
+
+    conversation = session.kept.open(_current(session))
+    work = asyncio.ensure_future(compact_now(session.remit, conversation))
+
+    def stop() -> None:
+        work.cancel()
+
+    with on_interrupt(stop, (signal.SIGINT,)):
+        try:
+            words, spent = await work
+        except asyncio.CancelledError:
+            if not work.cancelled():
+                raise
+            say("Stopped: nothing was changed.")
+            return
+    session.talk.spent += spent
+    say(words)
 
 
 async def _export(session: "Session", rest: str) -> None:

@@ -16,7 +16,7 @@ from rich.segment import Segment, Segments
 from rich.text import Text
 
 from remit.cli.approving import standing_still
-from remit.cli.chat_stage import VOID, Breaks
+from remit.cli.chat_stage import REPLY_ENDS, VOID, Breaks
 from remit.cli.chat_text import Blocks, harmless
 from remit.cli.rollcall import WORDS
 from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
@@ -27,6 +27,8 @@ from remit.engine.vitals import signs_with_children, stuck
 
 DRAW_SECONDS = 0.05
 LEAST_ROWS = 3
+LOOKS = 2
+"""The first may have been begun before."""
 CODE_THEME = "ansi_dark"
 
 
@@ -58,8 +60,10 @@ class Screen:
         self._drawn_at = 0.0
         self._said_since = False
         self._is_still = False
-        self._held = ""
-        """Said while a question was being asked."""
+        self._held: list[tuple[str, float]] = []
+        """Said while a question was being asked, or before it was seen what came of the reply before."""
+        self._looks = 0
+        """So many looks at the delegations are still to be taken before more is said: a reply has ended, and may have handed work on."""
         self._last_was_line = False
         self._live = self._new()
         self._registered = standing_still(self._pause, self._resume)
@@ -75,6 +79,10 @@ class Screen:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._registered.__exit__(kind, error, trace)
+        self._print_ended()
+        while self._held:
+            self._looks = 0
+            self._release()
         self._flush()
         self._print_ended(everything=True)
         self._live.__exit__(kind, error, trace)
@@ -82,15 +90,30 @@ class Screen:
     # ---- what happens
 
     def hear(self, text: str, at: float) -> None:
-        if self._is_still:
-            self._held += text
-            return
+        if not self._is_still and not self._looks and any(not node.record.state.is_settled for node in self._running()):
+            self._looks = LOOKS  # they have ended by now, or it speaks while they run: the next look tells
+        if self._is_still or self._looks:
+            self._held.append((text, at))
+        else:
+            self._say(text, at)
+
+    def _say(self, text: str, at: float) -> None:
+        if text == REPLY_ENDS:
+            self._looks = LOOKS
+            self._flush()
         for block in self._blocks.feed(self._breaks.joined(harmless(text), at)):
             self._print_block(block)
         if time.monotonic() - self._drawn_at > DRAW_SECONDS:
             self._draw()
 
+    def _release(self) -> None:
+        """Say what was held, as far as the end of a reply."""
+        while self._held and not self._looks:
+            self._say(*self._held.pop(0))
+
     def void(self) -> None:
+        self._looks = 0
+        self._release()
         if self._blocks.rest.strip() or self._said_since:
             self._flush()
             self._print(Text(VOID, style="yellow"))
@@ -106,6 +129,8 @@ class Screen:
         if self._breaks.noticed(records[max(1, known) :]):
             self._flush()  # what was said before they were handed on
         self._print_ended()
+        self._looks = max(0, self._looks - 1)
+        self._release()
         self._draw()
 
     # ---- what is printed for good
@@ -119,18 +144,17 @@ class Screen:
         if not block.strip():
             return
         self._said_since = True
-        if self._last_was_line:
-            self._console.print()
-        print_markdown(block, self._console)
-        self._console.print()
-        self._last_was_line = False
+        was_line, self._last_was_line = self._last_was_line, False
+        self._draw()  # what is printed now is not drawn below itself
+        self._console.print(Group(*([Text()] if was_line else []), *_rendered(block, self._console), Text()), soft_wrap=True)
 
     def _print_ended(self, *, everything: bool = False) -> None:
         """Each delegation of the message that has ended, with all below it, as one line."""
-        for node in self._seen.nodes():
-            if node.record.session_id in self._seen.printed or not (node.record.state.is_settled or everything):
-                continue
-            self._seen.printed.add(node.record.session_id)
+        ended = [node for node in self._running() if node.record.state.is_settled or everything]
+        self._seen.printed.update(node.record.session_id for node in ended)
+        if ended:
+            self._draw()
+        for node in ended:
             self._print(collapsed(node, View(now=time.time(), tokens=self._tokens())))
 
     def _print(self, line: Text) -> None:
@@ -183,8 +207,7 @@ class Screen:
         self._live = self._new()
         self._live.start()
         self._is_still = False
-        held, self._held = self._held, ""
-        self.hear(held, time.time())
+        self._release()
 
 
 class _Heading(Heading):
@@ -196,12 +219,16 @@ class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _Heading}
 
 
-def print_markdown(text: str, console: Console, style: str | None = None) -> None:
+def print_markdown(text: str, console: Console, style: str = "none") -> None:
+    console.print(Group(*_rendered(text, console, style)), soft_wrap=True)
+
+
+def _rendered(text: str, console: Console, style: str = "none") -> list[RenderableType]:
     """Without the empty lines that some of its parts bring along. Links show where they lead."""
-    lines = console.render_lines(_Markdown(text, code_theme=CODE_THEME, hyperlinks=False, style=style or "none"), pad=False)
+    lines = console.render_lines(_Markdown(text, code_theme=CODE_THEME, hyperlinks=False, style=style), pad=False)
     inked = [number for number, line in enumerate(lines) if any(segment.text.strip() for segment in line)]
     kept = lines[inked[0] : inked[-1] + 1] if inked else []
-    console.print(Segments([segment for line in kept for segment in (*line, Segment.line())]), soft_wrap=True)
+    return [Segments([segment for line in kept for segment in (*line, Segment.line())])]
 
 
 def _tail(text: str, console: Console, rows: int) -> Text:

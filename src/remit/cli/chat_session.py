@@ -96,10 +96,10 @@ class Session:
             with no_echo():
                 answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, signals=(signal.SIGINT,))
         except RemitError as error:
-            talk.exit = talk.exit or report(error, as_json=talk.as_json)
+            self._note(report(error, as_json=talk.as_json))
             return
         talk.answer = answer
-        talk.exit = talk.exit or (Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result))
+        self._note(Exit.INTERRUPTED if answer.was_interrupted else exit_of_return(answer.result))
         talk.spent += answer.spent
         if answer.conversation and (answer.conversation != talk.conversation or not talk.title):
             talk.conversation = answer.conversation
@@ -109,6 +109,11 @@ class Session:
             say_json_line(json_text(answer.to_dict()))
         else:
             self._conclude(answer)
+
+    def _note(self, ended: Exit) -> None:
+        """At a terminal a person has seen it; elsewhere a script wants to know."""
+        if not self.is_terminal:
+            self.talk.exit = self.talk.exit or ended
 
     def _stage(self) -> Stage:
         if self.is_terminal:

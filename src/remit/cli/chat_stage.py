@@ -16,6 +16,8 @@ from remit.cli.watch import Watch
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
 
+REPLY_ENDS = "\n\n"
+"""What the assistant says on its own when a reply is whole (`assistant.voice`)."""
 VOID = "What was said above is void: another model begins anew."
 
 

@@ -38,8 +38,7 @@ class Spent:
         """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty when it is nothing."""
         if not self.tokens and not self.cost:
             return ""
-        known = money(self.cost) if self.cost or not self.has_unknown else ""
-        amount = " and ".join(part for part in (known, UNKNOWN if self.has_unknown else "") if part)
+        amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else UNKNOWN
         return f"{count(self.tokens, 'token')}, {amount}"
 
 
@@ -47,10 +46,11 @@ def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
     """By a tree. Tokens that cost nothing come of a model that is free, or of one whose price nobody knows."""
     tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
     is_open = any(record.tokens and not record.cost for record in records)
-    return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not _is_priced(settings))
+    return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
 
 
-def _is_priced(settings: "Settings") -> bool:
+def is_priced(settings: "Settings") -> bool:
+    """Whether it is known what the models cost that are asked here."""
     from remit.models.prices import price_of
 
     return bool(settings.model) and all(price_of(settings, name) is not None for name in settings.model)

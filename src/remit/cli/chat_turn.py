@@ -3,7 +3,6 @@
 Used by `ask` and `chat`. What is shown where is a `Stage`'s business, the conversation is the assistant's.
 """
 
-import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -16,13 +15,12 @@ from rich.text import Text
 
 from remit.app import Remit
 from remit.cli.answer import print_return
-from remit.cli.chat_stage import Stage
+from remit.cli.chat_stage import REPLY_ENDS, Stage
 from remit.cli.chat_status import Spent, spent_by
 from remit.cli.live import INTERRUPTS, carried_out
 from remit.cli.output import put
 from remit.cli.words import MARKS, duration, short
 from remit.core.agents import ASSISTANT
-from remit.core.errors import RemitError
 from remit.core.events import EventKind
 from remit.core.record import Record
 from remit.core.result import Return
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
 HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
 """Also a terminal that is closed stops the tree, and lets that be recorded; unless `nohup` was to see to it."""
 NAMED = 8
-REPLY_ENDS = "\n\n"
-"""What the assistant says on its own between two replies (`assistant.voice`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +115,7 @@ async def answer_to(
     signals: Sequence[signal.Signals] = INTERRUPTS,
 ) -> Answer:
     """Ask, show, wait. The first of `signals` stops the whole tree, and what was said until then is the answer."""
+    remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
     parameters = {"message": message} | ({"conversation": conversation} if conversation else {})
     handle = await remit.start(ASSISTANT, parameters=parameters, timeout=timeout)
     heard = _Heard(handle, stage)
@@ -129,7 +126,7 @@ async def answer_to(
         text=heard.text or text_of(outcome.result),
         records=records,
         spent=spent_by(records, remit.settings),
-        conversation=conversation or heard.conversation or conversation_of(outcome.result) or _written_by(remit, handle.session_id),
+        conversation=conversation or heard.conversation or conversation_of(outcome.result),
         was_interrupted=outcome.was_interrupted,
     )
 
@@ -194,14 +191,3 @@ def text_of(result: Return) -> str:
 def conversation_of(result: Return) -> str:
     found = result.data.get("conversation") if isinstance(result.data, Mapping) else None
     return found if isinstance(found, str) else ""
-
-
-def _written_by(remit: Remit, session_id: str) -> str:
-    """The conversation that this delegation began: where it was stopped, its return may not say so."""
-    from remit.assistant.conversations import Conversations
-
-    with contextlib.suppress(RemitError):
-        latest = Conversations(remit.root).latest()
-        if latest is not None and any(turn.session_id == session_id for turn in latest.turns):
-            return latest.conversation_id
-    return ""

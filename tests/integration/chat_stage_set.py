@@ -1,0 +1,185 @@
+"""Used by the tests of `remit ask` and `remit chat`: a project whose assistant is a function, one with a scripted
+model, and a terminal."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from remit.testing.models import ModelRequest, ScriptedModels, Turn
+
+STAND_IN = '''
+import asyncio
+import os
+from remit import agent, call
+
+@agent("assistant", timeout=60)
+async def assistant(ctx, message: str, conversation: str | None = None):
+    """Stands in for the real one: says what it is told, and hands on what it is asked to."""
+    kept = conversation or "conv_1700000000_standi"
+    ctx.emit({"conversation": kept})
+    ctx.spend(tokens=120)
+    for word in ("You ", "said **", message, "**", "."):
+        ctx.emit({"text": word})
+        await asyncio.sleep(0)
+    if "harm" in message:
+        ctx.emit({"text": " \\x1b[2J\\x1b]0;mine\\x07 \\u202egone"})
+    ctx.emit({"text": "\\n\\n"})
+    if "look" in message:
+        await ctx.gather(call("nap", seconds=0.2), call("worker.list_files", path="."))
+        ctx.emit({"text": "I have looked:\\n\\n- one\\n- two\\n\\n"})
+    if "wait" in message:
+        await ctx.delegate("nap", seconds=40)
+    if "start" in message:
+        await ctx.delegate("program")
+    if "wipe" in message:
+        done = await ctx.delegate("wipe", path="build", recursive=True)
+        ctx.emit({"text": f"It was {done.data or done.stop_reason}."})
+    if "fail" in message:
+        raise RuntimeError("the assistant broke")
+    return {"text": f"Turn in {kept}.", "conversation": kept}
+
+@agent("nap", timeout=60)
+async def nap(ctx, seconds: float):
+    ctx.progress("asleep")
+    await asyncio.sleep(seconds)
+    return "rested"
+
+@agent("program", timeout=60, isolation="process")
+def program(ctx):
+    import time
+    (ctx.root / "program.pid").write_text(str(os.getpid()))
+    time.sleep(50)
+
+@agent("wipe", effects=("delete",), acts_on={"path": "path"})
+async def wipe(ctx, path: str, recursive: bool = False):
+    return f"removed {path}"
+'''
+
+
+def make_stand_in(folder: Path) -> Path:
+    (folder / ".remit" / "agents").mkdir(parents=True)
+    (folder / ".remit" / "agents" / "standing_in.py").write_text(STAND_IN)
+    return folder
+
+
+@contextlib.contextmanager
+def scripted_project(folder: Path, script: Callable[[ModelRequest], Turn]) -> Iterator[ScriptedModels]:
+    """A project whose model answers by a script, served from a thread; the key is `CHAT_TEST_KEY`."""
+    loop, ready, models = asyncio.new_event_loop(), threading.Event(), ScriptedModels(script)
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        async with models:
+            ready.set()
+            await ended.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    ready.wait(10)
+    (folder / "remit.toml").write_text(
+        f'model = "scripted"\n[models.scripted]\nkind = "openai"\nurl = "{models.openai_url}"\nkey_variable = "CHAT_TEST_KEY"\n'
+        "[prices.scripted]\ninput = 1.0\noutput = 2.0\n"
+    )
+    try:
+        yield models
+    finally:
+        loop.call_soon_threadsafe(ended.set)
+        thread.join(10)
+        loop.close()
+
+
+def last_said(request: ModelRequest) -> str:
+    return next(message.text for message in reversed(request.messages) if message.role == "user")
+
+
+_LEAD = """
+import fcntl, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+from remit.cli.main import main
+sys.argv[0] = "remit"
+main()
+"""
+"""A process in front of a terminal of its own, as a shell would start it."""
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?>]*[A-Za-z]|\][^\x07]*\x07|[()=>].?)")
+
+
+class Terminal:
+    def __init__(self, folder: Path, *arguments: str, columns: int = 100) -> None:
+        self.master, slave = pty.openpty()
+        self.resize(columns)
+        command = [sys.executable, "-c", _LEAD, *arguments]
+        told = os.environ | {"TERM": "xterm-256color", "PAGER": "cat"}
+        self.process = subprocess.Popen(command, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=told)
+        os.close(slave)
+        self.raw = ""
+        self._seen = 0
+
+    def resize(self, columns: int, lines: int = 30) -> None:
+        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    @property
+    def text(self) -> str:
+        """Everything that was written, without what moves the cursor and colours."""
+        return _ESCAPES.sub("", self.raw)
+
+    def until(self, words: str, seconds: float = 20.0) -> str:
+        """Waits for words that were not seen before the last such wait."""
+        end = time.monotonic() + seconds
+        while words not in self.text[self._seen :] and time.monotonic() < end:
+            if not self.read(0.1):
+                break
+        new = self.text[self._seen :]
+        assert words in new, new
+        self._seen += new.index(words) + len(words)
+        return new
+
+    def read(self, seconds: float) -> bool:
+        """Whether the terminal is still there."""
+        ready, _, _ = select.select([self.master], [], [], seconds)
+        if ready:
+            try:
+                new = os.read(self.master, 65536).decode("utf-8", "replace")
+                self.raw += new
+                for _ in range(new.count("\x1b[6n")):
+                    self.type("\x1b[5;1R")  # where the cursor is, as a terminal answers
+            except OSError:
+                return False
+        return True
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def ended(self) -> int:
+        end = time.monotonic() + 20
+        while self.process.poll() is None and time.monotonic() < end:
+            self.read(0.1)
+        return self.process.wait(5)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait(10)
+        with contextlib.suppress(OSError):
+            os.close(self.master)
+
+
+@contextlib.contextmanager
+def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
+    opened = Terminal(folder, *arguments)
+    try:
+        yield opened
+    finally:
+        opened.close()

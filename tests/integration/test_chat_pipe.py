@@ -1,0 +1,100 @@
+"""`remit chat` through a pipe (issue 6, item 4): each line is a message; and a conversation with a scripted model, from end to end."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chat_stage_set import last_said, make_stand_in, scripted_project
+
+from remit.cli.chat import chat
+from remit.cli.exits import Exit
+from remit.cli.output import console, error_console
+from remit.testing.models import Call, ModelRequest, Say, Turn
+
+Captured = pytest.CaptureFixture[str]
+
+
+@contextlib.contextmanager
+def typed(text: str) -> Iterator[None]:
+    """A pipe with these lines in the place of stdin."""
+    console.cache_clear()
+    error_console.cache_clear()
+    reading, writing = os.pipe()
+    os.write(writing, text.encode())
+    os.close(writing)
+    before = sys.stdin
+    with os.fdopen(reading) as sys.stdin:
+        try:
+            yield
+        finally:
+            sys.stdin = before
+
+
+def test_through_a_pipe_each_line_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
+    with typed("hello \\\nagain\n\n/cost\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
+        assert chat(root=make_stand_in(tmp_path)) is Exit.FAILED, "of the first message that was not answered well"
+    out, err = capsys.readouterr()
+    assert "\x1b" not in out + err
+    assert out.startswith("You said **hello \nagain**.\nThis conversation: 120 tokens, money unknown\n")
+    assert "You said **/look**.\n\nI have looked:\n\n- one\n- two\nYou said **/etc/hosts**.\n" in out
+    assert "never read" not in out
+    assert "the assistant broke" in err
+
+
+def _script(request: ModelRequest) -> Turn:
+    said = last_said(request)
+    if request.messages[-1].role == "tool":
+        return Say("It holds **one** line.")
+    if "Summarise" in said:
+        return Say("They talked about notes.")
+    if "read" in said:
+        return [Say("I will look."), Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})]
+    return Say(f"You said {sum(message.role == 'user' for message in request.messages)} things.")
+
+
+def test_a_conversation_with_a_model_is_kept_compacted_and_taken_up_again(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAT_TEST_KEY", "none")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("only this\n")
+    commands = [
+        "/compact",
+        "/compact",
+        "/rename Notes",
+        "/export talk.md",
+        "/export talk.md",
+        "/show last",
+        "/model other",
+        "/new",
+        "once",
+        "/list",
+    ]
+    with scripted_project(tmp_path, _script):
+        with typed("\n".join(["read notes.txt", "what was before", *commands])):
+            assert chat(root=tmp_path) is Exit.OK
+        out, err = capsys.readouterr()
+        assert "I will look.\n\nIt holds **one** line.\nYou said 2 things.\n4 messages summarised by scripted." in out
+        assert "There is nothing old in it" in out
+        assert "Written to talk.md." in out
+        assert "File exists: talk.md" in err
+        assert "There is no model" in err or "other" in err
+        assert "You said 1 things." in out
+        notes = _id_of(out, "Notes")
+        with typed("before\n"):
+            assert chat(root=tmp_path, conversation=notes, as_json=True) is Exit.OK
+        answer = json.loads(capsys.readouterr().out)
+        assert (answer["conversation"], answer["text"]) == (notes, "You said 2 things."), (
+            "the summary and the last exchange stand before it"
+        )
+        assert answer["cost"] == pytest.approx(0.00014), "100 tokens in, 20 out, at the price of the settings"
+    assert "# Notes" in (tmp_path / "talk.md").read_text()
+
+
+def _id_of(listing: str, title: str) -> str:
+    line = next(line for line in listing.splitlines() if title in line and "conv_" in line and "Written" not in line)
+    return next(word for word in line.split() if word.startswith("conv_"))

@@ -1,0 +1,119 @@
+"""A chat at a real terminal (issue 6, item 4): typed, streamed, interrupted, resized, hung up."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from chat_stage_set import Terminal, make_stand_in, terminal
+
+from remit.store import SqliteStore
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return make_stand_in(tmp_path)
+
+
+def test_a_chat_from_the_first_word_to_the_last(project: Path) -> None:
+    """Streaming words, the tree below them, one line for what ended, Ctrl-C that keeps the conversation, an approval, commands."""
+    with terminal(project, "chat") as chat:
+        chat.until("/help lists commands")
+        chat.until("new conversation")
+        _message_with_a_tree(chat)
+        _interrupted_and_gone_on(chat)
+        _asked_for_approval(chat)
+        _commands(chat)
+        chat.until("› ")
+        chat.type("\x04")
+        assert chat.ended() == 0
+        assert "Traceback" not in chat.text
+    assert (project / ".remit" / "chat_history").stat().st_mode & 0o077 == 0
+
+
+def _message_with_a_tree(chat: Terminal) -> None:
+    chat.type("look around\r")
+    chat.until("You said look around.")  # Markdown is drawn, its marks are gone
+    chat.until("nap 0.2")
+    chat.until("running · Ctrl-C stops it")
+    ended = chat.until("I have looked:")
+    assert "✓ worker.list_files ." in ended
+    chat.until("• one")
+    chat.until("120 tokens, money unknown · 2 delegations")
+
+
+def _interrupted_and_gone_on(chat: Terminal) -> None:
+    chat.until("› ")
+    chat.type("please wait\r")
+    chat.until("nap 40")
+    chat.resize(70)
+    chat.until("asleep")
+    chat.type("\x03")
+    chat.until("⊘ stopped after")
+    chat.until(", with nap ")
+    chat.until("The conversation is kept: go on, or /retry.")
+    chat.until("240 tokens")
+    chat.type("this is cleared by\x03harm is done\r")
+    shown = chat.until("You said harm is done.")
+    chat.until("360 tokens")
+    assert "said this is" not in shown
+    assert "\x1b[2J" not in chat.raw
+    assert "\x1b]0;mine" not in chat.raw
+    assert "\u202e" not in chat.raw
+
+
+def _asked_for_approval(chat: Terminal) -> None:
+    chat.type("wipe it\r")
+    chat.until("wants to remove build with everything in it.")
+    chat.until("Allow it?")
+    chat.type("y")
+    chat.until("It was removed build.")
+    chat.until("1 delegation")
+
+
+def _commands(chat: Terminal) -> None:
+    for command, answer in (
+        ("/tree", "wipe build"),
+        ("/cost", "This conversation: 480 tokens"),
+        ("/agents", "list_files"),
+        ("/nw", "Did you mean /new?"),
+        ("/show", "/show takes ID"),
+        ("/resume nothing", "There is no conversation"),
+        ("/export out.md", "There is no conversation 'conv_1700000000_standi'"),
+        ("/new", "A new conversation begins"),
+        ("/rename x", "There is no conversation yet."),
+    ):
+        chat.until("› ")
+        chat.type(f"{command}\r")
+        chat.until(answer)
+    chat.until("› ")
+    chat.type("two\x1b\rlines\\\rand three\r")
+    chat.until("You said two")
+    chat.until("lines and three.")
+    chat.until("120 tokens")
+
+
+def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(project: Path) -> None:
+    with terminal(project, "chat") as chat:
+        chat.until("new conversation")
+        chat.type("start a program\r")
+        chat.until("program")
+        pid = _pid_in(project / "program.pid")
+        os.close(chat.master)
+        assert chat.process.wait(20) in (130, -1)
+        end = time.monotonic() + 5
+        while Path(f"/proc/{pid}").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert not Path(f"/proc/{pid}").exists()
+    store = SqliteStore(project / ".remit" / "remit.db")
+    assert store.live() == []
+    store.close()
+
+
+def _pid_in(file: Path) -> int:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        if file.exists() and file.read_text():
+            return int(file.read_text())
+        time.sleep(0.02)
+    raise AssertionError("the program never began")

@@ -1,0 +1,148 @@
+"""A model's words on their way to a terminal, and what is typed to a chat: the pure parts."""
+
+import time
+from collections.abc import Sequence
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.cli.chat_commands import COMMANDS, command_in, offers
+from remit.cli.chat_session import Talk
+from remit.cli.chat_stage import Breaks, Plain
+from remit.cli.chat_status import Spent
+from remit.cli.chat_text import Blocks, harmless
+from remit.cli.live import Silence
+
+MARKDOWN = """# Title
+Words of a paragraph
+that goes on.
+
+- one
+
+  still one
+- two
+
+```python
+a = 1
+
+b = 2
+```
+after
+
+~~~
+```
+
+not closed by that
+~~~
+
+1. last
+"""
+
+
+def pieces(text: str, cuts: Sequence[int]) -> list[str]:
+    places = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
+    return [text[a:b] for a, b in pairwise(places)]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J\x1b]0;title\x07", "�[2J�]0;title�"),
+        ("\x9b31m", "�31m"),
+        ("a\r\nb\rc", "a\nbc"),
+        ("a\u202eb\u2066c", "a�b�c"),
+        ("a\u00a0b\u202fc", "a b c"),
+        ("soft\u00adhyphen\ufeff", "softhyphen"),
+        ("\U0001f469\u200d\U0001f4bb ok\ttab", "\U0001f469\u200d\U0001f4bb ok\ttab"),
+        ("\ud800", "�"),
+        ("tag\U000e0041", "tag"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_made_harmless(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+@given(st.text(), st.lists(st.integers(0, 1000), max_size=6))
+def test_where_a_piece_ends_makes_no_difference_to_harmlessness(text: str, cuts: list[int]) -> None:
+    whole = harmless(text)
+    assert "".join(map(harmless, pieces(text, cuts))) == whole
+    assert not any(sign < " " and sign not in "\n\t" for sign in whole)
+    assert "\x7f" not in whole
+
+
+@given(st.lists(st.integers(0, 1000), max_size=8))
+def test_blocks_are_the_same_in_whatever_pieces_they_come(cuts: list[int]) -> None:
+    blocks = Blocks()
+    found = [block for piece in pieces(MARKDOWN, cuts) for block in blocks.feed(piece)] + blocks.end()
+    assert found == [
+        "# Title\nWords of a paragraph\nthat goes on.",
+        "- one\n\n  still one\n- two",
+        "```python\na = 1\n\nb = 2\n```\nafter",
+        "~~~\n```\n\nnot closed by that\n~~~",
+        "1. last",
+    ]
+    assert blocks.rest == ""
+
+
+@given(st.text(alphabet="ab`~- \n#", max_size=200), st.lists(st.integers(0, 200), max_size=5))
+def test_nothing_that_was_said_is_lost_in_blocks(text: str, cuts: list[int]) -> None:
+    blocks = Blocks()
+    found = [block for piece in pieces(text, cuts) for block in blocks.feed(piece)] + blocks.end()
+    assert "".join("".join(found).split()) == "".join(text.split())
+
+
+def test_replies_of_one_message_are_paragraphs_of_one_answer() -> None:
+    written: list[str] = []
+    with Plain(Silence(), written.append) as plain:
+        for piece in ("\n", "One", "\n\n", "", "\n", "Two\n", "three", "\n\n"):
+            plain.hear(piece, time.time())
+    assert "".join(written) == "One\n\nTwo\nthree\n"
+    with Plain(Silence(), written.append):
+        pass
+    assert "".join(written) == "One\n\nTwo\nthree\n", "where nothing is said nothing is written"
+
+
+def test_a_break_that_is_noticed_late_is_none() -> None:
+    before, after = (SimpleNamespace(created_at=at) for at in (4.0, 7.0))
+    breaks, told = Breaks(), list[Any]
+    assert breaks.joined("a", 5.0) == "a"
+    assert not breaks.noticed(told([before]))
+    assert breaks.joined("b", 6.0) == "b"
+    assert breaks.noticed(told([before, after]))
+    assert breaks.joined("c", 8.0) == "\n\nc"
+
+
+@pytest.mark.parametrize(
+    ("typed", "command"),
+    [
+        ("/help", ("help", "")),
+        ("/resume  conv_1 ", ("resume", "conv_1")),
+        ("/?", ("?", "")),
+        ("/etc/hosts is what?", None),
+        ("//help", None),
+        ("what is /help", None),
+        ("/", None),
+    ],
+)
+def test_a_line_that_begins_with_a_slash_and_a_word_is_a_command(typed: str, command: tuple[str, str] | None) -> None:
+    assert command_in(typed) == command
+
+
+def test_commands_are_offered_by_their_beginning() -> None:
+    talk = Talk(conversation=None, model=None)
+    assert [word for word, _, _ in offers(talk, "/re")] == ["/resume", "/rename", "/retry"]
+    assert len(list(offers(talk, "/"))) == len(COMMANDS)
+    assert list(offers(talk, "hello")) == []
+    assert list(offers(talk, "/resume conv")) == [], "nothing is known before the project is open"
+
+
+def test_money_is_a_sum_or_said_to_be_unknown() -> None:
+    known, unknown = Spent(tokens=1000, cost=0.5), Spent(tokens=10, has_unknown=True)
+    assert Spent().words() == ""
+    assert known.words() == "1,000 tokens, 0.50"
+    assert unknown.words() == "10 tokens, money unknown"
+    assert (known + unknown).words() == "1,010 tokens, at least 0.50"
