@@ -18,6 +18,7 @@ from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.errors import Misused, Unavailable
 from remit.core.record import Record
 from remit.flow.context import Context
+from remit.flow.plain import clean
 from remit.models.asking import Models
 from remit.models.naming import LOCAL, meant_by
 from remit.models.question import Choice
@@ -100,7 +101,7 @@ class Assistant:
             held = self._open.setdefault(ctx.root_id, [])
             held.append(conversation)
             try:
-                return await Answering(tools, ctx, spec, conversation, message).to_the_end()
+                return await Answering(tools, ctx, spec, conversation, clean(message)).to_the_end()
             finally:
                 held.remove(conversation)
                 if not held:

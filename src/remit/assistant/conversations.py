@@ -170,23 +170,26 @@ class Conversations:
     def new(self, title: str = "", *, model: str = "", at: float | None = None) -> Conversation:
         now = time.time() if at is None else at
         make_folder(self.root / ".remit")
-        self._must_be_ours()
-        for _ in range(100):
+        try:
+            self._make_folder()
+            return self._created(shortened_title(title), model, now)
+        except OSError as error:
+            raise Unavailable(
+                f"No conversation can be kept in {self.folder}: {error.strerror}.",
+                code="STORE_UNAVAILABLE",
+                advice="Check free space and permissions.",
+            ) from None
+
+    def _created(self, title: str, model: str, now: float) -> Conversation:
+        while True:
             conversation_id = f"conv_{new_session_id(now).removeprefix('sess_')}"
-            header = Header(conversation_id=conversation_id, title=shortened_title(title), created=now, project=self.root.name, model=model)
+            header = Header(conversation_id=conversation_id, title=title, created=now, project=self.root.name, model=model)
             path = self.folder / f"{conversation_id}.jsonl"
             try:
                 create_file(path, header)
             except FileExistsError:
                 continue
-            except OSError as error:
-                raise Unavailable(
-                    f"No conversation can be kept in {self.folder}: {error.strerror}.",
-                    code="STORE_UNAVAILABLE",
-                    advice="Check free space and permissions.",
-                ) from None
             return Conversation(header=header, path=path)
-        raise Unavailable("No free name for a conversation was found.", code="STORE_UNAVAILABLE", advice="Try again.")
 
     def open(self, named: str) -> Conversation:
         """By its id, the beginning of it (with or without `conv_`), its last six letters, or `latest`."""
@@ -271,7 +274,8 @@ class Conversations:
         except RemitError as error:
             return Overview(conversation_id=conversation_id, title="", created=updated, updated=updated, fault=error.message)
 
-    def _must_be_ours(self) -> None:
+    def _make_folder(self) -> None:
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if self.folder.is_symlink():
             raise Failed(f"{self.folder} is a link.", advice="Remove it; remit makes a folder of that name.")
 

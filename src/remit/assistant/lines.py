@@ -6,7 +6,7 @@ conversation of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -139,13 +139,9 @@ def encoded(line: Line) -> bytes:
     try:
         data = to_json(fields)
     except (PydanticSerializationError, ValueError, RecursionError):  # half a surrogate pair, or what JSON cannot hold
-        fields = _speakable(_fields(_without_raw(line)), 60)
+        fields = _speakable(fields, 60)
         data = to_json(fields, fallback=repr)
-    struck = redacted_json(fields, data, ours=_OURS)
-    if struck != data and "raw" in fields:  # what the provider wants back unchanged is of no use changed
-        fields = _fields(_without_raw(line))
-        struck = redacted_json(fields, to_json(fields, fallback=repr), ours=_OURS)
-    return struck.replace(b"\n", b" ") + b"\n"
+    return redacted_json(fields, data, ours=_OURS).replace(b"\n", b" ") + b"\n"
 
 
 def _fields(line: Line) -> dict[str, Any]:
@@ -181,22 +177,13 @@ def _fields_of_message(line: Spoken) -> dict[str, Any]:
         fields = {"kind": "result", "at": line.at, "call_id": message.call_id, "name": message.name, "is_error": message.is_error}
         return {**fields, **({"session": line.session_id} if line.session_id else {}), "text": message.text}
     calls = [{"call_id": call.call_id, "name": call.name, "arguments": _arguments(call.arguments)} for call in message.calls]
-    is_struck = any(kept["arguments"] != call.arguments for kept, call in zip(calls, message.calls, strict=True))
-    return {
-        "kind": "reply", "at": line.at, "model": message.model, "text": message.text, "calls": calls,
-        **({"stopped": line.stopped} if line.stopped else {}),
-        **({"raw": message.raw} if message.raw and not is_struck else {}),
-    }  # fmt: skip
+    stopped = {"stopped": line.stopped} if line.stopped else {}
+    # Not `raw`: a provider wants it back only within the turn it was said in, and a turn is never gone on with from a file.
+    return {"kind": "reply", "at": line.at, "model": message.model, "text": message.text, "calls": calls, **stopped}
 
 
 def _arguments(given: Mapping[str, Any] | str) -> Any:
     return given if isinstance(given, str) else redacted_parameters(given)
-
-
-def _without_raw(line: Line) -> Line:
-    if isinstance(line, Spoken) and isinstance(line.message, Reply):
-        return replace(line, message=replace(line.message, raw=None))
-    return line
 
 
 def _speakable(value: Any, levels: int) -> Any:
@@ -283,14 +270,13 @@ def _message(read: _Reader) -> Message:
     if read.fields["kind"] == "result":
         is_error = read.fields.get("is_error") is True
         return Result(call_id=read.text("call_id"), name=read.text("name"), text=read.text("text"), is_error=is_error)
-    calls, raw = read.fields.get("calls", []), read.fields.get("raw")
+    calls = read.fields.get("calls", [])
     if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
         raise ValueError("calls is no list of calls")
     return Reply(
         text=read.text("text"),
         calls=tuple(_call(_Reader(call)) for call in calls),
         model=read.text("model", ""),
-        raw=raw if isinstance(raw, dict) else None,
     )
 
 

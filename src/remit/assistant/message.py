@@ -5,6 +5,7 @@ is `agents.model.talking`'s; delegating, recording and cancelling the engine's.
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from remit.models.messages import Message, Reply, Result, Said, ToolCall
 from remit.models.question import Asked, Choice
 from remit.settings import Settings
 from remit.system.threads import off_loop
+from remit.tool.faults import DelegateError
 from remit.tool.result import DelegateResult
 from remit.tool.tool import DelegateTool
 
@@ -83,13 +85,20 @@ class Answering:
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._voice = Voice(self.ctx.emit)
         left = self.ctx.remaining
-        self._limit = MessageLimit(settings.message_seconds, left - min(WALL_SECONDS, 0.05 * left))
+        self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left))
         try:
             return await self._talked(instructions)
         finally:
             self._voice.close()
             if self._is_asked:
-                self.conversation.append(Spent(at=tools.now(), tokens=self._tokens, cost=self._cost))
+                with contextlib.suppress(RemitError):
+                    self.conversation.append(Spent(at=tools.now(), tokens=self._tokens, cost=self._cost))
+
+    def _seconds(self) -> float:
+        """A person who gives a message its own time means that."""
+        usual, given = self.tools.settings.limits_for(self.spec.name), self.ctx.as_dict()["timeout"]
+        is_given = self.ctx.depth == 1 and given != usual.default_seconds
+        return max(given if is_given else 0.0, self.tools.settings.assistant.message_seconds)
 
     async def _talked(self, instructions: str) -> dict[str, Any]:
         tools = self.tools
@@ -139,8 +148,9 @@ class Answering:
         return out_of_time(why, self._limit.elapsed, self._outcome(None, said))
 
     def _stop(self, why: str) -> None:
-        """What was being said is kept, with why it ended."""
-        self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean(" ".join(why.split()))[:500]))
+        """What was being said is kept, with why it ended. Where that cannot be written, whatever ended it matters more."""
+        with contextlib.suppress(RemitError):
+            self.conversation.append(Stopped(at=self.tools.now(), text=self._voice.said, why=clean(" ".join(why.split()))[:500]))
 
     def _outcome(self, talked: Talked | None, said: str = "") -> Outcome:
         return Outcome(
@@ -168,7 +178,11 @@ class Answering:
 
     def _started(self, call: ToolCall, session_id: str) -> None:
         self.conversation.append(Started(at=self.tools.now(), call_id=call.call_id, session_id=session_id))
-        request = self.tools.tool.read(call.arguments)
+        try:
+            request = self.tools.tool.read(call.arguments)
+        except DelegateError:  # its agent has gone meanwhile: a file was changed
+            self.delegations[session_id] = {"taskId": session_id, "taskState": "RUNNING", "success": None}
+            return
         limits = self.tools.settings.limits_for(request.agent)
         usual = min(request.spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)
         self._limit.begun(call.call_id, request.timeout_seconds or usual)

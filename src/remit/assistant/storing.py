@@ -40,11 +40,13 @@ def read_file(path: Path) -> bytes:
 
 
 def create_file(path: Path, first: Line) -> None:
-    """With its first line. Raises `FileExistsError`."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """With its first line, or not at all. Raises `FileExistsError`."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
     try:
-        os.write(descriptor, encoded(first))
+        _write_all(descriptor, encoded(first))
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     finally:
         os.close(descriptor)
 

@@ -68,5 +68,5 @@ class Voice:
         if text:
             try:
                 self._emit({"text": text})
-            except RemitError:  # the delegation has ended meanwhile: nobody listens any more
-                self._said = []
+            except RemitError:
+                return  # the delegation has ended meanwhile: nobody listens any more

@@ -7,7 +7,7 @@ from pathlib import Path
 from remit.core.errors import Unavailable
 
 _IGNORED = """\
-# made by remit: what runs here is not for the repository; agents, commands and the policy are
+# made by remit: what runs here is not for the repository; agents, commands, the policy and assistant.md are
 *
 !.gitignore
 !agents/
@@ -17,6 +17,7 @@ _IGNORED = """\
 !context/
 !context/**
 !policy.*
+!assistant.md
 """
 
 

@@ -20,7 +20,7 @@ from remit.models.messages import Message, Reply, Result, Said, ToolCall
 CALL = ToolCall(call_id="c1", name="delegate", arguments={"target": "echo"})
 LINES: list[Message] = [
     Said(text="Hello,\nworld ☃"),
-    Reply(text="Wait.", calls=(CALL,), model="m", raw={"x": [1]}),
+    Reply(text="Wait.", calls=(CALL,), model="m"),
     Result(call_id="c1", name="delegate", text="done"),
     Reply(text="All done."),
 ]
