@@ -212,12 +212,13 @@ class _Running:
 
 
 def threads() -> int:
-    """As many as there are processors for us, bounded: more make it slower, and others work here too."""
+    """As many as there are processors for us but one, bounded. Where others work too, one more would make it slower: all wait for the
+    thread that waits for its turn."""
     try:
         count = len(os.sched_getaffinity(0))
     except AttributeError:
         count = os.cpu_count() or 1
-    return max(1, min(MOST_THREADS, count))
+    return max(1, min(MOST_THREADS, count - 1))
 
 
 def _environment(mark: str) -> dict[str, str]:
