@@ -1,0 +1,33 @@
+"""Any SDK of a model's vendor: the tool in its form, and each call answered with text for the model."""
+
+import asyncio
+from typing import Any
+
+from openai import AsyncOpenAI
+
+from remit import Remit
+from remit.testing.models import Call, Say, ScriptedModels
+from remit.tool.plain import Toolbox
+
+
+async def main() -> None:
+    read = Call("delegate", target="worker", operation="read_file", parameters={"path": "README.md"})
+    async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
+        toolbox = Toolbox(remit, among=lambda spec: spec.name == "worker.read_file")
+        client = AsyncOpenAI(base_url=models.openai_url, api_key="none")  # in place of a real one: AsyncOpenAI()
+        messages: list[Any] = [{"role": "user", "content": "What is in README.md?"}]
+        while True:
+            tools: Any = toolbox.for_openai_chat()
+            reply = (await client.chat.completions.create(model="scripted", messages=messages, tools=tools)).choices[0].message
+            messages.append(reply)
+            if not reply.tool_calls:
+                break
+            calls: list[Any] = list(reply.tool_calls)
+            texts = await asyncio.gather(*(toolbox.call(call.function.name, call.function.arguments) for call in calls))
+            messages += [{"role": "tool", "tool_call_id": call.id, "content": text} for call, text in zip(calls, texts, strict=True)]
+        print(reply.content)
+        await client.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

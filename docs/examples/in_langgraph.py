@@ -1,0 +1,32 @@
+"""LangGraph both ways: a graph delegates with our tool, and is an agent of ours itself."""
+
+import asyncio
+
+from langchain.agents import create_agent
+from langchain_core.messages import HumanMessage
+from langchain_openai import ChatOpenAI
+
+from remit import Remit
+from remit.agents.langgraph import langgraph_agent
+from remit.testing.models import Call, Say, ScriptedModels
+from remit.tool.langchain import delegate_tool
+
+
+async def main() -> None:
+    read = Call("delegate", target="worker", operation="read_file", parameters={"path": "README.md"})
+    async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
+        # in place of a real one: create_agent("anthropic:…", …)
+        model = ChatOpenAI(model="scripted", base_url=models.openai_url, api_key="none")
+        reader = create_agent(model, tools=[delegate_tool(remit)], system_prompt="Answer from the files.")
+        state = await reader.ainvoke({"messages": [HumanMessage("What is in README.md?")]})
+        print(state["messages"][-1].text)
+
+        remit.register(langgraph_agent("reader", reader, timeout=30))
+        done = await remit.delegate("reader", task="What is in the README?")
+        print(done.status, done.data, sep=": ")
+        for record in await remit.tree(done.session_id):
+            print("  " * record.depth + record.agent)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,31 @@
+"""The OpenAI Agents SDK both ways: its agent delegates with our tool, and is an agent of ours itself."""
+
+import asyncio
+
+from openai import AsyncOpenAI
+
+from agents import Agent, OpenAIResponsesModel, RunConfig, Runner
+from remit import Remit
+from remit.agents.openai_agents import openai_agents_agent
+from remit.testing.models import Call, Say, ScriptedModels
+from remit.tool.openai_agents import delegate_tool
+
+
+async def main() -> None:
+    read = Call("delegate", target="worker", operation="read_file", parameters={"path": "README.md"})
+    async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
+        # in place of a real one: Agent(model="gpt-…", …)
+        model = OpenAIResponsesModel("scripted", AsyncOpenAI(base_url=models.openai_url, api_key="none"))
+        reader: Agent[None] = Agent(name="Reader", model=model, instructions="Answer from the files.", tools=[delegate_tool(remit)])
+        answer = await Runner.run(reader, "What is in README.md?", run_config=RunConfig(tracing_disabled=True))
+        print(answer.final_output)
+
+        remit.register(openai_agents_agent("reader", reader, timeout=30))
+        done = await remit.delegate("reader", task="What is in the README?")
+        print(done.status, done.data, sep=": ")
+        for record in await remit.tree(done.session_id):
+            print("  " * record.depth + record.agent)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

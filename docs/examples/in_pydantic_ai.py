@@ -1,0 +1,32 @@
+"""pydantic-ai both ways: its agent delegates with our tool, and is an agent of ours itself."""
+
+import asyncio
+
+from pydantic_ai import Agent
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
+
+from remit import Remit
+from remit.agents.pydantic_ai import pydantic_ai_agent
+from remit.testing.models import Call, Say, ScriptedModels
+from remit.tool.pydantic_ai import delegate_toolset
+
+
+async def main() -> None:
+    read = Call("delegate", target="worker", operation="read_file", parameters={"path": "README.md"})
+    async with ScriptedModels([read, Say("It counts to three.")]) as models, Remit.open(".") as remit:
+        # in place of a real one: Agent("anthropic:…", …)
+        model = OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=models.openai_url, api_key="none"))
+        reader: Agent[None, str] = Agent(model, instructions="Answer from the files.", toolsets=[delegate_toolset(remit)])
+        answer = await reader.run("What is in README.md?")
+        print(answer.output)
+
+        remit.register(pydantic_ai_agent("reader", reader, timeout=30))
+        done = await remit.delegate("reader", task="What is in the README?")
+        print(done.status, done.data, sep=": ")
+        for record in await remit.tree(done.session_id):
+            print("  " * record.depth + record.agent)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
