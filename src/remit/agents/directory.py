@@ -187,8 +187,8 @@ class Directory:
         return None if self._files is None else self._files.changed()
 
     def look_again(self) -> bool:
-        """Take up what has changed in the project's files, at once; whether anything has."""
-        read = self.changed()
+        """Take up what has changed in the project's files, at once; whether anything has. Of very many files that is left to `upkeep`."""
+        read = None if self._files is None or self._files.is_slow else self._files.changed()
         return read is not None and self.take(read)
 
     def take(self, read: Read) -> bool:

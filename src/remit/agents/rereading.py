@@ -3,6 +3,7 @@
 Blocking, and safe on any thread: it changes nothing but what it remembers of the files. `agents.directory` puts in what is read.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,8 @@ from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.watching import Look, look
 from remit.core.errors import RemitError
 from remit.settings import Settings
+
+SLOW_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +34,22 @@ class ProjectFiles:
         self._settings = settings
         self._reload = reload
         self._known: Read | None = None
+        self._took = 0.0
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether reading takes so long that whoever lists agents on the event loop must not wait for it."""
+        return self._took > SLOW_SECONDS
 
     def read(self) -> Read:
         """As it is now."""
+        began = time.monotonic()
+        try:
+            return self._read()
+        finally:
+            self._took = time.monotonic() - began
+
+    def _read(self) -> Read:
         known = self._known
         also = known.declarations.also_read if known is not None else ()
         seen = look(self._root, also)  # before anything is read: what changes meanwhile is seen the next time

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pydantic_core import from_json, to_json
+
 from remit.agents.declared import Declared
 from remit.core.errors import Misused
 from remit.flow.output_schema import checked_schema
@@ -28,7 +30,9 @@ def with_schema(declared: Declared, root: Path) -> Declared:
     if said is None:
         return declared
     schema = _read(said, root) if isinstance(said, str) else said
-    return replace(declared, table={**declared.table, KEY: checked_schema(schema)})
+    # As JSON: YAML knows dates and numbers as names, which no wire carries.
+    plain: Any = from_json(to_json(checked_schema(schema)))
+    return replace(declared, table={**declared.table, KEY: plain})
 
 
 def _read(path: str, root: Path) -> Any:

@@ -8,12 +8,15 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISDIR
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
 """Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
 OWN = FOLDERS[0]
 SETTINGS = ("remit.toml", "pyproject.toml")
 MOST_FILES = 1000
+MOST_FOLDERS = 500
+"""Nobody keeps agents in more; whoever puts a whole disk there is not waited for."""
 _RECENT_NS = 100_000_000
 """What was written so shortly before it was looked at may be written again in the same tick of the file system's clock."""
 
@@ -32,7 +35,7 @@ class Look:
 def look(root: Path, also: Iterable[Path] = ()) -> Look:
     """At the agent files of a project, its settings, and `also`."""
     now = time.time_ns()
-    paths = [path for folder in FOLDERS for path in pages_below(f"{root}/{folder}")]
+    paths = [path for folder in FOLDERS if _is_ours(str(root), folder) for path in pages_below(f"{root}/{folder}")]
     paths += [f"{root}/{name}" for name in SETTINGS]
     paths += map(str, also)
     files = tuple(found for path in paths if (found := _facts(path)) is not None)
@@ -40,12 +43,28 @@ def look(root: Path, also: Iterable[Path] = ()) -> Look:
     return Look(files=files, is_settled=not 0 <= now - newest <= _RECENT_NS)
 
 
+def _is_ours(root: str, folder: str) -> bool:
+    """Whether it is there, and no link that leads out of the project. Raises nothing."""
+    above = folder.partition("/")[0]
+    try:
+        if S_ISDIR(os.lstat(f"{root}/{above}").st_mode) and S_ISDIR(os.lstat(f"{root}/{folder}").st_mode):
+            return True  # no link at all, as nearly always
+        return Path(root, folder).resolve(strict=True).is_relative_to(Path(root).resolve())
+    except (OSError, RuntimeError):
+        return False
+
+
 def pages_below(folder: str, tell: Fault = lambda _place, _fault: None) -> list[str]:
     """The Markdown files in and below a folder, in order of their names; our own folder has none below it. Ends beyond `MOST_FILES`."""
     found: list[str] = []
     waiting = [folder]
+    seen = 0
     while waiting and len(found) <= MOST_FILES:
         place = waiting.pop(0)
+        seen += 1
+        if seen > MOST_FOLDERS:
+            tell(folder, f"it holds more than {MOST_FOLDERS} folders; the others are not looked into")
+            break
         try:
             with os.scandir(place) as entries:
                 inside = sorted(entries, key=lambda entry: entry.name)
