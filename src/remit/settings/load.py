@@ -60,11 +60,20 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
-            case "web" | "search":
+            case "web" | "search" | "assistant":
                 table = asdict(getattr(settings, name))
                 told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
             case "languages" | "builtin_agents":
                 told.append((name, list(getattr(settings, name))))
+            case "model":
+                told.append((name, list(settings.model) or None))
+            case "models" | "prices":
+                told += [
+                    (f"{name}.{one}.{key}", value)
+                    for one, table in getattr(settings, name).items()
+                    for key, value in asdict(table).items()
+                    if value is not None
+                ]
             case "agents":
                 told += [one for agent, said in settings.agents.items() for one in _told_agent(agent, said)]
             case _:
