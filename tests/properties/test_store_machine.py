@@ -159,6 +159,7 @@ class StoresAgree(RuleBasedStateMachine):
         assert [real.count(state) for state in (None, *State)] == [model.count(state) for state in (None, *State)]
         assert [real.by_key(key) for key in "klm"] == [model.by_key(key) for key in "klm"]
         assert real.durations("digest") == model.durations("digest")
+        assert (real.tally().states, real.tally().tokens) == (model.tally().states, model.tally().tokens)
 
 
 StoresAgree.TestCase.settings = settings(

@@ -29,7 +29,7 @@ def model_findings(root: Path) -> Iterator[Finding]:
         keys = ", ".join(variable for variable, _ in keys_present())
         yield Finding(
             part="models",
-            name="none",
+            name="no model",
             mark=Mark.GOOD,
             found="no language model is configured, and none is needed" + (f"; there is a key in {keys}" if keys else ""),
             advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or `remit models add-local`.',

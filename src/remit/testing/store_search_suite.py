@@ -88,6 +88,22 @@ def durations_are_kept_per_agent(open_store: OpenStore) -> None:
 
 
 @_promise
+def delegations_are_summed_up(open_store: OpenStore) -> None:
+    """S5.9: by agent and state, with their latencies; those that live have none yet."""
+    with opened(open_store) as (store,):
+        assert store.tally().states == {}
+        _with_history(store)
+        summed = store.tally()
+        assert summed.states == {
+            ("digest", State.COMPLETED): 2, ("digest", State.FAILED): 2, ("digest", State.QUEUED): 1, ("digest", State.RUNNING): 1,
+            ("other", State.COMPLETED): 1, ("other", State.FAILED): 1,
+        }  # fmt: skip
+        assert summed.latencies.count == 6
+        assert (summed.latencies.shortest, summed.latencies.longest) == (995.0, 1990.0)
+        assert sum(store.tally(since=1004.0).states.values()) == 4
+
+
+@_promise
 def old_trees_are_forgotten_whole(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
         store.apply([Recorded(record(1, key="k")), Recorded(record(2, parent=1)), Recorded(record(3)), Recorded(record(4, parent=3))])

@@ -1,0 +1,80 @@
+"""Metrics of S5.9: their numbers, their alerts, and percentiles that need no more room for more delegations."""
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.core.metrics import METRICS, Histogram, Tally, metrics_of
+from remit.core.states import State
+
+
+def tally(**counts: int) -> Tally:
+    made = Tally()
+    for name, count in counts.items():
+        agent, _, state = name.rpartition("__")
+        for _ in range(count):
+            made.add(agent.replace("_", "."), State(state), 1.0, 10, 0.5)
+    return made
+
+
+@given(st.lists(st.floats(min_value=0.0, max_value=600_000.0), min_size=1, max_size=200), st.sampled_from([0.5, 0.95, 0.99]))
+def test_a_percentile_is_right_to_one_percent(seconds: list[float], share: float) -> None:
+    histogram = Histogram()
+    for one in seconds:
+        histogram.add(one)
+    exact = sorted(seconds)[max(1, math.ceil(share * len(seconds))) - 1]
+    found = histogram.percentile(share)
+    assert found is not None
+    assert abs(found - exact) <= max(0.0101 * exact, 1.1e-4)
+
+
+def test_what_is_longer_than_a_week_or_negative_is_counted_too() -> None:
+    histogram = Histogram()
+    histogram.add(-3.0)
+    histogram.add(1e9)
+    assert histogram.count == 2
+    assert histogram.percentile(0.99) is not None
+    assert Histogram().percentile(0.5) is None
+
+
+def test_the_table_has_the_names_and_thresholds_of_the_spec() -> None:
+    """S5.9."""
+    assert {one.name: (one.below, one.above) for one in METRICS} == {
+        "delegation.total": (None, None),
+        "delegation.success_rate": (0.95, None),
+        "delegation.latency.p99": (None, 30.0),
+        "delegation.timeout_rate": (None, 0.05),
+        "delegation.errors.by_target": (None, 0.10),
+        "delegation.errors.by_operation": (None, 0.10),
+    }
+
+
+def test_rates_are_of_those_that_ended_and_were_not_cancelled() -> None:
+    found = metrics_of(tally(a__completed=8, a__timeout=1, a__refused=1, a__cancelled=5, a__running=3), since=None, until=0.0)
+    assert (found.total, found.live, found.cancelled) == (18, 3, 5)
+    assert (found.success.rate, found.timeout.rate) == (0.8, 0.1)
+    assert (found.tokens, found.cost) == (180, 9.0)
+
+
+def test_errors_are_counted_by_target_and_by_operation() -> None:
+    found = metrics_of(tally(w_read__completed=19, w_read__failed=1, w_list__blocked=1, plain__partial=1), since=None, until=0.0)
+    assert {name: (one.count, one.total) for name, one in found.errors_by_target.items()} == {"w": (2, 21), "plain": (1, 1)}
+    assert {name: (one.count, one.total) for name, one in found.errors_by_operation.items()} == {
+        "w.read": (1, 20), "w.list": (1, 1), "plain": (1, 1),
+    }  # fmt: skip
+    alarming = {(one.metric.name, one.of) for one in found.alerts()}
+    assert ("delegation.errors.by_operation", "w.list") in alarming
+    assert ("delegation.errors.by_operation", "w.read") not in alarming
+    assert ("delegation.success_rate", None) in alarming
+
+
+def test_thresholds_themselves_are_no_alert() -> None:
+    found = metrics_of(tally(a__completed=95, a__timeout=5), since=None, until=0.0)
+    assert found.alerts() == []
+
+
+def test_of_nothing_there_are_no_rates_and_no_alerts() -> None:
+    found = metrics_of(Tally(), since=None, until=0.0)
+    assert (found.success.rate, found.latency["p99"], found.alerts()) == (None, None, [])
+    assert found.to_dict()["delegation.success_rate"] is None
