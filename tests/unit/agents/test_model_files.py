@@ -277,5 +277,5 @@ def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: 
 
 
 def test_a_schema_from_yaml_is_plain_json(tmp_path: Path) -> None:
-    found = good(tmp_path, "remit:\n  kind: model\n  output_schema: {properties: {1: {const: 2026-01-02}}}")
-    assert found.spec.output_schema == {"properties": {"1": {"const": "2026-01-02"}}}
+    found = good(tmp_path, "remit:\n  kind: model\n  output_schema: {properties: {day: {const: 2026-01-02}}}")
+    assert found.spec.output_schema == {"properties": {"day": {"const": "2026-01-02"}}}
