@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -71,7 +72,8 @@ def add_local(name: str | None, source: Path | None, tell: Tell) -> Added:
 
 def lines_for(name: str) -> str:
     """What goes into remit.toml."""
-    return f'model = "{name}"\n\n[models.{name}]\nkind = "local"\nmodel = "{name}"'
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+    return f'model = "{name}"\n\n[models.{key}]\nkind = "local"\nmodel = "{name}"'
 
 
 def _name(name: str | None, source: Path | None) -> str:

@@ -1,0 +1,170 @@
+"""Models that know no tools: what they are asked instead, and how their JSON is read. Whatever it is, it never becomes an exception."""
+
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.models.messages import Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.prompted import AnswerHeard, in_words, is_needed, reply_schema, understood
+from remit.models.question import RESTART, Choice, Question
+
+STRICT: dict[str, Any] = {
+    "type": "object",
+    "properties": {"target": {"enum": ["w", "r"]}, "operation": {"enum": ["read"]}, "parameters": {"type": "object"}},
+    "allOf": [
+        {
+            "if": {"properties": {"target": {"const": "w"}}, "required": ["target"]},
+            "then": {"properties": {"operation": {"enum": ["read"]}}},
+        },
+        {
+            "if": {"properties": {"target": {"const": "w"}, "operation": {"const": "read"}}, "required": ["target", "operation"]},
+            "then": {"properties": {"parameters": {"$ref": "#/$defs/w.read"}, "timeout": {"maximum": 1000}}},
+        },
+        {
+            "if": {"properties": {"target": {"const": "r"}}, "required": ["target"], "not": {"required": ["operation"]}},
+            "then": {"properties": {"parameters": {"type": "object"}}},
+        },
+    ],
+    "$defs": {
+        "w.read": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"], "additionalProperties": False}
+    },
+}
+PLAIN = {name: STRICT[name] for name in ("type", "properties")}
+TOOL = ToolOffer(name="delegate", description="Hands out work.", schema=PLAIN, strict=lambda: STRICT)
+
+
+def question(*messages: Any, **given: Any) -> Question:
+    return Question(choice=Choice(names=("m",)), instructions="Be kind.", messages=messages, **{"tools": (TOOL,), **given})
+
+
+def reply_of(text: str) -> Reply:
+    return understood(Reply(text=text, model="m", raw={"kept": 1}), question(Said(text="?")))
+
+
+def test_the_offer_is_put_into_words_and_the_reply_held_to_a_schema() -> None:
+    asked = in_words(question(Said(text="Read it.")))
+    assert asked.tools == ()
+    assert asked.instructions.startswith("Be kind.")
+    assert '{"delegate": {"target": "…", "operation": "…", "parameters": {}}}' in asked.instructions
+    assert "Hands out work." in asked.instructions
+    assert asked.output_schema == reply_schema([TOOL])
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_valid"),
+    [
+        ({"answer": "yes"}, True),
+        ({"delegate": {"target": "w", "operation": "read", "parameters": {"path": "a"}}}, True),
+        ({"delegate": {"target": "r", "parameters": {"anything": 1}}}, True),
+        ({"delegate": {"target": "w", "operation": "read", "parameters": {}}}, False),
+        ({"delegate": {"target": "w", "operation": "write", "parameters": {"path": "a"}}}, False),
+        ({"answer": "yes", "delegate": {}}, False),
+        ({"other": {}}, False),
+        ({}, False),
+    ],
+)
+def test_the_schema_allows_exactly_what_the_tool_takes(reply: Any, is_valid: bool) -> None:
+    assert jsonschema.Draft202012Validator(reply_schema([TOOL])).is_valid(reply) is is_valid
+
+
+def test_a_tool_without_conditions_is_taken_as_it_is() -> None:
+    schema = reply_schema([ToolOffer(name="t", description="", schema={"type": "object", "properties": {"a": {"type": "integer"}}})])
+    assert jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": 1}})
+    assert not jsonschema.Draft202012Validator(schema).is_valid({"t": {"a": "x"}})
+
+
+def test_an_answer_can_have_a_schema_of_its_own() -> None:
+    wanted = {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}}, "required": ["n"], "$defs": {"n": {"type": "integer"}}}
+    validator = jsonschema.Draft202012Validator(reply_schema([TOOL], wanted))
+    assert validator.is_valid({"answer": {"n": 1}})
+    assert not validator.is_valid({"answer": {"n": "x"}})
+    assert json.loads(reply_of('{"answer": {"n": 1}}').text) == {"n": 1}
+
+
+def test_what_was_called_before_is_told_in_the_form_it_is_asked_for() -> None:
+    call = ToolCall(call_id="1", name="delegate", arguments={"target": "r", "parameters": {}})
+    asked = in_words(
+        question(
+            Said(text="Do it."), Reply(calls=(call, call), raw={"x": 1}),
+            Result(call_id="1", name="delegate", text="done"), Result(call_id="2", name="delegate", text="no", is_error=True),
+            Reply(text="There."), Said(text="And now?"),
+        )
+    )  # fmt: skip
+    said, called, results, answered, _ = asked.messages
+    assert said == Said(text="Do it.")
+    assert isinstance(called, Reply)
+    assert json.loads(called.text) == {"delegate": [call.arguments, call.arguments]}
+    assert (called.calls, called.raw) == ((), None)
+    assert results == Said(text="Result of delegate:\ndone\n\nError of delegate:\nno")
+    assert json.loads(answered.text) == {"answer": "There."}
+
+
+def test_only_a_question_with_tools_or_calls_is_changed() -> None:
+    assert not is_needed(question(Said(text="?"), Reply(text="!"), tools=()))
+    assert is_needed(question(Said(text="?"), Result(call_id="1", name="d", text=""), tools=()))
+    assert is_needed(question(Said(text="?")))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"delegate": {"target": "r"}}', 'Sure:\n```json\n{"delegate": {"target": "r"}}\n```', '{"delegate": [{"target": "r"}]}'],
+)
+def test_a_call_is_found_also_in_a_fence_or_a_list(text: str) -> None:
+    reply = reply_of(text)
+    assert [(one.name, one.arguments) for one in reply.calls] == [("delegate", {"target": "r"})]
+    assert (reply.text, reply.raw, reply.model) == ("", None, "m")
+
+
+def test_several_calls_have_ids_of_their_own() -> None:
+    reply = reply_of('{"delegate": [{"target": "a"}, {"target": "b"}], "answer": "wait"}')
+    assert [one.arguments for one in reply.calls] == [{"target": "a"}, {"target": "b"}]
+    assert len({one.call_id for one in reply.calls}) == 2
+    assert reply.text == "wait"
+
+
+def test_a_call_that_is_cut_off_is_kept_as_the_text_it_is() -> None:
+    reply = reply_of('{"delegate": {"target": "w", "oper')
+    assert [one.arguments for one in reply.calls] == ['{"target": "w", "oper']
+
+
+def test_an_answer_that_is_cut_off_is_given_as_far_as_it_goes() -> None:
+    assert reply_of('{"answer": "one\\ntwo \\u00').text == "one\ntwo "
+
+
+@pytest.mark.parametrize("text", ["Just words.", '{"person": {"name": "x"}}', "[1, 2]", "{", "", '{"a": ' * 2000])
+def test_what_is_none_of_ours_is_an_answer_in_words(text: str) -> None:
+    reply = reply_of(text)
+    assert (reply.text, reply.calls) == (text, ())
+
+
+@given(st.text())
+def test_nothing_a_model_says_raises(text: str) -> None:
+    reply_of(text)
+    reply_of(f'{{"answer": "{text}')
+    reply_of(f'{{"delegate": {text}')
+
+
+@given(st.text(), st.lists(st.integers(min_value=1, max_value=7), max_size=400), st.booleans())
+def test_the_words_of_an_answer_are_heard_as_they_come(answer: str, cuts: list[int], is_ascii: bool) -> None:
+    answer = answer.encode("utf-8", "replace").decode()
+    text, heard = json.dumps({"answer": answer}, ensure_ascii=is_ascii), []
+    listening = AnswerHeard(heard.append)
+    for cut in (*cuts, len(text)):
+        piece, text = text[:cut], text[cut:]
+        if piece:
+            listening(piece)
+    assert "".join(heard) == answer
+
+
+def test_of_a_call_nothing_is_heard_and_a_restart_begins_anew() -> None:
+    heard: list[str] = []
+    listening = AnswerHeard(heard.append)
+    listening('{"delegate": {"target": "answer", ' + '"x" ' * 100)
+    assert heard == []
+    listening(RESTART)
+    listening('{"answer": "yes"}')
+    assert heard == [RESTART, "yes"]
