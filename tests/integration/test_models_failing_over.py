@@ -184,7 +184,7 @@ async def test_one_without_its_key_is_passed_by(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     async with ScriptedModels([Say("Here.")]) as server:
         table = ModelAddress(kind="openai", url=server.openai_url, model="scripted")
-        models = Models(Settings(model=("anthropic:claude-sonnet-4-5", "m"), models={"m": table}))
+        models = Models(Settings(model=("anthropic:claude-sonnet-5", "m"), models={"m": table}))
         asked = await ask(models)
         await models.close()
     assert asked.reply.model == "m"

@@ -16,7 +16,7 @@ from remit.flow.context import Context
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 """What TOML takes as a key without quotes."""
-MODEL_LINE = 'model = "anthropic:claude-sonnet-4-5"'
+MODEL_LINE = 'model = "anthropic:claude-sonnet-5"'
 """The line that gives a project a language model; any provider, address or file of its own will do."""
 _OR_A_MODEL = f"Or let a language model do it, at the top of remit.toml: {MODEL_LINE}"
 _MODEL_ADVICE = f"Put {MODEL_LINE} at the top of remit.toml, or REMIT_MODEL into the environment; `remit models` says which answer."

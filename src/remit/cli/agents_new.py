@@ -141,7 +141,7 @@ def _text(name: str, model: str, tools: tuple[str, ...], description: str) -> st
     words = " ".join(description.split()) or PURPOSE
     quoted = json.dumps(words, ensure_ascii=False)
     models = [one.strip() for one in model.split(",") if one.strip()]
-    line = f"model: {', '.join(models) if len(models) < 2 else json.dumps(models)}" if models else "# model: anthropic:claude-sonnet-4-5"
+    line = f"model: {', '.join(models) if len(models) < 2 else json.dumps(models)}" if models else "# model: anthropic:claude-sonnet-5"
     return TEMPLATE.format(name=name, description=quoted, purpose=words, model=line, tools=", ".join(tools) or "[]")
 
 
@@ -199,4 +199,4 @@ def _tell(name: str, shown: str, settings: "Settings", *, has_model: bool) -> No
     say(f"Look at it     remit agents {name}")
     say(f'Ask it         remit delegate {name} "Say what this project does"')
     if not has_model and not settings.model:
-        say('It has no model yet: put model = "anthropic:claude-sonnet-4-5" (or openai:…, ollama:…) at the top of remit.toml.')
+        say('It has no model yet: put model = "anthropic:claude-sonnet-5" (or openai:…, ollama:…) at the top of remit.toml.')

@@ -17,7 +17,7 @@ ACTIONS = ("list", "add-local", "test")
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
 In remit.toml, with the key in the environment (ANTHROPIC_API_KEY, OPENAI_API_KEY, GOOGLE_API_KEY …):
 
-    model = "anthropic:claude-sonnet-4-5"
+    model = "anthropic:claude-sonnet-5"
 
 or a small one on this machine: remit models add-local"""
 
