@@ -17,7 +17,7 @@ from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIRespo
 from remit import Limits, Remit, agent
 from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
-from remit.testing.models import Api, Call, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Turn, valid_return
+from remit.testing.models import Api, Call, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Stray, Turn, valid_return
 from remit.tool.openai_agents import delegate_tool
 
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
@@ -175,6 +175,13 @@ async def test_too_many_turns_give_a_partial_return(tmp_path: Path) -> None:
         done = await played.remit.delegate("guest", task="Go on.")
         assert (done.status, done.data) == ("partial", {"text": "So far. So far."})
         assert "Max turns (2) exceeded" in done.errors[0].message
+
+
+async def test_a_tool_that_does_not_exist_is_told_and_the_run_goes_on(tmp_path: Path) -> None:
+    async with Played([Stray("bash", command="ls"), Say("Then not.")], tmp_path) as played:
+        done = await played.remit.delegate("guest", task="Go.")
+        assert done.data == "Then not."
+        assert "bash" in played.models.requests[1].results[0]
 
 
 async def test_a_provider_that_fails_is_told_in_words(tmp_path: Path) -> None:

@@ -198,6 +198,8 @@ async def test_a_model_that_does_not_answer_is_left_at_the_deadline(tmp_path: Pa
         late = await played.remit.delegate("guest", task="Wait.", timeout=0.6)
         assert (late.status, late.errors[0].code) == ("partial", "TIMEOUT")
         assert late.metadata.duration_seconds < 3
+        said = [event.body["chunk"]["text"] for event in await played.remit.events(late.session_id) if event.kind is EventKind.DATA]
+        assert "".join(said) == ("" if isinstance(turn, Silence) else "Slowly, ")
 
 
 async def test_cancelling_it_cancels_the_whole_tree(tmp_path: Path) -> None:
@@ -242,12 +244,14 @@ async def test_its_own_limit_of_requests_gives_a_partial_return(tmp_path: Path) 
         assert "request_limit" in done.errors[0].message
 
 
-async def test_a_provider_that_fails_is_told_in_words(tmp_path: Path) -> None:
-    async with Played([Fail(401)], tmp_path) as played:
+async def test_a_provider_that_fails_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And never with a key that the server says again."""
+    monkeypatch.setenv("SOME_API_KEY", "opensesame-and-shut")
+    async with Played([Fail(401, "wrong key: opensesame-and-shut")], tmp_path) as played:
         done = await played.remit.delegate("guest", task="Go.")
         assert (done.status, done.errors[0].code, done.stop_reason) == ("failed", "AGENT_UNAVAILABLE", "unavailable")
-        assert "invalid x-api-key" in done.errors[0].message
-        assert "Traceback" not in str(done.to_dict())
+        assert "wrong key: " in done.errors[0].message
+        assert "opensesame" not in str(done.to_dict())
 
 
 async def test_what_its_tools_raise_is_its_error(tmp_path: Path) -> None:

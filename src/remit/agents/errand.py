@@ -5,6 +5,8 @@ them. Frameworks call back on threads of their own: whatever is said here is sai
 """
 
 import asyncio
+import contextlib
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
@@ -16,6 +18,8 @@ from remit.agents.definition import Definition, Kind
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
 from remit.core.agents import AgentSpec, Answers
 from remit.core.errors import Stopped, Unavailable
+from remit.core.secret_looks import REDACTED
+from remit.core.secrets import redacted_text
 from remit.flow.context import Context
 from remit.flow.plain import clean
 from remit.models.counting import CHARACTERS_PER_TOKEN, Spent, money
@@ -41,6 +45,8 @@ class Errand:
         self._spec = spec
         self._loop = asyncio.get_running_loop()
         self._waiting: list[str] = []
+        self._waits = 0
+        """So many characters of it."""
         self._emitted_at = time.monotonic()
         self._said = ""
         self._counted = 0
@@ -87,9 +93,9 @@ class Errand:
         self._do(self._step, words)
 
     def _hear(self, text: str) -> None:
-        self._said = (self._said + text)[-KEPT_CHARACTERS:]
         self._waiting.append(text)
-        if sum(map(len, self._waiting)) >= EMIT_CHARACTERS or time.monotonic() - self._emitted_at >= EMIT_SECONDS:
+        self._waits += len(text)
+        if self._waits >= EMIT_CHARACTERS or time.monotonic() - self._emitted_at >= EMIT_SECONDS:
             self.flush()
 
     def _step(self, words: str) -> None:
@@ -97,10 +103,16 @@ class Errand:
         self.ctx.progress(words)
 
     def flush(self) -> None:
-        """Say what waits to be said; at the end of a run, and before anything else is told."""
-        text, self._waiting, self._emitted_at = "".join(self._waiting), [], time.monotonic()
+        """Say what waits to be said; before anything else is told, and at the end of a run."""
+        text, self._waiting, self._waits, self._emitted_at = "".join(self._waiting), [], 0, time.monotonic()
         if text:
+            self._said = (self._said + text)[-KEPT_CHARACTERS:]
             self.ctx.emit({"text": clean(text)})
+
+    def close(self) -> None:
+        """However the run ended: words that came before its deadline are kept."""
+        with contextlib.suppress(Stopped):
+            self.flush()
 
     # ---- what it spends
 
@@ -129,11 +141,12 @@ class Errand:
 
     def partial(self, message: str, advice: str) -> dict[str, Any]:
         """A return: it was ended by a limit of its own framework's, and what it said so far is kept."""
+        self.flush()
         ctx, said = self.ctx, self._said.strip()
         error = {"type": "execution", "message": clean(message)[:2000], "code": "UNKNOWN_ERROR", "recoverable": True}
         return {
             "status": "partial",
-            "summary": clean(f"{ctx.path[-1]} was ended before it had finished: {message}")[:400],
+            "summary": f"{clean(f'{ctx.path[-1]} was ended before it had finished. {message}')[:380].rstrip('. ')}.",
             "artifacts": [],
             "errors": [{**error, "recommendation": advice}],
             "metadata": {
@@ -171,22 +184,29 @@ def estimated(read: int, written: int) -> Spent:
 def unreachable(error: BaseException) -> Unavailable | None:
     """An error of a provider's client: an answer that is an error of its API, or none at all. None: something else went wrong."""
     status = getattr(error, "status_code", None)
-    if not isinstance(status, int) and not isinstance(error, ConnectionError) and type(error).__name__ not in _CLIENT_ERRORS:
+    if not isinstance(status, int) and _CLIENT_ERRORS.isdisjoint(kind.__name__ for kind in type(error).__mro__):
         return None
-    words = clean(" ".join(str(error).split()))[:600] or type(error).__name__
+    words = _without_keys(clean(" ".join(str(error).split())))[:600] or type(error).__name__
     advice = "Look at its key and its name." if status in (400, 401, 403, 404) else "Try again later, or give it another model."
     return Unavailable(f"Its model did not answer: {words.rstrip('.')}.", code="AGENT_UNAVAILABLE", advice=advice)
 
 
-_CLIENT_ERRORS = frozenset({"APIConnectionError", "APITimeoutError", "APIError", "ConnectError", "ReadError", "RemoteProtocolError"})
-"""Of clients that share no class: OpenAI's, Anthropic's, httpx."""
+_CLIENT_ERRORS = frozenset({"ModelAPIError", "APIError", "TransportError", "ConnectionError"})
+"""Of libraries that share no class: pydantic-ai's, OpenAI's and Anthropic's, httpx's, Python's own; others descend from them."""
+_KEYS = ("_KEY", "_TOKEN", "_SECRET")
+
+
+def _without_keys(text: str) -> str:
+    """Some servers say the key again that they did not like."""
+    for name, value in os.environ.items():
+        if name.endswith(_KEYS) and len(value) >= 8:
+            text = text.replace(value, REDACTED)
+    return redacted_text(text)
 
 
 def _unless_stopped(act: Callable[..., None], *arguments: Any) -> None:
-    try:
+    with contextlib.suppress(Stopped):
         act(*arguments)
-    except Stopped:
-        return
 
 
 def _task(parameters: Mapping[str, Any]) -> str:

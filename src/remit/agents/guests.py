@@ -42,9 +42,10 @@ def guest(name: str, kind: str, run: Run, declared: Declared) -> FunctionAgent:
     async def perform(ctx: Context, task: Task, **given: Any) -> Any:
         await get_ready(ctx.root)
         errand = Errand(ctx, made.spec, {"task": task, **given})
-        answer = await run(errand)
-        errand.flush()
-        return answer
+        try:
+            return await run(errand)
+        finally:
+            errand.close()
 
     perform.__module__ = _declared_in()  # the directory takes of a file what was declared in it
     perform.__qualname__ = perform.__name__ = name

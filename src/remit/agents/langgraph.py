@@ -6,6 +6,7 @@ Needs `pip install 'remit[langgraph]'`.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import UUID
@@ -82,11 +83,13 @@ class _Guest:
         if not isinstance(self.graph, Pregel):
             return await self.graph.ainvoke(given, config)
         state: Any = None
-        async for mode, piece in self.graph.astream(given, config, context=self.context, stream_mode=["values", "messages"]):
-            if mode == "values":
-                state = piece
-            elif isinstance(piece[0], AIMessage):
-                errand.hear(str(piece[0].text))
+        streamed: Any = self.graph.astream(given, config, context=self.context, stream_mode=["values", "messages"])
+        async with aclosing(streamed) as pieces:
+            async for mode, piece in pieces:
+                if mode == "values":
+                    state = piece
+                elif isinstance(piece[0], AIMessage):
+                    errand.hear(str(piece[0].text))
         return state
 
     def _input(self, errand: Errand) -> Any:

@@ -48,6 +48,8 @@ def openai_agents_agent(
         raise Misused(f"{name}: {agent!r:.80} is no agent of the OpenAI Agents SDK.", advice="Pass an agents.Agent.")
     config = run_config or RunConfig(tool_not_found_behavior="return_error_to_model")
     wanted = _Guest(agent=agent, context=context, context_of=context_of, max_turns=max_turns, config=config)
+    if agent.handoff_description:
+        declared = {"description": agent.handoff_description, **declared}
     return guest(name, "openai-agents", wanted.run, declared)
 
 

@@ -7,10 +7,10 @@ an agent stays that agent's child: the context travels along. Used by `plain` an
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Coroutine, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Stopped
@@ -20,7 +20,6 @@ from remit.tool.result import DelegateResult
 from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, kept_whole, shortened, shortened_fault
 from remit.tool.tool import DelegateTool
 
-T = TypeVar("T")
 _READ_BY_TOOL = 'It is kept whole: delegate to target "results", operation "read", with {"taskId": …, "offset": …, "limit": …}.'
 
 
@@ -60,7 +59,7 @@ class Anywhere:
         """Whatever a model wrote is answered. Cancelling the call cancels the delegation."""
         if asyncio.get_running_loop() is self._loop:
             return await self._called(arguments)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop))
+        return await asyncio.wrap_future(self._handed_over(arguments))
 
     def call_blocking(self, arguments: object) -> Answer:
         """The same for a thread that may wait; not the one of the loop itself, which would wait for ever."""
@@ -70,7 +69,20 @@ class Anywhere:
                     "A blocking call on the loop that is to carry it out would never end.",
                     advice="Await the call, or make it from another thread: await asyncio.to_thread(…).",
                 )
-        return _waited(self._called(arguments), self._loop)
+        future = self._handed_over(arguments)
+        try:
+            return future.result()
+        except CancelledError:
+            raise Stopped("The delegation around this call was stopped.") from None
+        except BaseException:  # whatever interrupts the waiting thread cancels what it waits for
+            future.cancel()
+            raise
+
+    def _handed_over(self, arguments: object) -> Future[Answer]:
+        """To the loop of the `Remit`, in the context of whoever calls."""
+        if not self._loop.is_running():
+            raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
+        return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
 
     async def _called(self, arguments: object) -> Answer:
         try:
@@ -98,19 +110,3 @@ def _object(arguments: object) -> object:
     if not isinstance(read, Mapping):
         raise DelegateError(f"The arguments must be a JSON object, not {type(read).__name__}.", advice='E.g. {"target": "worker", …}.')
     return read
-
-
-def _waited(coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
-    """Whatever interrupts the waiting thread cancels what it waits for."""
-    try:
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-    except RuntimeError:
-        coroutine.close()
-        raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.") from None
-    try:
-        return future.result()
-    except CancelledError:
-        raise Stopped("The delegation around this call was stopped.") from None
-    except BaseException:
-        future.cancel()
-        raise
