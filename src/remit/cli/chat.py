@@ -38,6 +38,8 @@ def chat(
 
 
 async def _chat(folder: Path, conversation: str | None, model: str | None, as_json: bool) -> Exit:
+    import asyncio
+
     from remit.app import Remit
     from remit.cli.approving import person_here
     from remit.cli.chat_session import Session, Talk
@@ -52,7 +54,7 @@ async def _chat(folder: Path, conversation: str | None, model: str | None, as_js
                     if not talk.is_greeted:
                         await mind_the_dead(remit)
                     await Session(remit, talk).run()
-        except BaseException:
+        except (asyncio.CancelledError, OSError):
             # Whoever was at the terminal has gone, and so may the terminal: everything has been stopped and recorded on the way here.
             if not was_hung_up():
                 raise

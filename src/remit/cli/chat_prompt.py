@@ -6,6 +6,7 @@ Knows nothing of what the words mean. `chat` reads through it; prompt_toolkit is
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable, Iterator
@@ -26,6 +27,8 @@ HISTORY_BYTES = 400_000
 """A larger one loses its older half."""
 MISSING = "prompt_toolkit is not installed: lines can be typed, not edited well. pip install 'remit[models]'"
 _READ_BYTES = 65_536
+_CLEARED = b"\x03"
+"""Ctrl-C: what was typed is forgotten."""
 
 Offers = Callable[[str], Iterable[tuple[str, str, str]]]
 """For what stands before the cursor: what could replace its last word, in full, how that is shown, and what it means."""
@@ -93,6 +96,9 @@ class LineReader:
             data = await self._data()
             self._has_ended = not data
             self._kept += data
+            if data == _CLEARED:
+                self._kept = b"\n"
+                print()
         if not self._kept:
             return None
         line, _, self._kept = self._kept.partition(b"\n")
@@ -102,14 +108,26 @@ class LineReader:
         """Without a thread, which nobody could stop, and without standing in the way of the loop."""
         descriptor = sys.stdin.fileno()
         loop, ready = asyncio.get_running_loop(), asyncio.Event()
+        is_cleared = False
+
+        def clear() -> None:
+            nonlocal is_cleared
+            is_cleared = True
+            ready.set()
+
         try:
             loop.add_reader(descriptor, ready.set)
         except PermissionError:  # an ordinary file: it never keeps anybody waiting
             return os.read(descriptor, _READ_BYTES)
         try:
+            if self._prompt:
+                loop.add_signal_handler(signal.SIGINT, clear)  # the terminal itself has forgotten what was typed
             await ready.wait()
         finally:
             loop.remove_reader(descriptor)
+            loop.remove_signal_handler(signal.SIGINT)
+        if is_cleared:
+            return _CLEARED
         try:
             return os.read(descriptor, _READ_BYTES)
         except OSError:  # the terminal has gone

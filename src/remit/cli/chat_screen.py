@@ -30,6 +30,8 @@ LEAST_ROWS = 3
 LOOKS = 2
 """The first may have been begun before."""
 CODE_THEME = "ansi_dark"
+DRAWN_CHARACTERS = 30_000
+"""Of one block: to lay out more takes longer than anybody waits for."""
 
 
 @dataclass(slots=True)
@@ -169,30 +171,35 @@ class Screen:
 
     def _picture(self) -> list[RenderableType]:
         height = max(LEAST_ROWS, self._console.height - 2)
-        trees = self._trees(max(LEAST_ROWS, height // 2))
-        lines = sum(node.size() for node in self._running())
-        room = max(1, height - 1 - min(lines, max(LEAST_ROWS, height // 2)))
+        trees, lines = self._trees(max(LEAST_ROWS, height // 2))
         parts: list[RenderableType] = []
         if unfinished := self._blocks.rest.strip("\n"):
             if self._last_was_line:
                 parts.append(Text())
-            parts += [_tail(unfinished, self._console, room - 2), Text()]
+            parts += [_tail(unfinished, self._console, height - 3 - lines), Text()]
         return [*parts, *trees, self._status(self._seen.watch, self._seen.records)]
 
     def _running(self) -> list[Node]:
         return [node for node in self._seen.nodes() if node.record.session_id not in self._seen.printed]
 
-    def _trees(self, rows: int) -> list[RenderableType]:
+    def _trees(self, rows: int) -> tuple[list[RenderableType], int]:
+        """Within so many rows: where they are too many, each is one line, and tells how much lies below it. How many rows it takes."""
         running = self._running()
+        view = self._view()
+        needed = sum(node.size() for node in running)
+        if needed <= rows:
+            return [draw(node, view) for node in running], needed
+        shown = running if len(running) <= rows else running[: rows - 1]
+        more = [Text(f"… and {len(running) - len(shown)} more", style="dim")] if len(running) > len(shown) else []
+        return [*(collapsed(node, view) for node in shown), *more], len(shown) + len(more)
+
+    def _view(self) -> View:
         now = time.time()
         signs = signs_with_children(self._seen.records, self._seen.heard)
         living = {record.owner for record in self._seen.records}
         looks = {r.session_id: WORDS[stuck(r, now, signs[r.session_id], living)] for r in self._seen.records if not r.state.is_settled}
         words = self._seen.watch.words if self._seen.watch else {}
-        shown = running[:rows]
-        view = View(now=now, words=words, rows=max(1, rows // max(1, len(shown))), is_moving=True, tokens=self._tokens(), stuck=looks)
-        more = [Text(f"… and {len(running) - len(shown)} more", style="dim")] if len(running) > len(shown) else []
-        return [*(draw(node, view) for node in shown), *more]
+        return View(now=now, words=words, is_moving=True, tokens=self._tokens(), stuck=looks)
 
     def _tokens(self) -> dict[str, int]:
         return self._seen.watch.tokens if self._seen.watch else {}
@@ -224,7 +231,9 @@ def print_markdown(text: str, console: Console, style: str = "none") -> None:
 
 
 def _rendered(text: str, console: Console, style: str = "none") -> list[RenderableType]:
-    """Without the empty lines that some of its parts bring along. Links show where they lead."""
+    """Without the empty lines that some of its parts bring along. Links show where they lead. What is very long is left as it came."""
+    if len(text) > DRAWN_CHARACTERS:
+        return [Text(text, style=style)]
     lines = console.render_lines(_Markdown(text, code_theme=CODE_THEME, hyperlinks=False, style=style), pad=False)
     inked = [number for number, line in enumerate(lines) if any(segment.text.strip() for segment in line)]
     kept = lines[inked[0] : inked[-1] + 1] if inked else []
@@ -234,6 +243,7 @@ def _rendered(text: str, console: Console, style: str = "none") -> list[Renderab
 def _tail(text: str, console: Console, rows: int) -> Text:
     """The last lines of what is being said, as wide as the terminal: what has scrolled by is drawn when it is finished."""
     rows = max(1, rows)
+    text = text[-rows * max(10, console.width) :]
     lines = Text("\n".join(text.split("\n")[-rows:])).wrap(console, max(10, console.width), tab_size=4)
     return Text("\n").join(list(lines)[-rows:])
 

@@ -156,20 +156,22 @@ class Session:
         self._recap(conversation)
 
     def _greet(self) -> None:
+        if self.is_terminal:
+            line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
+            console().print(line.append(" · /help lists commands, Ctrl-D leaves", style="dim"))
+            self._warn_of_no_model()
+            console().print()
         if self.talk.conversation is not None:
             self.begin(self.kept.open(self.talk.conversation))
-        if not self.is_terminal:
-            return
-        line = Text("remit chat", style="bold").append(f" · {one_line(model_name(self.remit), 60)}", style="cyan")
-        console().print(line.append(" · /help lists commands, Alt-Enter begins a line, Ctrl-D leaves", style="dim"))
+
+    def _warn_of_no_model(self) -> None:
+        """Before anything is typed: /model may name one."""
         try:
             if is_real(self.remit):
                 self.remit.models.choice()
         except Unavailable as error:
-            console().print(Text(f"{error.message}", style="yellow"))
-            for advice in advice_lines(error.advice):
-                console().print(Text(advice, style="yellow"))
-        console().print()
+            for line in (error.message, *advice_lines(error.advice)):
+                console().print(Text(line, style="yellow"))
 
     def _recap(self, conversation: Conversation) -> None:
         """Where it stood."""

@@ -53,6 +53,8 @@ class Blocks:
             if self._begins_a_block(line):
                 finished.append(self._taken())
             self._take(line)
+        if self._begins_a_block(self._open):
+            finished.append(self._taken())
         return finished
 
     def end(self) -> list[str]:
