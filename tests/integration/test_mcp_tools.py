@@ -71,7 +71,7 @@ async def test_tools_are_described_from_the_directory_in_old_and_new_revisions(a
             assert tool.annotations.read_only_hint is (tool.name in {"delegation_status", "delegation_result", "list_agents"})
         properties = tools["delegate"].input_schema["properties"]
         own = {"caller", "fails", "large", "nested", "noop", "prints", "reads", "slow", "text"}
-        assert set(properties["target"]["enum"]) == own | {"worker", "researcher", "coder", *ROLES}
+        assert set(properties["target"]["enum"]) == own | {"worker", "researcher", "coder", "assistant", "results", *ROLES}
         assert {"count", "write", "read_file", "deep_research", "analyze_code"} <= set(properties["operation"]["enum"])
         assert "- text.count(text: string, minLength?: integer) — Counts the words of a text." in (tools["delegate"].description or "")
 
