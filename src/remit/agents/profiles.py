@@ -8,6 +8,7 @@ carries out is made in `modelling`; one that nobody can stands in `uncarried`.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from remit.agents.allowing import Words, narrowed
 from remit.agents.builtin.roles import BUILT_INS
@@ -112,7 +113,7 @@ def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:
     own = {key: value for key, value in profile.table.items() if key not in MODELS_ALONE}
     left = [key for key in MODELS_ALONE if key in profile.table]
     table = {**on.table, **own}
-    wish = own.get("model")
+    wish: Any = own.get("model")
     wish = wish[0] if isinstance(wish, list | tuple) and wish else wish
     if "workspace" in own and "merge" not in own:
         table.pop("merge", None)  # how the carrier's own workspace is merged says nothing about another one
