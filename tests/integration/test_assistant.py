@@ -261,6 +261,7 @@ async def test_a_giant_message_is_refused_before_anything_is_asked(tmp_path: Pat
         assert "too long" in returned.errors[0].message
         assert "file" in returned.errors[0].recommendation
         assert models.requests == []
+    assert Conversations(tmp_path).list() == []
 
 
 async def test_what_the_project_says_to_its_assistant_reaches_it(tmp_path: Path) -> None:

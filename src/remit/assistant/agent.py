@@ -93,7 +93,7 @@ class Assistant:
             window=window_of(self._settings, choice),
             now=self._office.clock.wall,
         )
-        conversation = self._conversation(ctx, message, named, choice)
+        conversation = await off_loop(self._conversation, ctx.root, message, named, choice)  # a long one takes a while to read
         with conversation.writing(ctx.session_id, tools.now()):
             for notice in conversation.notices:
                 ctx.progress(notice)
@@ -106,12 +106,13 @@ class Assistant:
                 held.remove(conversation)
                 if not held:
                     self._open.pop(ctx.root_id, None)
+                if not conversation.lines:  # refused before anything was said
+                    conversation.path.unlink(missing_ok=True)
 
-    def _conversation(self, ctx: Context, message: str, named: str | None, choice: Choice) -> Conversation:
-        kept = Conversations(ctx.root)
-        if named is None or not named.strip():
-            return kept.new(message, model=", ".join(choice.names), at=self._office.clock.wall() if self._office is not None else None)
-        return kept.open(named)
+    def _conversation(self, root: Path, message: str, named: str | None, choice: Choice) -> Conversation:
+        kept = Conversations(root)
+        is_new = named is None or not named.strip()
+        return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
 
 
 def _load(targets: Sequence[str]) -> None:

@@ -55,6 +55,10 @@ def out_of_time(why: str, seconds: float, outcome: Outcome) -> dict[str, Any]:
     return _unfinished("partial", outcome, _error("timeout", message, "TIMEOUT", advice))
 
 
+def out_of_budget(message: str, outcome: Outcome) -> dict[str, Any]:
+    return _unfinished("partial", outcome, _error("budget", message, "BUDGET_EXCEEDED", f"{outcome.go_on}, under a larger budget."))
+
+
 def given_up(error: RemitError, spec: AgentSpec, outcome: Outcome) -> dict[str, Any]:
     """No model answered, or it came to nothing."""
     told = error_of(error, spec).to_dict()

@@ -60,6 +60,8 @@ class Conversation:
     """All but the header."""
     unread: int = 0
     """Lines that say nothing: left by a crash, or by somebody else."""
+    _size: int = 0
+    """Of the file, as it was read."""
     _pens: list[Pen] = field(default_factory=list, repr=False)
 
     @property
@@ -117,20 +119,22 @@ class Conversation:
 
     @contextlib.contextmanager
     def writing(self, session_id: str = "", at: float | None = None) -> Iterator["Conversation"]:
-        """Hold it: nobody else writes meanwhile. Read anew first, since another may have written. Raises `Refused` naming who has it."""
+        """Hold it: nobody else writes meanwhile. Read anew where another has written. Raises `Refused` naming who has it."""
         pen = Pen(self.path, session_id, time.time() if at is None else at)
         try:
-            self._read_again()
+            if pen.size != self._size:  # another has written since
+                self._read_again()
             self._pens.append(pen)
             yield self
         finally:
             if pen in self._pens:
                 self._pens.remove(pen)
+                self._size = pen.size
             pen.put_down()
 
     def _read_again(self) -> None:
         fresh = _read(self.path)
-        self.header, self.lines, self.unread = fresh.header, fresh.lines, fresh.unread
+        self.header, self.lines, self.unread, self._size = fresh.header, fresh.lines, fresh.unread, fresh._size
 
     def append(self, line: Line) -> None:
         """Kept when this returns. To be called while it is held (`writing`)."""
@@ -281,11 +285,12 @@ class Conversations:
 
 
 def _read(path: Path) -> Conversation:
-    lines, unread = lines_of(read_file(path))
+    data = read_file(path)
+    lines, unread = lines_of(data)
     if not lines or not isinstance(lines[0], Header) or lines[0].conversation_id != path.stem:
         raise Failed(f"{path.name} is no conversation: its first line does not say so.", advice=f"Move it away, or delete it: {path}")
     rest: list[Line] = [line for line in lines[1:] if not isinstance(line, Header)]
-    return Conversation(header=lines[0], path=path, lines=rest, unread=unread + len(lines) - 1 - len(rest))
+    return Conversation(header=lines[0], path=path, lines=rest, unread=unread + len(lines) - 1 - len(rest), _size=len(data))
 
 
 def title_of(messages: Sequence[Message]) -> str:

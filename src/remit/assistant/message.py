@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents.model.talking import Talk, Talked, offer_of, talk
-from remit.assistant.answering import Outcome, answered, given_up, out_of_time
+from remit.assistant.answering import Outcome, answered, given_up, out_of_budget, out_of_time
 from remit.assistant.bounding import tokens_of_text
 from remit.assistant.conversations import Conversation
 from remit.assistant.instructions import instructions_for
@@ -124,7 +124,10 @@ class Answering:
             if not self._limit.is_over:
                 raise
             return self._ended_early(f"the time for one message was over after {self._limit.elapsed:.0f} s")
-        except OutOfTime:
+        except OutOfTime as early:
+            if early.code == "BUDGET_EXCEEDED":
+                self._stop(early.message)
+                return out_of_budget(early.message, self._outcome(None, self._voice.said))
             return self._ended_early(f"the time was over after {self._limit.elapsed:.0f} s")
         except HasEnded:
             self._stop("it was stopped")

@@ -10,12 +10,12 @@ from typing import Annotated, Any, Literal, Protocol
 from pydantic import Field
 
 from remit.agents.function import FunctionAgent, agent
-from remit.agents.model.shortening import shortened, text_of
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.ids import is_session_id
 from remit.core.record import Record
 from remit.flow.context import Context
 from remit.tool.result import DelegateResult, result_of_record
+from remit.tool.shortening import shortened, text_of
 
 TARGET = "results"
 READ = f"{TARGET}.read"

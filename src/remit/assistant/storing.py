@@ -85,7 +85,7 @@ class Pen:
     def append(self, line: Line) -> None:
         """With the kernel when this returns: the death of the process does not lose it."""
         data = encoded(line)
-        size = os.fstat(self._descriptor).st_size
+        size = self.size
         if size + len(data) > MAX_BYTES:
             raise Refused(
                 f"The conversation {self.path.stem} is full ({MAX_BYTES // 1024 // 1024} MB).",
@@ -98,6 +98,10 @@ class Pen:
             with contextlib.suppress(OSError):
                 os.ftruncate(self._descriptor, size)  # half a line would be taken for a crash
             raise _cannot("written", self.path, error) from None
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
 
     def sync(self) -> None:
         """To the disk: also a power cut does not lose it. Blocking."""
