@@ -198,6 +198,26 @@ async def test_a_limit_that_is_too_small_to_say_anything_is_refused(tmp_path: Pa
 
 # ---- shortening
 
+
+async def test_what_was_shown_shortened_can_be_read_on_in_by_ranges_and_by_nobody_else(tmp_path: Path) -> None:
+    """S5.8. Outside of an agent each call is a tree of its own: what this tool gave, it lets read."""
+    words = "".join(f"{number} \x01 “{number}” " for number in range(2_000))
+    async with Remit.open(tmp_path, agents=[echo]) as remit:
+        toolbox = Toolbox(remit, characters=3_000)
+        first = json.loads(await toolbox.call("delegate", {"target": "echo", "parameters": {"text": words}}))
+        asked = first["readOn"]
+        read = first["data"][: asked["parameters"]["offset"]]
+        while asked["parameters"]["offset"] is not None:
+            text = await toolbox.call("delegate", asked)
+            assert len(text) <= 3_000
+            data = json.loads(text)["data"]
+            read += data["text"]
+            asked["parameters"]["offset"] = data["next"]
+        assert read == f"echo {words}"
+        asked["parameters"]["offset"] = 0
+        assert json.loads(await Toolbox(remit).call("delegate", asked))["error"]["cause"] == "POLICY_DENIED"
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
 )

@@ -16,11 +16,10 @@ from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Stopped
 from remit.tool.faults import DelegateError
 from remit.tool.office import Office
+from remit.tool.reading import READ, Given, range_of
 from remit.tool.result import DelegateResult
-from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, kept_whole, shortened, shortened_fault
+from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
 from remit.tool.tool import DelegateTool
-
-_READ_BY_TOOL = 'It is kept whole: delegate to target "results", operation "read", with {"taskId": …, "offset": …, "limit": …}.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +30,11 @@ class Answer:
     """JSON, for the model; never above the limit of characters."""
     result: DelegateResult | None = None
     """None: the request was faulty, and nothing ran."""
+    is_success: bool = False
 
     @property
     def is_fault(self) -> bool:
         return self.result is None
-
-    @property
-    def is_success(self) -> bool:
-        return self.result is not None and self.result.success
 
 
 class Anywhere:
@@ -46,13 +42,18 @@ class Anywhere:
         self.tool = DelegateTool(remit, among)
         self._loop = remit.loop
         self._characters = checked_limit(characters)
+        self._given = Given()
         self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
+        self._can_read = False
+        """Whether what is left out of a result can be asked for by the same tool; as it was last announced."""
+        self.announced()
 
     def announced(self) -> dict[str, Any]:
         """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
         specs = self.tool.catalogue.specs
         if self._drawn is None or self._drawn[0] is not specs:
             self._drawn = (specs, self.tool.plain_schema())
+            self._can_read = any(spec.name == READ for spec in specs)
         return self._drawn[1]
 
     async def call(self, arguments: object) -> Answer:
@@ -86,14 +87,15 @@ class Anywhere:
 
     async def _called(self, arguments: object) -> Answer:
         try:
-            result = await self.tool.call(_object(arguments))
+            request = self.tool.read(_object(arguments))
+            if (earlier := self._given.asked(request)) is not None:
+                result = await self.tool.look(earlier)
+                return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
+            result = await self.tool.perform(request)
         except DelegateError as error:
             return Answer(text=shortened_fault(error, self._characters))
-        return Answer(text=shortened(result, self._characters, self._reading), result=result)
-
-    def _reading(self) -> str:
-        """How a model gets at the rest, where it has a way."""
-        return _READ_BY_TOOL if "read" in self.tool.catalogue.targets().get("results", ()) else kept_whole()
+        self._given.note(result)
+        return Answer(text=shortened(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
 
 
 def _object(arguments: object) -> object:

@@ -1,25 +1,25 @@
-"""As much of a result as a model is to see: JSON text of at most so many characters, with a reference to the whole.
+"""What a model is shown of a result: never more than a number of characters, what it must know first, and how to read the rest.
 
-Says nothing of how the whole is read beyond the words it is given: that differs from door to door. Used by the tools for other frameworks.
+Pure. The whole result is kept with its delegation; `results.read` reads it by ranges of characters, counted in what `text_of` gives. For
+model agents, the assistant and the tools for other frameworks; the MCP server has pages, and its own way (`serve.mcp.shortening`).
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from remit.core.errors import Misused
+from remit.flow.plain import clean
 from remit.tool.faults import DelegateError
 from remit.tool.result import DelegateResult
 from remit.tool.speaking import json_text
 
 SHOWN_CHARACTERS = 16_000
-LEAST_CHARACTERS = 500
-"""Below this not even what became of it could be told."""
-WORDS = 400
-"""Of a message or an output that is itself too long."""
-
-
-def kept_whole() -> str:
-    return "It is kept whole under its taskId."
+"""How much of one result a model is shown, where nothing else is said."""
+LEAST_CHARACTERS = 600
+"""In less than this no JSON is tried: the first words of it say more than a frame without a picture."""
+_ARTIFACTS_SHOWN = 20
+_SHARES = {"output": 0.3, "artifacts": 0.4, "data": 1.0}
+"""Of the room, where something comes after it."""
 
 
 def checked_limit(characters: int) -> int:
@@ -28,66 +28,163 @@ def checked_limit(characters: int) -> int:
     return characters
 
 
-def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, reading: Callable[[], str] = kept_whole) -> str:
-    """The result as JSON text, whole where it fits; else the beginning of its data, how much there is of it, and, as `reading` says,
-    where. Never longer."""
-    document = result.to_dict()
-    whole = json_text(document)
-    if len(whole) <= characters:
-        return whole
-    data = document["data"] if isinstance(document["data"], str) else json_text(document["data"])
-    return _with_beginning(_outline(document), data, characters, reading())
+def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
+    """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether whoever sees it has `results.read`."""
+    if characters >= LEAST_CHARACTERS:
+        shown = _fitted(result, characters, can_read)
+        if shown is not None:
+            return shown
+    return _words(result, can_read)[: max(0, characters)]
 
 
 def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) -> str:
     """What is wrong with a request, and as much as fits of what is allowed."""
-    document = {"success": False, "taskId": None, "error": error.to_dict()}
-    whole = json_text(document)
+    whole = json_text({"success": False, "taskId": None, "error": error.to_dict()})
     if len(whole) <= characters:
         return whole
-    short = {"code": error.code, "message": error.message[:WORDS], "recommendation": error.advice[:WORDS]}
-    return _fitting({"success": False, "taskId": None, "error": short}, characters)
+    words = {"message": clean(error.message), "recommendation": clean(error.advice)}
+    for share in (4, 8, 16):
+        short = {"code": error.code, **{name: _head_and_tail(text, characters // share).text for name, text in words.items()}}
+        told = json_text({"success": False, "taskId": None, "error": short})
+        if len(told) <= characters:
+            return told
+    return json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
 
 
-def _outline(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What became of it, without what may be long."""
-    error, artifacts = document["error"], document["artifacts"]
-    if error is not None:
-        error = {
-            name: error[name][:WORDS] if isinstance(error[name], str) else error[name] for name in ("code", "message", "recommendation")
+def text_of(value: Any) -> str:
+    """A part of a result as the text in which offsets count: words as they are, anything else as JSON."""
+    return clean(value) if isinstance(value, str) else json_text(value)
+
+
+def _fitted(result: DelegateResult, characters: int, can_read: bool) -> str | None:
+    parts = {name: value for name, value in _parts(result).items() if value not in (None, "", (), [])}
+    whole = json_text({**_first(result), **parts})
+    if len(whole) <= characters:
+        return whole
+    for room in (characters, int(characters * 0.8), int(characters * 0.6)):  # what is escaped grows: seldom more than one try
+        shown = json_text(_cut(result, parts, room, can_read))
+        if len(shown) <= characters:
+            return shown
+    return None
+
+
+def _first(result: DelegateResult, room: int | None = None) -> dict[str, Any]:
+    """What stands first, and stays whatever else is left out."""
+    first: dict[str, Any] = {"success": result.success, "taskId": result.task_id, "taskState": str(result.task_state)}
+    if result.error is not None:
+        own = result.error.details.get("code")
+        first["error"] = {
+            "code": result.error.code,
+            **({"cause": str(own)[:60]} if own and own != result.error.code else {}),
+            "message": _bounded(result.error.message, room, 4),
+            "recommendation": _bounded(result.error.recommendation, room, 8),
         }
-    is_said_twice = isinstance(document["data"], str)
-    outline = {**document, "data": None, "output": document["output"][: WORDS // 4 if is_said_twice else 2 * WORDS], "error": error}
-    outline["artifacts"] = [{"type": one["type"], "path": one["path"]} for one in artifacts[:10]]
-    if len(artifacts) > 10:
-        outline["moreArtifacts"] = len(artifacts) - 10
-    return outline
+    if result.metadata.status not in (None, "completed", "failed"):
+        first["status"] = result.metadata.status
+    return first
 
 
-def _with_beginning(outline: dict[str, Any], data: str, characters: int, reading: str) -> str:
-    """As long a beginning of the data as there is room for: in JSON a character may take six."""
-
-    def drawn(length: int) -> str:
-        told = {"characters": len(data), "shown": length, "whole": reading}
-        return json_text({**outline, "data": data[:length], "shortened": told})
-
-    if 2 * len(drawn(0)) > characters:  # where room is short, the beginning of the data is worth more than when it was done
-        for name in ("metadata", "artifacts", "output"):
-            outline.pop(name, None)
-    low, high = 0, min(len(data), characters)
-    if len(drawn(0)) > characters:
-        return _fitting({**outline, "shortened": {"characters": len(data), "shown": 0, "whole": reading}}, characters)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(drawn(middle)) <= characters else (low, middle - 1)
-    return drawn(low)
+def _bounded(text: str, room: int | None, share: int) -> str:
+    return clean(text) if room is None else _head_and_tail(clean(text), room // share).text
 
 
-def _fitting(document: dict[str, Any], characters: int) -> str:
-    """Without one part after the other, until it fits."""
-    for name in ("moreArtifacts", "artifacts", "metadata", "output", "shortened", "error", "data"):
-        text = json_text(document)
-        if len(text) <= characters:
-            return text
-        document = {key: value for key, value in document.items() if key != name}
-    return json_text({"success": document["success"], "taskId": document["taskId"]})
+def _parts(result: DelegateResult) -> dict[str, Any]:
+    output = "" if _is_said_by_data(result) or _is_said_by_error(result) else clean(result.output)
+    artifacts = [{"type": one.type, "path": one.path, **({"summary": one.summary} if one.summary else {})} for one in result.artifacts]
+    return {"output": output, "artifacts": artifacts, "data": result.data}
+
+
+def _is_said_by_data(result: DelegateResult) -> bool:
+    """Of an agent that hands back words the summary is the beginning of them."""
+    if not isinstance(result.data, str) or not result.output:
+        return False
+    return _flat(result.data[:2000]).startswith(_flat(result.output.partition(" … (")[0]))
+
+
+def _is_said_by_error(result: DelegateResult) -> bool:
+    return result.error is not None and _flat(result.error.message) in _flat(result.output)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(result: DelegateResult, parts: Mapping[str, Any], room: int, can_read: bool) -> dict[str, Any]:
+    """As much of each part as has room: the last has whatever the others leave."""
+    document = _first(result, room)
+    most = 10**12
+    room -= len(json_text({**document, "leftOut": dict.fromkeys(_SHARES, most), "readOn": _read_on(result, "artifacts", most)})) + 40
+    left_out: dict[str, int] = {}
+    heads: dict[str, int] = {}
+    for name, value in parts.items():
+        share = int(room * (1.0 if name == list(parts)[-1] else _SHARES[name]))
+        shown, missing = _listed(value, share) if name == "artifacts" else (value, 0)
+        if name != "artifacts" and not _fits(value, share):
+            cut = _head_and_tail(text_of(value), share)
+            shown, missing, heads[name] = cut.text, cut.missing, cut.head
+        if shown not in (None, "", []):
+            document[name] = shown
+            room -= len(json_text({name: shown}))
+        if missing:
+            left_out[name] = missing
+    if left_out:
+        name = max(left_out, key=lambda one: (one == "data", left_out[one]))
+        document["leftOut"] = left_out
+        if result.task_id is not None and can_read:
+            document["readOn"] = _read_on(result, name, heads.get(name, 0))
+    return document
+
+
+def _read_on(result: DelegateResult, part: str, offset: int) -> dict[str, Any]:
+    """The arguments of the call that reads what is left out."""
+    return {"target": "results", "operation": "read", "parameters": {"taskId": result.task_id, "part": part, "offset": offset}}
+
+
+def _listed(artifacts: list[dict[str, Any]], room: int) -> tuple[list[dict[str, Any]], int]:
+    shown: list[dict[str, Any]] = []
+    for one in artifacts[:_ARTIFACTS_SHOWN]:
+        room -= len(json_text(one)) + 1
+        if room < 0:
+            break
+        shown.append(one)
+    return shown, len(artifacts) - len(shown)
+
+
+def _fits(value: Any, room: int) -> bool:
+    return not (isinstance(value, str) and len(value) > room) and len(json_text(value)) <= room
+
+
+class _Shown(NamedTuple):
+    text: str
+    head: int
+    """So many characters of the beginning."""
+    missing: int
+
+
+def _head_and_tail(text: str, room: int) -> _Shown:
+    """At most `room` characters once it is JSON: the beginning, what is left out in words, the end."""
+    if _fits(text, room):
+        return _Shown(text, len(text), 0)
+    least, most = 0, max(0, min(room, len(text)))
+    while least < most:
+        middle = (least + most + 1) // 2
+        if _fits(_joined(text, middle).text, room):
+            least = middle
+        else:
+            most = middle - 1
+    return _joined(text, least) if least else _Shown("", 0, len(text))
+
+
+def _joined(text: str, kept: int) -> _Shown:
+    tail = kept // 4
+    head = kept - tail
+    missing = len(text) - kept
+    return _Shown(f"{text[:head]} … ({missing} characters are left out) … {text[len(text) - tail :]}", head, missing)
+
+
+def _words(result: DelegateResult, can_read: bool) -> str:
+    words = f"{result.task_id or 'It'} {result.task_state}."
+    if result.error is not None:
+        words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
+    words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
+    return clean(" ".join(f"{words} {result.output}".split()))
