@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.model.keeping import from_plain, size_of, to_plain, trimmed
-from remit.agents.model.shortening import LEAST_CHARACTERS, shortened, text_of
 from remit.agents.model.talking import in_words, mended, unanswered
 from remit.core.result import Artifact
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
 from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
+from remit.tool.shortening import LEAST_CHARACTERS, shortened, text_of
 
 TASK = "sess_1700000000_abc123"
 ugly = st.text(st.characters(codec=None, exclude_categories=()), max_size=40) | st.sampled_from(

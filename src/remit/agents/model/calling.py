@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.model.shortening import shortened
 from remit.core.errors import RemitError, Stopped
 from remit.core.result import Return, StopReason
 from remit.flow.context import Context, Handle
@@ -16,6 +15,7 @@ from remit.models.messages import Result, ToolCall
 from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult, result_of
+from remit.tool.shortening import shortened
 from remit.tool.speaking import json_text
 from remit.tool.tool import DelegateTool
 

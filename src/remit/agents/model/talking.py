@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.agents.model.calling import Called, Caller, Shown, Started, faulty, until_hand_in
-from remit.agents.model.shortening import shortened
 from remit.core.errors import Failed, OutOfTime, Stopped, Unavailable
 from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
 from remit.models.question import Asked, Choice, Ended, Question
+from remit.tool.shortening import shortened
 from remit.tool.tool import DelegateTool
 
 FAULTY_TURNS = 6
