@@ -41,12 +41,15 @@ class Heard:
     code: str = "AGENT_UNAVAILABLE"
     advice: str = ""
     """With a fault: as an error of ours would say it."""
+    is_cut: bool = False
+    """It had more to say than we take, or than it was allowed."""
 
 
 async def hear(
     models: Writes, purse: Purse, prompt: str, *, instructions: str, seconds: float, schema: Mapping[str, Any] | None = None
 ) -> Heard:
-    """Ask, for so long and no longer. Being stopped is not held up: it passes."""
+    """Ask, for so long and no longer. Being stopped is not held up: it passes. A question that the budget has no room for is not asked,
+    which stops nobody."""
     if seconds < _LEAST_SECONDS:
         return Heard(fault="there was no time left to ask it")
     try:
@@ -54,15 +57,20 @@ async def hear(
             asked = await models.write(purse, prompt, instructions=instructions, schema=schema)
     except TimeoutError:
         return Heard(fault=f"it did not answer within {seconds:.0f} s")
-    except Stopped:
-        raise
     except RemitError as error:
-        return Heard(fault=" ".join(error.message.split())[:500].rstrip(". "), code=error.code, advice=error.advice)
+        if isinstance(error, Stopped) and error.code != "BUDGET_EXCEEDED":
+            raise
+        return Heard(fault=_words(error.message), code=error.code, advice=error.advice)
     if asked.ended is Ended.REFUSED:
         return Heard(model=asked.reply.model, fault="it refused to answer")
     if not asked.reply.text.strip():
         return Heard(model=asked.reply.model, fault="it answered with nothing")
-    return Heard(text=asked.reply.text, model=asked.reply.model)
+    return Heard(text=asked.reply.text, model=asked.reply.model, is_cut=asked.ended is Ended.LENGTH)
+
+
+def _words(message: str) -> str:
+    """Of a provider, in part: shown as words, whatever it sent."""
+    return " ".join("".join(one if one.isprintable() else " " for one in message).split())[:500].rstrip(". ")
 
 
 def fenced(text: str, **facts: object) -> str:

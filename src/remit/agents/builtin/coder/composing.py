@@ -8,25 +8,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.builtin.coder.review.languages import language
-from remit.agents.builtin.coder.review.syntax import OWN_PARSERS, fault_in, is_parsed
-from remit.core.errors import Failed, Unavailable
+from remit.agents.builtin.coder.parsing import Parsed, language_of, parsed
+from remit.agents.builtin.coder.review.syntax import OWN_PARSERS
+from remit.core.errors import Failed, OutOfTime, Unavailable
 from remit.flow.context import Context
 from remit.models.optional import MATERIAL, Heard, Writes, fenced, hear, object_in
+from remit.system.threads import off_loop
 
 MOST_FILES = 40
 MOST_CHARACTERS = 200_000
 """Of one file."""
 MOST_IN_ALL = 1_000_000
 MOST_SECONDS, SHARE = 600.0, 0.6
-_NOT_OURS = frozenset({".git", ".hg", ".svn", ".remit"})
-_BLOCK = re.compile(
-    r"(?:^|\n)[ \t]*(?:[#*>-]{1,6}[ \t]*)?(?:\d{1,2}[.)][ \t]*)?(?:File(?:name)?:?[ \t]*)?"
-    r"[`*]{0,3}([\w./@+-]{1,200}\.\w{1,12})[`*:]{0,4}[ \t]*\n+"
-    r"[ \t]*```[\w+.#-]*[ \t]*\n(.*?)\n?[ \t]*```",
-    re.DOTALL,
+LONGEST_PATH, LONGEST_NAME = 300, 200
+"""Characters, and bytes of one part of it: what every file system takes, also below a folder of the delegation's own."""
+_NOT_OURS = frozenset(
+    {".git", "git~1", ".hg", ".svn", ".remit", ".claude", ".opencode", ".codex", ".gemini", ".cursor", ".mcp.json", ".husky", ".githooks"}
 )
-_TITLED = re.compile(r"```[\w+.#-]*[ \t]+(?:title=|path=|file=)?[\"']?([\w./@+-]{1,200}\.\w{1,12})[\"']?[ \t]*\n(.*?)\n?```", re.DOTALL)
+"""Where tools and agents take commands and rules from: what a model writes there is carried out by somebody who did not ask for it."""
+_FENCE = re.compile(r"[ \t]*(`{3,})(.*)")
+_HEAD = re.compile(
+    r"[ \t]*(?:[#*>-]{1,6}[ \t]*)?(?:\d{1,2}[.)][ \t]*)?(?:File(?:name)?:?[ \t]*)?[`*]{0,3}([\w./@+-]{1,200}\.\w{1,12})[`*:]{0,4}[ \t]*"
+)
+_TITLE = re.compile(r"[\w+.#-]*[ \t]+(?:title=|path=|file=)?[\"']?([\w./@+-]{1,200}\.\w{1,12})[\"']?[ \t]*")
 _INSTRUCTIONS = (
     "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
     " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
@@ -77,17 +81,21 @@ class Composed:
     by: str
     notes: str = ""
     repaired: bool = False
-    faults: Mapping[str, str] = field(default_factory=dict)
-    """Of files that do not parse even so: what is wrong."""
+    parsed: Parsed
+    """Of the files as they are in the end."""
+
+    @property
+    def faults(self) -> Mapping[str, str]:
+        return self.parsed.faults
 
     def parses(self, path: str) -> bool | None:
-        """None: there is no parser for it here."""
-        return None if not is_parsed(path, language(path, self.files[path][:200])) else path not in self.faults
+        """None: no parser here has tried it."""
+        return path not in self.faults if path in self.parsed.tried else None
 
     @property
     def surely_broken(self) -> list[str]:
         """By parsers that cannot be behind the language; a grammar of another may be older than what was written."""
-        return [path for path in self.faults if language(path, self.files[path][:200]) in OWN_PARSERS]
+        return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
 
 
 async def compose(models: Writes, ctx: Context, order: Order) -> Composed:
@@ -95,27 +103,33 @@ async def compose(models: Writes, ctx: Context, order: Order) -> Composed:
     ctx.progress("A model writes the code")
     prompt = order.prompt()
     heard = await _asked(models, ctx, prompt)
-    files, notes = read_files(heard.text)
-    faults = faults_in(files)
-    if not faults:
-        return Composed(files=files, by=heard.model, notes=notes)
-    ctx.progress(f"{len(faults)} of {len(files)} files do not parse; the model is asked to repair them")
+    files, notes = await off_loop(read_files, heard.text)
+    found = await parsed(files, SHARE * ctx.remaining)
+    first = Composed(files=files, by=heard.model, notes=notes, parsed=found)
+    if not found.faults:
+        return first
+    ctx.progress(f"{len(found.faults)} of {len(files)} files do not parse; the model is asked to repair them")
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
-    again = await hear(models, ctx, _repair(prompt, files, faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
-    if not again.fault:
-        try:
-            mended, more = read_files(again.text)
-        except Failed:
-            return Composed(files=files, by=heard.model, notes=notes, faults=faults)
-        # Only what was broken is taken: what parsed before is not given up for an answer to another question.
-        files = {**files, **{path: text for path, text in mended.items() if path in faults}}
-        return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, faults=faults_in(files))
-    return Composed(files=files, by=heard.model, notes=notes, faults=faults)
+    again = await hear(models, ctx, _repair(prompt, files, found.faults), instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    if again.fault or again.is_cut:
+        return first
+    try:
+        mended, more = await off_loop(read_files, again.text)
+    except Failed:
+        return first
+    # Only what was broken is taken: what parsed before is not given up for an answer to another question.
+    files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
+    repaired = await parsed(files, SHARE * ctx.remaining)
+    return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
 
 async def _asked(models: Writes, ctx: Context, prompt: str) -> Heard:
     seconds = min(MOST_SECONDS, SHARE * ctx.remaining)
     heard = await hear(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=seconds, schema=SCHEMA)
+    if heard.code == "BUDGET_EXCEEDED":
+        raise OutOfTime(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=heard.advice)
+    if heard.is_cut:
+        raise _untaken("What the model wrote was cut off before its end: it is longer than one answer may be.", "Ask for less at once.")
     if heard.fault:
         advice = heard.advice or "See `remit doctor`, or set generate_on to a coding agent."
         raise Unavailable(f"No model wrote the code: {heard.fault}.", code=heard.code, advice=advice)
@@ -132,21 +146,53 @@ def read_files(text: str) -> tuple[dict[str, str], str]:
     """Text by path, out of JSON or out of code blocks with a name. Raises `Failed` for what cannot be taken, saying why."""
     found = object_in(text)
     if found is not None and isinstance(found.get("files"), list):
-        pairs = [(one.get("path"), one.get("content")) for one in found["files"] if isinstance(one, dict)]
+        pairs: list[tuple[Any, Any]] = [(one.get("path"), one.get("content")) for one in found["files"] if isinstance(one, dict)]
         notes = found.get("notes")
     else:
-        pairs, notes = [*_BLOCK.findall(text), *_TITLED.findall(text)], ""
+        pairs, notes = [*_blocks(text)], ""
     files: dict[str, str] = {}
     for path, content in pairs:
-        if isinstance(path, str) and isinstance(content, str) and content.strip():
-            files[checked_path(path)] = content if content.endswith("\n") else f"{content}\n"
+        if isinstance(path, str) and isinstance(content, str):
+            told = whole_text(content)
+            files[checked_path(path)] = told if told.endswith("\n") or not told else f"{told}\n"
     _bound(files)
-    return files, notes[:4000] if isinstance(notes, str) else ""
+    return files, whole_text(notes)[:4000] if isinstance(notes, str) else ""
+
+
+def whole_text(text: str) -> str:
+    """What can be written as UTF-8: JSON can hold halves of a character."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _blocks(text: str) -> list[tuple[str, str]]:
+    """Code blocks that have a name, on the line before or behind the fence. One that is not closed is none: it was cut off. Line by line,
+    so that no answer takes long."""
+    found: list[tuple[str, str]] = []
+    before, name, mark = "", "", ""
+    block: list[str] = []
+    for line in text.split("\n"):
+        fence = _FENCE.match(line)
+        if mark:
+            if fence is not None and fence[1].startswith(mark) and not fence[2].strip():
+                if name:
+                    found.append((name, "\n".join(block)))
+                mark, before = "", ""
+            else:
+                block.append(line)
+        elif fence is not None:
+            title, head = _TITLE.fullmatch(fence[2][:400]), _HEAD.fullmatch(before[:400])
+            name = title[1] if title is not None else head[1] if head is not None else ""
+            mark, block = fence[1], []
+        elif line.strip():
+            before = line
+    return found
 
 
 def _bound(files: Mapping[str, str]) -> None:
     if not files:
         raise _untaken("The model wrote no file.", "Say in the specification what files are wanted.")
+    if folder := next((path for path in files if any(other.startswith(f"{path}/") for other in files)), None):
+        raise _untaken(f"The model named {folder} as a file and as a folder.", "Ask again.")
     if len(files) > MOST_FILES:
         raise _untaken(f"The model wrote {len(files)} files; at most {MOST_FILES} are taken.", "Ask for less at once.")
     sizes = {path: len(content) for path, content in files.items()}
@@ -159,21 +205,17 @@ def checked_path(name: str) -> str:
     """A plain relative path: a model's names are not trusted."""
     bare = name.strip().removeprefix("./")
     parts = bare.split("/")
-    is_plain = all(part not in ("", ".", "..") and part.isprintable() and "\\" not in part and part == part.strip() for part in parts)
-    if not is_plain or len(bare) > 300 or re.match(r"[A-Za-z]:|~", bare) or _NOT_OURS.intersection(part.lower() for part in parts):
+    if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
         raise _untaken(f"The model named a file {name[:100]!r}, which is no plain path within the project.", "Ask again.")
+    if kept := next((part for part in parts if part.lower().rstrip(".") in _NOT_OURS), None):
+        raise _untaken(f"The model named a file {name[:100]!r}; what stands in {kept} is not for a model to write.", "Ask again.")
     return bare
+
+
+def _is_plain(part: str) -> bool:
+    is_name = part.isprintable() and part == part.strip() and "\\" not in part and len(part.encode("utf-8", "replace")) <= LONGEST_NAME
+    return is_name and part not in ("", ".", "..")
 
 
 def _untaken(message: str, advice: str) -> Failed:
     return Failed(message, code="VALIDATION_FAILED", advice=advice)
-
-
-def faults_in(files: Mapping[str, str]) -> dict[str, str]:
-    """Those that do not parse: line and what is wrong there."""
-    faults = {}
-    for path, text in files.items():
-        wrong = fault_in(path, language(path, text[:200]), text)
-        if wrong is not None:
-            faults[path] = f"line {wrong[0]}: {wrong[1]}"
-    return faults

@@ -53,9 +53,19 @@ def fault(file: ChangedFile, text: str) -> Wrong | None:
     return fault_in(file.path, file.language, text)
 
 
-def is_parsed(path: str, language: str) -> bool:
-    """Whether there is a parser for it here."""
+def is_parsed(path: str, language: str, text: str = "") -> bool:
+    """Whether there is a parser for it here, and `fault_in` would use it."""
+    if (language == "json" and _may_be_commented(path)) or (language == "yaml" and _is_template(text)):
+        return False
     return language in OWN_PARSERS or (language in _BY_TREE and parse(language, "") is not None)
+
+
+def _may_be_commented(path: str) -> bool:
+    return path.rpartition("/")[2].startswith(_COMMENTED_JSON) or path.endswith("settings.json")
+
+
+def _is_template(text: str) -> bool:
+    return "{{" in text or "{%" in text
 
 
 def fault_in(path: str, language: str, text: str) -> Wrong | None:
@@ -64,7 +74,7 @@ def fault_in(path: str, language: str, text: str) -> Wrong | None:
         case "python":
             return _python(text)
         case "json":
-            return None if path.rpartition("/")[2].startswith(_COMMENTED_JSON) or path.endswith("settings.json") else _json(text)
+            return None if _may_be_commented(path) else _json(text)
         case "toml":
             return _toml(text)
         case "yaml":
@@ -110,7 +120,7 @@ def _toml(text: str) -> Wrong | None:
 def _yaml(text: str) -> Wrong | None:
     import yaml
 
-    if "{{" in text or "{%" in text:
+    if _is_template(text):
         return None  # a template, not YAML yet
     try:
         for _ in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):

@@ -1,0 +1,67 @@
+"""Files out of a model's answer: what hostile answers cannot do (issue 6, item 5)."""
+
+import json
+import time
+
+import pytest
+
+from remit.agents.builtin.coder.composing import checked_path, read_files
+from remit.agents.builtin.coder.parsing import parsed
+from remit.core.errors import Failed
+
+
+def answer(**texts: str) -> str:
+    return json.dumps({"files": [{"path": path, "content": text} for path, text in texts.items()], "notes": "n\udc00"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.py\n```py\n" + " " * 400_000, "a.py" + "\n" * 400_000, "``` a.py\n" * 40_000, "{" * 400_000, "\n" + "a." * 200_000, "#" * 400_000],
+)
+def test_no_answer_takes_long_to_read(text: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(Failed):
+        read_files(text)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".Claude/settings.json", ".mcp.json", ".opencode/agent/x.md", ".husky/pre-commit", ".git./config", "GIT~1/hooks/x", ".remit/x",
+        "a" * 250, "é" * 150, "a\nb.py", " a.py/ b", "a\u202eb.py", "a/./b.py", "\ud800.py",
+    ],
+)  # fmt: skip
+def test_names_that_lead_elsewhere_or_that_no_file_can_have_are_refused(name: str) -> None:
+    with pytest.raises(Failed):
+        checked_path(name)
+
+
+def test_a_file_that_is_also_a_folder_is_refused() -> None:
+    with pytest.raises(Failed, match="as a file and as a folder"):
+        read_files(answer(**{"a/b": "x\n", "a/b/c.py": "x = 1\n"}))
+
+
+def test_blocks_are_read_by_the_name_before_or_behind_their_fence_and_one_cut_off_is_none() -> None:
+    text = "**a.py**\n\n```python\nx = 1\n```\n\n1. `b/c.ts`:\n```ts\nlet x;\n```\n"
+    text += '````md title="d.md"\n```\ny\n```\n````\ne.py\n```\nz = 1'
+    files, _ = read_files(text)
+    assert files == {"a.py": "x = 1\n", "b/c.ts": "let x;\n", "d.md": "```\ny\n```\n"}
+
+
+def test_halves_of_characters_can_be_written() -> None:
+    files, notes = read_files(answer(**{"a.py": "x = '\ud800'"}))
+    assert (files["a.py"], notes) == ("x = '?'\n", "n?")
+
+
+async def test_what_is_empty_or_was_not_tried_is_not_said_to_parse() -> None:
+    files = {"a.py": "# later\n\n", "pkg/__init__.py": "", "b.go": " \n", "tsconfig.json": "{{{", "c.yaml": "{{ x", "d.py": "x = 1\n"}
+    found = await parsed(files)
+    assert set(found.faults) == {"a.py", "b.go"}
+    assert found.tried == {"a.py", "b.go", "d.py", "pkg/__init__.py"}
+
+
+async def test_a_text_that_drives_its_parser_into_hours_costs_a_moment_and_the_others_nothing() -> None:
+    found = await parsed({"A.java": "a<" * 90_000, "ok.toml": "a = 1\n", "bad.js": "let x = (;\n"}, 2.0)
+    assert "A.java" not in found.tried
+    assert set(found.faults) <= {"bad.js"}
