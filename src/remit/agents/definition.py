@@ -105,7 +105,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         environment=said.environment,
         instructions=said.instructions,
         model=said.model[0] if said.model and kind is not Kind.MODEL else None,
-        models=said.model or (),
+        models=said.model or () if kind is Kind.MODEL else (),
         tools=said.tools,
         requests=said.requests,
         allow=said.allow,

@@ -241,5 +241,7 @@ def faults_of(error: ValidationError) -> list[str]:
             faults.append(f"{where}: there is no such key" + (f" (did you mean {close[0]}?)" if close else ""))
         else:
             said = fault["msg"].removeprefix("Value error, ")
+            if fault["type"] == "tuple_type" and len(fault["loc"]) == 1:
+                said = "write a name, several with commas between them, or a list of names"
             faults.append(f"{where}: {said}" if where else said)
     return faults

@@ -194,8 +194,9 @@ def _edit(editor: list[str], place: "Path") -> None:
 
 def _tell(name: str, shown: str, settings: "Settings", *, has_model: bool) -> None:
     from remit.cli.output import say
+    from remit.core.agents import ROLES
 
-    say(f"Written: {shown}")
+    say(f"Written: {shown}" + (f". From now on it is the role {name}." if name in ROLES else ""))
     say(f"Look at it     remit agents {name}")
     say(f'Ask it         remit delegate {name} "Say what this project does"')
     if not has_model and not settings.model:

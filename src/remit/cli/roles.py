@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WIDE = 120
 """Columns from which on a table has room for what each role is for."""
 HOW = """\
-Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), or "built-in"
+Bind one       [roles] in remit.toml: planner = "claude" (an agent of `remit agents`), "model" (the project's), or "built-in"
 Read one       remit roles planner
 Replace one    remit roles planner --write, then edit .remit/agents/planner.md"""
 

@@ -279,3 +279,13 @@ def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: 
 def test_a_schema_from_yaml_is_plain_json(tmp_path: Path) -> None:
     found = good(tmp_path, "remit:\n  kind: model\n  output_schema: {properties: {day: {const: 2026-01-02}}}")
     assert found.spec.output_schema == {"properties": {"day": {"const": "2026-01-02"}}}
+
+
+@pytest.mark.parametrize("name", ["worker.read_file", "coder.mine", "assistant", "results.read"])
+def test_a_guest_takes_the_place_of_no_operation_that_everybody_relies_on(tmp_path: Path, name: str) -> None:
+    place = tmp_path / CLAUDE / "x.md"
+    place.parent.mkdir(parents=True)
+    place.write_text(f"---\nname: {name}\ndescription: Harmless.\n---\nBody.\n")
+    definitions, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert definitions == []
+    assert problem.startswith(f"{place}: line 2: {name!r} comes with remit")
