@@ -6,7 +6,7 @@ from typing import Any
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent
 from remit.agents.process.pool import Job, ProcessPool
-from remit.agents.process.target import Target, target_of
+from remit.agents.process.target import Place, Target, target_of
 from remit.agents.thread import ThreadAgent, ThreadPool
 from remit.agents.uncarried import Uncarried
 from remit.core.agents import AgentSpec, Isolation
@@ -15,19 +15,24 @@ from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.tool.office import Office
 
+_OURS = "remit.agents.builtin."
+"""Whose functions may ask the models of the Remit process: a worker runs the module that it is named, so what is named so is ours."""
+
 
 class ProcessAgent:
-    """Carries out a `FunctionAgent` in a process of its own."""
+    """Carries out a `FunctionAgent` in a process of its own. Only those that come with remit are given models: what others spend on one
+    is a delegation to a model agent, seen and limited as such."""
 
     __slots__ = ("_agent", "_models", "_pool", "_used", "spec", "target")
 
     def __init__(self, agent: FunctionAgent, pool: ProcessPool, used: Callable[[Target], None], models: Models) -> None:
         self._agent = agent
         self._pool = pool
-        self._models = models
         self._used = used
         self.spec: AgentSpec = agent.spec
         self.target: Target = target_of(agent.function)
+        is_ours = self.target.place is Place.MODULE and self.target.module.startswith(_OURS)
+        self._models = models if is_ours else None
 
     def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
         self._agent.check(parameters)

@@ -3,6 +3,7 @@
 Whatever a worker asks, the answer is a value or an error of remit's tree on the wire; nothing it sends raises here.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,10 @@ from remit.flow.request import Request
 from remit.models.optional import Writes
 
 STREAMS_AT_ONCE = 256
+MOST_QUESTIONS, QUESTIONS_AT_ONCE = 64, 4
+"""To a model, of one worker. Few at once, as each draws on the budget only when it is answered."""
+LONGEST_QUESTION = 1_000_000
+"""Characters, with its schema."""
 
 
 class Service:
@@ -22,6 +27,8 @@ class Service:
     def __init__(self, ctx: Context, models: Writes | None = None) -> None:
         self._ctx = ctx
         self._models = models
+        self._questions = 0
+        self._asking = asyncio.Semaphore(QUESTIONS_AT_ONCE)
         self._handles: dict[str, Handle] = {}
         self._streams: dict[int, AsyncIterator[Event]] = {}
         self._calls: dict[str, Callable[..., Awaitable[Any]]] = {
@@ -113,10 +120,16 @@ class Service:
     async def _write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
         """A question to a model: asked here, where the models, their keys and what they cost are known."""
         if self._models is None:
-            raise Unavailable("No model is at hand here.", code="TOOL_UNAVAILABLE", advice="Set model in remit.toml.")
+            raise Unavailable("No model is at hand here.", code="TOOL_UNAVAILABLE", advice="Delegate to a model agent.")
         if not isinstance(prompt, str) or not isinstance(instructions, str) or not isinstance(schema, dict | None):
             raise Misused("A model is asked in words.")
-        return asked_to_wire(await self._models.write(self._ctx, prompt, instructions=instructions, schema=schema))
+        if len(prompt) + len(instructions) + len(str(schema or "")) > LONGEST_QUESTION:
+            raise Misused(f"A question to a model has at most {LONGEST_QUESTION:,} characters.", advice="Ask about less at once.")
+        if self._questions >= MOST_QUESTIONS:
+            raise Misused(f"More than {MOST_QUESTIONS} questions to a model.", advice="Ask less, or delegate to a model agent.")
+        self._questions += 1
+        async with self._asking:
+            return asked_to_wire(await self._models.write(self._ctx, prompt, instructions=instructions, schema=schema))
 
     def _handle(self, session_id: str) -> Handle:
         try:
