@@ -44,6 +44,8 @@ class Definition:
     """Of a model: which agents and operations it may delegate to (`worker`, `worker.read_file`); None: those that come with remit."""
     requests: int | None = None
     """Of a model: how often it may be asked in one delegation; None: the setting `model_requests`."""
+    temperature: float | None = None
+    """Of a model; None: the provider's own."""
     allow: tuple[str, ...] = ()
     """Which tools it may use without being asked; everything else is denied, and the denial recorded."""
     delegates: bool = False
@@ -108,6 +110,7 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         models=said.model or () if kind is Kind.MODEL else (),
         tools=said.tools,
         requests=said.requests,
+        temperature=said.temperature,
         allow=said.allow,
         delegates=said.delegates,
         hand_in=said.hand_in,

@@ -82,7 +82,7 @@ def carried_by_agent(profile: Declared, settings: Settings, carrier: Definition)
     own = profile.table
     taken: dict[str, Any] = {
         "timeout": carrier.spec.timeout_seconds, "idle": carrier.spec.idle_seconds, "requests": carrier.requests,
-        "slots": carrier.spec.slots, "retries": carrier.spec.retries,
+        "temperature": carrier.temperature, "slots": carrier.spec.slots, "retries": carrier.spec.retries,
         "workspace": carrier.spec.workspace, "answers": carrier.spec.answers,
     }  # fmt: skip
     instructions = [carrier.instructions.strip(), str(own.get("instructions", "")).strip()]

@@ -66,7 +66,7 @@ Names = Annotated[
     tuple[Annotated[str, Field(strict=True, min_length=1, max_length=200)], ...], Field(max_length=100), BeforeValidator(_listed)
 ]
 
-MODELS_ALONE = ("tools", "requests")
+MODELS_ALONE = ("tools", "requests", "temperature")
 """Keys that mean something to a language model only."""
 _NOT_A_MODELS = {
     "command": "a model is asked, not started",
@@ -116,6 +116,7 @@ class DefinitionTable(BaseModel):
     slots: Annotated[int, Field(ge=1, strict=True)] | None = None
     tools: Names | None = None
     requests: Annotated[int, Field(ge=1, le=10_000, strict=True)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)] | None = None
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
     operations: Names = ()

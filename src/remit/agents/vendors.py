@@ -21,7 +21,7 @@ _TURNS = ("maxTurns", "steps", "maxSteps")
 """How the vendors call what is `requests` here."""
 _OURS_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
 _CLAUDE_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
-_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", *_TURNS, OURS})
+_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
 _NOT_OURS = frozenset(
     {"mode", "name", "color", "temperature", "top_p", "hidden", "prompt", "isolation", "permissionMode", "skills", "hooks"}
 )
@@ -77,6 +77,11 @@ def _declared(
         raise Misused(f"line {page.lines.get('tools', 2)}: tools stands in the head and under {OURS}: once more; keep one of them.")
     said = {key: page.head[key] for key in ("description", "model") if page.head.get(key) is not None}
     limits, lines, notes = _limits(page, is_guest)
+    warmth = page.head.get("temperature") if "temperature" in reads else None
+    if isinstance(warmth, int | float) and not isinstance(warmth, bool) and 0 <= warmth <= 2:
+        limits["temperature"] = warmth
+    elif warmth is not None:
+        notes.append(f"temperature: {str(warmth)[:40]!r} is not understood, so nothing is done with it")
     table = {**said, **limits, **{str(key): value for key, value in own.items()}}
     if page.body:
         table["instructions"] = page.body

@@ -188,8 +188,9 @@ def test_no_key_of_a_vendors_file_is_passed_over_in_silence(tmp_path: Path) -> N
     for word in ("color", "hooks", "temprature", "maxTurns: 'many'", "TodoWrite: there is nothing like it", "Bash(git *): some uses"):
         assert word in notes
     told = good(tmp_path, "temperature: 0.2\nmode: subagent\nsteps: 4", folder=OPENCODE)
-    assert told.requests == 4
-    assert told.notes == ("name, temperature, mode: nothing is done with them here",)
+    assert (told.requests, told.temperature) == (4, 0.2)
+    assert told.notes == ("name, mode: nothing is done with them here",)
+    assert good(tmp_path, "temperature: hot", folder=OPENCODE).notes[-1].startswith("temperature: 'hot' is not understood")
 
 
 # ---- faulty ones, with file and line
