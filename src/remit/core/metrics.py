@@ -12,6 +12,9 @@ from typing import Any
 
 from remit.core.states import LIVE, State
 
+MOST_NAMES = 5_000
+OTHERS = "(others)"
+"""What is asked for under still more names, which may be anybody's invention, is counted as one."""
 _GROWTH = 1.02
 _SHORTEST_SECONDS = 1e-4
 _BUCKETS = 1150
@@ -90,6 +93,8 @@ class Tally:
 
     def add(self, agent: str, state: State, seconds: float | None, tokens: int, cost: float) -> None:
         """`seconds`: from being asked for to the outcome; None while it lives."""
+        if (agent, state) not in self.states and len(self.states) >= MOST_NAMES:
+            agent = OTHERS
         self.states[agent, state] = self.states.get((agent, state), 0) + 1
         if seconds is not None and state not in (State.REFUSED, State.CANCELLED):
             self.latencies.add(seconds)

@@ -67,7 +67,7 @@ class Happenings:
         self._kept: deque[Happening] = deque()
         self._room = room
         self._is_closed = False
-        self._waiter: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
         itself = weakref.ref(self)  # whoever forgets it is not listened for any more
 
         def take(happening: Happening) -> None:
@@ -84,14 +84,14 @@ class Happenings:
         while not self._kept:
             if self._is_closed:
                 raise StopAsyncIteration
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            self._news.clear()
+            await self._news.wait()
         return self._kept.popleft()
 
     def close(self) -> None:
         """What was kept can still be read."""
         self._is_closed = True
-        self._wake()
+        self._news.set()
 
     def _take(self, happening: Happening) -> None:
         if self._is_closed:
@@ -100,11 +100,7 @@ class Happenings:
             self._kept.popleft()
             self.lost += 1
         self._kept.append(happening)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        self._news.set()
 
 
 def tell_started(engine: "EmbeddedEngine", running: "Running") -> None:

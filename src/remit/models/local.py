@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from remit.core.errors import Unavailable
+from remit.core.secret_looks import is_secret_name
+from remit.models.known import PROVIDERS
 from remit.models.local_files import Weights, find
 from remit.models.question import Purse
 from remit.settings import Settings
@@ -30,6 +32,7 @@ INSTALL = "pip install 'remit[local]'"
 MOST_THREADS = 8
 _END_SECONDS = 5.0
 _TAIL_LINES = 20
+_KEYS = frozenset(name for known in PROVIDERS.values() for name in known.keys)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +202,7 @@ class _Running:
             "file": str(self._weights.file),
             "key": self.key,
             "context_tokens": self._context_tokens,
-            "reply_tokens": max(256, self._context_tokens // 4),
+            "reply_tokens": min(self._context_tokens, max(256, self._context_tokens // 4)),
             "threads": threads(),
         }
 
@@ -222,7 +225,9 @@ def threads() -> int:
 
 
 def _environment(mark: str) -> dict[str, str]:
-    return {**os.environ, **({MARK: padded(mark)} if mark else {})}
+    """Ours without anybody's key: it asks nobody."""
+    kept = {name: value for name, value in os.environ.items() if name not in _KEYS and not is_secret_name(name)}
+    return {**kept, **({MARK: padded(mark)} if mark else {})}
 
 
 def _read(answer: bytes) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Used by `local` and `local_files`, to know a model before it is loaded: its name
 template for conversations knows tools.
 """
 
+import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,10 @@ def is_gguf(path: Path) -> bool:
 
 def read_head(path: Path) -> Head:
     """Raises `NotGguf`, or the `OSError` of a file that cannot be read."""
-    size = path.stat().st_size
+    found_there = path.stat()
+    if not stat.S_ISREG(found_there.st_mode) and not stat.S_ISDIR(found_there.st_mode):
+        raise NotGguf("it is no ordinary file")  # to open a pipe could take for ever
+    size = found_there.st_size
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise NotGguf("it does not begin as a GGUF file does")

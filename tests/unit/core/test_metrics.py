@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.core.metrics import METRICS, Histogram, Tally, metrics_of
+from remit.core.metrics import METRICS, MOST_NAMES, OTHERS, Histogram, Tally, metrics_of
 from remit.core.states import State
 
 
@@ -67,6 +67,14 @@ def test_errors_are_counted_by_target_and_by_operation() -> None:
     assert ("delegation.errors.by_operation", "w.list") in alarming
     assert ("delegation.errors.by_operation", "w.read") not in alarming
     assert ("delegation.success_rate", None) in alarming
+
+
+def test_names_without_end_take_no_memory_without_end() -> None:
+    made = Tally()
+    for number in range(MOST_NAMES + 100):
+        made.add(f"nobody-{number}", State.REFUSED, None, 0, 0.0)
+    assert len(made.states) == MOST_NAMES + 1
+    assert made.states[OTHERS, State.REFUSED] == 100
 
 
 def test_thresholds_themselves_are_no_alert() -> None:

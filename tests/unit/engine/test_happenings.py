@@ -110,6 +110,16 @@ async def test_an_iterator_that_nobody_reads_keeps_the_newest_only() -> None:
     assert happenings.lost == 3
 
 
+async def test_several_may_read_the_same_iterator_and_one_may_give_up() -> None:
+    listeners = Listeners()
+    happenings = listeners.read()
+    first, second = (asyncio.ensure_future(anext(happenings)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    listeners.tell(_happening("sess_1"))
+    assert (await asyncio.wait_for(second, 5)).session_id == "sess_1"
+
+
 async def test_a_forgotten_iterator_is_not_listened_for() -> None:
     listeners = Listeners()
     happenings = listeners.read()

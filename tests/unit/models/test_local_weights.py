@@ -1,5 +1,6 @@
 """Weights of local models: where they are, what their head says, and how one is added. Files here are made up; none is run."""
 
+import os
 import struct
 import zipfile
 from pathlib import Path
@@ -66,9 +67,10 @@ def test_a_model_is_found_by_path_below_the_root_or_by_the_name_it_was_added_und
     assert [one.name for one in kept()] == ["mine"]
 
 
-@pytest.mark.parametrize("model", ["nobody", "no/such.gguf", ".", "./", "bad.gguf", "smollm2"])
+@pytest.mark.parametrize("model", ["nobody", "no/such.gguf", ".", "./", "bad.gguf", "pipe.gguf", "smollm2"])
 def test_a_model_that_is_not_there_says_what_to_do(tmp_path: Path, model: str) -> None:
     (tmp_path / "bad.gguf").write_text("hello")
+    os.mkfifo(tmp_path / "pipe.gguf")
     with pytest.raises(Unavailable) as raised:
         find(model, tmp_path)
     assert raised.value.code == "TOOL_UNAVAILABLE"
