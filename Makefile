@@ -20,17 +20,21 @@ INSTALL = $(PIP) install -qq --disable-pip-version-check
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
-.PHONY: demo test lint ruff format-check mypy imports format bench clean python tools
+.PHONY: demo test set-up lint ruff format-check mypy imports format bench clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
 
 # The tests run even when a check before them fails; the exit code tells of both.
-test: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS)
+test:
+	@$(AGAIN) --no-print-directory -j 2 set-up
 	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
 	echo "== pytest, two at a time"; $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; many=$$?; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
+
+# Side by side: most of it is waiting for downloads.
+set-up: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS)
 
 lint: ruff format-check mypy imports
 
