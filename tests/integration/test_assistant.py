@@ -149,7 +149,7 @@ async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobod
         second = await ask(remit, "Read it.", first.data["conversation"])
         assert "characters 0 to 300 of 300; this is the end" in second.data["text"]
         other = await ask(remit, "Read what is not yours.")
-        assert "no delegation of this tree or this conversation" in other.data["text"]
+        assert "is no delegation of yours" in other.data["text"]
         alone = await remit.delegate("results.read", task_id=ids[0])
         assert alone.errors[0].code == "POLICY_DENIED"
 

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit import Remit, agent
-from remit.assistant.bounding import tokens_of
+from remit.agents.model.bounding import tokens_of
 from remit.assistant.compacting import Room
 from remit.assistant.conversations import Conversations
 from remit.assistant.history import faults_of, history_of, mended

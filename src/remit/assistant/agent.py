@@ -20,7 +20,6 @@ from remit.core.record import Record
 from remit.flow.context import Context
 from remit.flow.plain import clean
 from remit.models.asking import Models
-from remit.models.naming import LOCAL, meant_by
 from remit.models.question import Choice
 from remit.settings import Settings
 from remit.system.threads import off_loop
@@ -57,8 +56,8 @@ class Assistant:
         self._settings = settings
         self._models = models
         self._office = office
-        self._open: dict[str, list[Conversation]] = {}
-        """Those that are being answered, by the root of the tree that answers."""
+        self._open: dict[str, Conversation] = {}
+        """Those that are being answered, by the delegation that answers."""
 
     def agents(self) -> Iterable[FunctionAgent]:
         @agent(ASSISTANT, description=DESCRIPTION, workspace="none")
@@ -68,11 +67,12 @@ class Assistant:
         return [assistant]
 
     def readers(self) -> Iterable[FunctionAgent]:
-        return [reading_agent(_Absent() if self._office is None else self._office, self.trees)]
+        return [reading_agent(_Absent() if self._office is None else self._office, self.turns)]
 
-    def trees(self, root_id: str) -> frozenset[str]:
-        """The trees of the conversations that are being answered in the tree of this root."""
-        return frozenset(turn.root_id for conversation in self._open.get(root_id, ()) for turn in conversation.turns)
+    def turns(self, session_id: str) -> frozenset[str]:
+        """All delegations that answered in the conversation which is being answered by this one; of any other none."""
+        conversation = self._open.get(session_id)
+        return frozenset() if conversation is None else frozenset(turn.session_id for turn in conversation.turns)
 
     async def _answer(self, ctx: Context, message: str, named: str | None, spec: AgentSpec) -> dict[str, Any]:
         if self._office is None:
@@ -90,7 +90,7 @@ class Assistant:
             choice=choice,
             tool=DelegateTool(self._office, among=is_offered),
             records=self._office,
-            window=window_of(self._settings, choice),
+            window=await off_loop(self._models.context_tokens, choice),
             now=self._office.clock.wall,
         )
         conversation = await off_loop(self._conversation, ctx.root, message, named, choice)  # a long one takes a while to read
@@ -98,14 +98,11 @@ class Assistant:
             for notice in conversation.notices:
                 ctx.progress(notice)
             ctx.emit({"conversation": conversation.conversation_id})
-            held = self._open.setdefault(ctx.root_id, [])
-            held.append(conversation)
+            self._open[ctx.session_id] = conversation
             try:
                 return await Answering(tools, ctx, spec, conversation, clean(message)).to_the_end()
             finally:
-                held.remove(conversation)
-                if not held:
-                    self._open.pop(ctx.root_id, None)
+                self._open.pop(ctx.session_id, None)
                 if not conversation.lines:  # refused before anything was said
                     conversation.path.unlink(missing_ok=True)
 
@@ -129,12 +126,3 @@ class _Absent:
 def is_offered(spec: AgentSpec) -> bool:
     """All but itself, and those that do the board's bookkeeping."""
     return spec.name != ASSISTANT and not (is_role(spec) and spec.name in INTERNAL)
-
-
-def window_of(settings: Settings, choice: Choice) -> int | None:
-    """How many tokens the smallest of the models can read; None: unknown, as of most providers, and larger than what is ever asked."""
-    from remit.models.local_files import DEFAULT_CONTEXT_TOKENS
-
-    meant = [meant_by(settings, name) for name in choice.names]
-    known = [one.context_tokens or (DEFAULT_CONTEXT_TOKENS if one.provider == LOCAL else None) for one in meant]
-    return min((tokens for tokens in known if tokens is not None), default=None)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from remit.assistant.bounding import squeezed, tokens_of, tokens_of_text
+from remit.agents.model.bounding import squeezed, tokens_of, tokens_of_text
 from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.models.messages import Message, Result, Said

@@ -6,7 +6,7 @@ message, and the next process, begins from it.
 
 from collections.abc import Callable, Sequence
 
-from remit.assistant.bounding import bounded
+from remit.agents.model.bounding import bounded
 from remit.assistant.compacting import (
     LEAST_TOKENS,
     Room,

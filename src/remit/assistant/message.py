@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from remit.agents.model.bounding import tokens_of_text
 from remit.agents.model.talking import Talk, Talked, offer_of, talk
 from remit.assistant.answering import Outcome, answered, given_up, out_of_budget, out_of_time
-from remit.assistant.bounding import tokens_of_text
 from remit.assistant.conversations import Conversation
 from remit.assistant.instructions import instructions_for
 from remit.assistant.limit import MessageLimit

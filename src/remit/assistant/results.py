@@ -1,10 +1,10 @@
 """`results.read`: the whole result of a delegation, by ranges of characters (S5.8), and what the assistant is shown of results.
 
-Only of delegations of the caller's own tree, or of the conversation that its tree answers: anybody else's are refused. Reads the record, so
-what was struck out there stays struck out.
+Only of what the caller delegated, and what those delegated in turn; for the assistant also of what its conversation delegated before.
+Anybody else's are refused. Reads the record, so what was struck out there stays struck out.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import Field
@@ -32,8 +32,8 @@ class Records(Protocol):
     async def describe(self, session_id: str) -> Record: ...
 
 
-def reading_agent(records: Records, trees: Callable[[str], frozenset[str]]) -> FunctionAgent:
-    """`trees`: the roots of all trees of the conversation that is answered in the tree of this root."""
+def reading_agent(records: Records, turns: Callable[[str], frozenset[str]]) -> FunctionAgent:
+    """`turns`: all delegations of the assistant in the conversation that is answered by this one of them; of any other none."""
 
     @agent(READ, description="The whole result of an earlier delegation, by ranges of characters.", workspace="none", effects=("read",))
     async def read(
@@ -44,7 +44,8 @@ def reading_agent(records: Records, trees: Callable[[str], frozenset[str]]) -> F
         part: Part = "data",
     ) -> dict[str, Any]:
         record = await _known(records, task_id)
-        if record.root_id != ctx.root_id and record.root_id not in trees(ctx.root_id):
+        callers = await _callers(records, ctx.as_dict()["parent_id"])
+        if not await _is_below(records, record, callers.union(*map(turns, callers))):
             raise _not_yours(task_id)
         if record.result is None:
             raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
@@ -94,9 +95,34 @@ async def _known(records: Records, task_id: str) -> Record:
         raise
 
 
+async def _callers(records: Records, caller: str | None) -> set[str]:
+    """Whoever asks, and those whose work it goes on with (`resume`): what they delegated is known to it."""
+    found: set[str] = set()
+    while caller is not None and caller not in found:
+        found.add(caller)
+        try:
+            caller = (await records.describe(caller)).resumes
+        except Misused:
+            break
+    return found
+
+
+async def _is_below(records: Records, record: Record, callers: Collection[str]) -> bool:
+    """Whether one of them delegated it, or had it delegated. Callers are kept as long as what they delegated; depth is limited."""
+    above = record.parent_id
+    while above is not None:
+        if above in callers:
+            return True
+        try:
+            above = (await records.describe(above)).parent_id
+        except Misused:
+            return False
+    return False
+
+
 def _not_yours(task_id: str) -> Refused:
     return Refused(
-        f"{task_id} is no delegation of this tree or this conversation.",
+        f"{task_id} is no delegation of yours: neither you nor anybody you delegated to made it.",
         code="POLICY_DENIED",
         advice="Read results of delegations that were made here, by the taskId in their results.",
     )

@@ -14,8 +14,9 @@ from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
 from remit.models.counting import Spent, most_tokens, spent
+from remit.models.local_files import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.messages import Said
-from remit.models.naming import EXAMPLE, Meant, meant_by
+from remit.models.naming import EXAMPLE, LOCAL, Meant, meant_by
 from remit.models.prices import context_of, cost_of, price_for
 from remit.models.prompted import in_words, is_needed, understood
 from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
@@ -105,9 +106,12 @@ class Models:
         return await self.ask(purse, question)
 
     def context_tokens(self, choice: Choice) -> int | None:
-        """How much all of them can read at once: the smallest that is known; of a local model once it runs. None: nothing is known."""
+        """How much all of them can read at once: the smallest that is known; of a local model that does not run yet, what it would have
+        if nothing is said. None: nothing is known. The first time it loads what is known of models: off the loop."""
         meant = [meant_by(self._settings, name) for name in choice.names]
-        known = [self._connections.context_tokens(one) or context_of(one) for one in meant]
+        known = [
+            self._connections.context_tokens(one) or context_of(one) or (DEFAULT_TOKENS if one.provider == LOCAL else None) for one in meant
+        ]
         return min(filter(None, known), default=None)
 
     async def close(self) -> None:
@@ -143,8 +147,8 @@ class _Attempt:
             if isinstance(outcome, Asked):
                 BREAKERS.answered(key_of(self._connection.meant))
                 return outcome
-            if structured and self._question.output_schema is not None and outcome.is_rejected:
-                structured = False  # it may be the schema that is refused; the prompt says it too
+            if structured and self._has_extras and outcome.is_rejected:
+                structured = False  # it may be the schema that is refused, which the prompt says too, or the temperature
                 continue
             if not again and outcome.retry_after is not None and self._can_wait(outcome.retry_after):
                 again = True
@@ -187,6 +191,10 @@ class _Attempt:
             tried=tuple(tried),
             details={"tokens": "estimated"} if used.is_estimated else {},
         )
+
+    @property
+    def _has_extras(self) -> bool:
+        return self._question.output_schema is not None or self._question.temperature is not None
 
     def _can_wait(self, seconds: float) -> bool:
         most = RETRY_SECONDS if self._is_last else QUICK_RETRY_SECONDS

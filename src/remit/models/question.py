@@ -48,6 +48,8 @@ class Question:
     """The reply is to be JSON of this schema: held by the provider where it can, else only by what the prompt says."""
     hear: Callable[[str], None] | None = None
     """Told the words of the reply as they come. Told `RESTART` when another model begins anew."""
+    temperature: float | None = None
+    """None: the provider's own. Not held to where a model takes none."""
     max_tokens: int | None = None
     max_characters: int = 400_000
     """Of a reply; a longer one is cut off there (`Ended.LENGTH`), so that no model fills the memory."""

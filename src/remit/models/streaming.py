@@ -68,6 +68,8 @@ async def answer(connection: Connection, question: Question, heard: Heard, *, ma
     settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
     if question.tools:
         settings["cache"] = True  # a conversation goes on: what was read once is read again, at a tenth of the price
+    if question.temperature is not None and structured:
+        settings["temperature"] = question.temperature
     if max_tokens is not None:
         settings["max_tokens"] = max_tokens
     patience = connection.idle_seconds * (WORDLESS if connection.is_ours else 1)

@@ -10,9 +10,10 @@ from typing import Any
 
 from remit.agents.definition import Definition, checked_task
 from remit.agents.model.answer import holds_return, value_in
-from remit.agents.model.keeping import from_plain, is_struck, to_plain, trimmed
+from remit.agents.model.bounding import tokens_of_text
+from remit.agents.model.keeping import characters_in, fitted, from_plain, is_struck, room_in, to_plain, trimmed
 from remit.agents.model.reach import names_for_prompt, reachable
-from remit.agents.model.talking import Talk, Talked, mended, talk, unanswered
+from remit.agents.model.talking import Talk, Talked, mended, offer_of, talk, unanswered
 from remit.agents.model.telling import Telling
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.core.agents import AgentSpec, Answers
@@ -22,10 +23,12 @@ from remit.flow.format import return_schema, value_repair
 from remit.flow.output_schema import schema_faults
 from remit.flow.receive import read_answer
 from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Said
+from remit.models.messages import Message, Reply, Result, Said
 from remit.models.question import Choice, Ended
 from remit.system.threads import off_loop
 from remit.tool.office import Office
+from remit.tool.shortening import shortened
+from remit.tool.speaking import json_text
 from remit.tool.tool import DelegateTool
 
 REPAIR_SECONDS = 2.0
@@ -117,14 +120,17 @@ class _Run:
     async def _talked(self, messages: list[Message], tool: DelegateTool | None, schema: Mapping[str, Any] | None = None) -> Talked:
         ctx, telling = self.ctx, Telling(self.ctx)
         said = list(messages)
+        beside = await off_loop(self._beside, tool)
 
         async def keep(message: Message) -> None:
             telling.end(message)
             said.append(message)
+            if isinstance(message, Result) and unanswered(said):
+                return  # written down once for all results of a turn: until then their delegations have them
             await ctx.checkpoint({"kind": _KIND, "session_id": ctx.session_id, "messages": to_plain(trimmed(said))})
 
         async def within_limits(all_of_it: list[Message]) -> list[Message]:
-            return trimmed(all_of_it)
+            return await off_loop(fitted, all_of_it, self._room(beside))
 
         talked = await talk(
             Talk(
@@ -132,11 +138,13 @@ class _Run:
                 choice=self.choice,
                 ctx=ctx,
                 instructions=system_prompt(self._definition),
+                temperature=self._definition.temperature,
                 messages=messages,
                 tool=tool,
                 requests=self.agent.requests,
                 hear=telling.hear,
                 keep=keep,
+                shown=lambda result: shortened(result, characters_in(self._room(beside))),
                 output_schema=schema or self._schema(),
                 before=within_limits,
                 closing=lambda why: closing_prompt(ctx, self._definition, why),
@@ -146,6 +154,16 @@ class _Run:
         if talked.ended is Ended.REFUSED and not talked.text.strip():
             raise Failed("The provider of the model refused to answer this.", advice="Say it in other words, or give it another model.")
         return talked
+
+    def _beside(self, tool: DelegateTool | None) -> int:
+        """In tokens: what stands beside the conversation in every question. Off the loop: what is known of models is loaded with it."""
+        self.agent.models.context_tokens(self.choice)
+        offer = "" if tool is None else json_text(dict(offer_of(tool).schema)) + offer_of(tool).description
+        return tokens_of_text(system_prompt(self._definition)) + tokens_of_text(offer)
+
+    def _room(self, beside: int) -> int:
+        """Asked for each time: of a local model it is known once it runs."""
+        return room_in(self.agent.models.context_tokens(self.choice), beside)
 
     def _schema(self) -> Mapping[str, Any] | None:
         """What a provider that can is to hold the answer to. Not where it would leave no room for data of a form that nobody declared."""

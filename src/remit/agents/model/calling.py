@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from remit.agents.model.taking import MOST_CALLS
 from remit.core.errors import RemitError, Stopped
 from remit.core.result import Return, StopReason
 from remit.flow.context import Context, Handle
@@ -19,8 +20,6 @@ from remit.tool.shortening import shortened
 from remit.tool.speaking import json_text
 from remit.tool.tool import DelegateTool
 
-MOST_CALLS = 64
-"""In one turn; the others are told to come later."""
 FAULT_CHARACTERS = 3000
 HANDING_IN_SHARE = 0.3
 """Of the time that is left at the soft deadline: so long children may still end by themselves."""
@@ -48,7 +47,7 @@ class Caller:
     async def call_all(self, calls: Sequence[ToolCall]) -> list[Called]:
         """What each gave, in their order. At the soft deadline those that still run may end by themselves for a while, then are stopped."""
         turn = _Turn(at_once=asyncio.Semaphore(self._room()))
-        tasks = [asyncio.ensure_future(self._one(call, number, turn)) for number, call in enumerate(calls)]
+        tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
         try:
             if not await until_hand_in(self.ctx, tasks):
                 await asyncio.wait(tasks, timeout=max(0.0, self.ctx.remaining * HANDING_IN_SHARE))
@@ -65,8 +64,8 @@ class Caller:
         alive = self.ctx.budget.alive
         return max(1, min(MOST_CALLS, MOST_CALLS if alive is None else alive))
 
-    async def _one(self, call: ToolCall, number: int, turn: "_Turn") -> Called:
-        fault = self._fault_of(call, number)
+    async def _one(self, call: ToolCall, turn: "_Turn") -> Called:
+        fault = self._fault_of(call)
         if fault is not None:
             return faulty(call, fault)
         assert self.tool is not None
@@ -77,7 +76,7 @@ class Caller:
         async with turn.at_once:
             return await self._run(call, request, turn)
 
-    def _fault_of(self, call: ToolCall, number: int) -> str | None:
+    def _fault_of(self, call: ToolCall) -> str | None:
         if self.tool is None:
             return f"There is no tool {call.name!r:.80}: you have none. Answer in words."
         if call.name != self.tool.name:
@@ -87,8 +86,6 @@ class Caller:
             )
         if isinstance(call.arguments, str):
             return f"The arguments of {call.name} must be one JSON object, whole; these are none: {call.arguments!r:.200}"
-        if number >= MOST_CALLS:
-            return f"At most {MOST_CALLS} calls are made in one turn: this one was not. Make it in your next turn."
         return None
 
     async def _run(self, call: ToolCall, request: DelegateRequest, turn: "_Turn") -> Called:

@@ -1,4 +1,5 @@
-"""The conversation of a model agent as it is kept in its delegation's checkpoint: by it a repair, and a run after a crash, go on.
+"""The conversation of a model agent as it is kept in its delegation's checkpoint, by which a repair, and a run after a crash, go on; and as
+much of it as its model is asked with.
 
 Bounded: of what is old the results are cut first. Knows neither prompts nor models. Used by `agents.model.agent`.
 """
@@ -7,11 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from remit.agents.model.bounding import bounded, squeezed, tokens_of, with_short_arguments
 from remit.core.secrets import is_redacted, redacted_parameters
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
+from remit.tool.shortening import LEAST_CHARACTERS, SHOWN_CHARACTERS
 
 KEPT_CHARACTERS = 240_000
-"""Of a conversation: what a model is asked with, and what is kept."""
+"""Of a conversation that is kept."""
+ASKED_TOKENS = 80_000
+"""What a model is asked with at most, also where it can read more."""
+LEAST_TOKENS = 400
+WINDOW_SHARE = 0.7
+"""Of what a model can read: the rest is for what it says, and for having counted wrong."""
 _STUB_CHARACTERS = 300
 _RECENT = 6
 """So many messages at the end are never cut."""
@@ -45,6 +53,26 @@ def trimmed(messages: Sequence[Message], characters: int = KEPT_CHARACTERS) -> l
     return kept
 
 
+def room_in(window: int | None, overhead: int) -> int:
+    """In tokens, for the conversation: of a model that can read so many (None: unknown), less what stands beside it."""
+    most = ASKED_TOKENS if window is None else min(ASKED_TOKENS, int(WINDOW_SHARE * window))
+    return max(LEAST_TOKENS, most - overhead)
+
+
+def characters_in(tokens: int) -> int:
+    """Of one result, where there is room for so many tokens: about a third of it."""
+    return max(LEAST_CHARACTERS, min(SHOWN_CHARACTERS, tokens))
+
+
+def fitted(messages: Sequence[Message], tokens: int) -> list[Message]:
+    """What is asked instead of the whole conversation, which has no calls left to make."""
+    characters = characters_in(tokens)
+    kept = bounded(messages, characters)
+    if tokens_of(kept) > tokens:
+        kept = trimmed(kept, 2 * tokens)
+    return kept if tokens_of(kept) <= tokens else squeezed(kept, tokens, characters)
+
+
 def size_of(message: Message) -> int:
     if isinstance(message, Reply):
         return len(message.text) + sum(len(str(call.arguments)) for call in message.calls) + (len(str(message.raw)) if message.raw else 0)
@@ -54,7 +82,8 @@ def size_of(message: Message) -> int:
 def _cut(message: Message) -> Message:
     if isinstance(message, Reply):
         # As the provider keeps it, it can only be given back whole.
-        return replace(message, text=_stub(message.text), raw=None)
+        calls = tuple(with_short_arguments(call, _STUB_CHARACTERS) for call in message.calls)
+        return replace(message, text=_stub(message.text), calls=calls, raw=None)
     return message if isinstance(message, Said) else replace(message, text=_stub(message.text))
 
 

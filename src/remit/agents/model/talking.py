@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.agents.model.calling import Called, Caller, Shown, Started, faulty, until_hand_in
-from remit.core.errors import Failed, OutOfTime, Stopped, Unavailable
+from remit.agents.model.taking import taken
+from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
@@ -53,6 +54,7 @@ class Talk:
     keep: Keep | None = None
     """Told each new message, in order, before it counts: a call before it is made, a result before the model sees it."""
     shown: Shown = shortened
+    temperature: float | None = None
     output_schema: Mapping[str, Any] | None = None
     """Of its answer, asked for whenever the tool is not offered."""
     before: Callable[[list[Message]], Awaitable[list[Message]]] | None = None
@@ -98,9 +100,10 @@ class _Talking:
             asked = await self._ask()
             if asked is None:  # the soft deadline came before it had answered
                 continue
-            await self._add(asked.reply)
-            if asked.reply.calls:
-                await self._call(asked.reply.calls)
+            reply, note = taken(asked.reply)
+            await self._add(reply)
+            if reply.calls:
+                await self._call(reply.calls, note)
             elif asked.reply.text.strip() or asked.ended is Ended.REFUSED or not await self._is_asked_again():
                 return Talked(text=asked.reply.text, messages=self._messages, asked=self._asked, ended=asked.ended)
 
@@ -109,9 +112,9 @@ class _Talking:
     async def _ask(self) -> Asked | None:
         talk = self._talk
         if self._asked >= talk.requests + talk.ctx.hand_in:
-            raise Failed(
-                f"The model was asked {self._asked} times and gave no answer.",
-                advice="Ask for less at once, or raise the setting model_requests.",
+            times = "once" if self._asked == 1 else f"{self._asked} times"
+            raise self._given_up(
+                f"The model was asked {times} and gave no answer.", "Ask for less at once, or raise the setting model_requests."
             )
         self._asked += 1
         messages = self._messages if talk.before is None else await talk.before(list(self._messages))
@@ -120,6 +123,7 @@ class _Talking:
             choice=talk.choice,
             instructions=talk.instructions,
             messages=messages if offers else in_words(messages),
+            temperature=talk.temperature,
             tools=offers,
             output_schema=None if offers else talk.output_schema,
             hear=talk.hear,
@@ -175,23 +179,31 @@ class _Talking:
 
     # ---- calling
 
-    async def _call(self, calls: Sequence[ToolCall]) -> None:
+    async def _call(self, calls: Sequence[ToolCall], note: str = "") -> None:
         if self._is_closing or self._talk.ctx.hand_in:
             called = [faulty(call, "Nothing new is started: you are to answer now.") for call in calls]
         else:
             called = await self._caller.call_all(calls)
         for one in called:
             await self._add(one.result)
+        if note:
+            await self._add(Said(text=note))
         self._count(called)
 
     def _count(self, called: Sequence[Called]) -> None:
         self._faulty = 0 if any(one.is_run for one in called) else self._faulty + 1
         if self._faulty >= FAULTY_TURNS:
-            raise Failed(
+            raise self._given_up(
                 f"The model made {self._faulty} turns in a row without a call that could be carried out. "
                 f"The last was answered: {called[-1].result.text[:300]}",
-                advice="Give it a more able model, or say in its instructions which agents it may call and what they take.",
+                "Give it a more able model, or say in its instructions which agents it may call and what they take.",
             )
+
+    def _given_up(self, message: str, advice: str) -> RemitError:
+        """What goes wrong from the soft deadline on is the deadline's (S2.6)."""
+        if self._talk.ctx.hand_in:
+            return OutOfTime(f"It handed in nothing when it was told to: {message}", advice="Give it a longer timeout.")
+        return Failed(message, advice=advice)
 
     async def _add(self, message: Message) -> None:
         self._messages.append(message)

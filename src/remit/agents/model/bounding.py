@@ -1,4 +1,5 @@
-"""How long a part of what a model is shown may be, and about how many tokens it takes. Pure; used before each question.
+"""How long a part of what a model is shown may be, and about how many tokens it takes. Pure; used before each question, by model agents and
+by the assistant.
 
 Results, and the arguments of calls, never take more characters than the setting says: what was left out is said, and stands in the record.
 """
@@ -31,8 +32,11 @@ def tokens_of_text(text: str) -> int:
 
 
 def _tokens_of_message(message: Message) -> int:
-    calls = sum(tokens_of_text(_text_of(call.arguments)) + _CALL_TOKENS for call in message.calls) if isinstance(message, Reply) else 0
-    return tokens_of_text(message.text) + calls + _MESSAGE_TOKENS
+    if not isinstance(message, Reply):
+        return tokens_of_text(message.text) + _MESSAGE_TOKENS
+    calls = sum(tokens_of_text(_text_of(call.arguments)) + _CALL_TOKENS for call in message.calls)
+    said = tokens_of_text(message.text) + calls
+    return max(said, tokens_of_text(_text_of(message.raw)) if message.raw else 0) + _MESSAGE_TOKENS  # raw goes out in their place
 
 
 def _text_of(arguments: Mapping[str, Any] | str) -> str:
@@ -52,6 +56,8 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
         kept = bounded(kept, characters)
         if tokens_of(kept) > tokens:
             kept = [_with_short_text(message, 4 * characters) if isinstance(message, Reply) else message for message in kept]
+        if tokens_of(kept) > tokens:
+            kept = [replace(message, raw=None) if isinstance(message, Reply) else message for message in kept]
     longest = 40_000
     while tokens_of(kept) > tokens and longest > 500:
         longest //= 2
@@ -65,7 +71,7 @@ def _bounded(message: Message, characters: int) -> Message:
             return message
         return replace(message, name=_name_of(message.name), text=shortened(message.text, characters))
     if isinstance(message, Reply) and any(_is_long(call, characters) or not _NAME.match(call.name) for call in message.calls):
-        calls = (replace(_with_short_arguments(call, characters), name=_name_of(call.name)) for call in message.calls)
+        calls = (replace(with_short_arguments(call, characters), name=_name_of(call.name)) for call in message.calls)
         return replace(message, calls=tuple(calls), raw=None)
     return message
 
@@ -82,8 +88,8 @@ def _is_long(call: ToolCall, characters: int) -> bool:
     return len(_text_of(call.arguments)) > characters
 
 
-def _with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
-    """Still an object of the same shape, as long as that has room."""
+def with_short_arguments(call: ToolCall, characters: int) -> ToolCall:
+    """In so many characters: still an object of the same shape, as long as that has room."""
     if not _is_long(call, characters):
         return call
     if isinstance(call.arguments, str):
