@@ -244,8 +244,6 @@ async def test_the_same_models_serve_several_event_loops() -> None:
         assert (await shared.ask(Purse(), question)).reply.text == "Here."
         assert await asyncio.to_thread(elsewhere) == "Here."
         await shared.close()
-        assert (await shared.ask(Purse(), question)).reply.text == "Here."
-        await shared.close()
 
 
 async def test_a_model_that_knows_no_tools_is_told_them_in_words() -> None:

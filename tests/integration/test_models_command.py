@@ -55,7 +55,7 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     settle(
-        tmp_path, 'model = ["anthropic:claude-sonnet-4-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
+        tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
         '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
     )  # fmt: skip
     models(root=tmp_path)

@@ -180,7 +180,9 @@ def test_a_breaker_passes_over_for_a_while_and_lets_one_try() -> None:
     assert breakers.pause("a") == PAUSE_SECONDS
     now[0] += PAUSE_SECONDS
     assert breakers.in_order(["a", "b"], str)[0] == ["a", "b"]
-    assert breakers.in_order(["a", "b"], str)[0] == ["b"], "one try"
+    assert breakers.begins("a", is_only=False)
+    assert not breakers.begins("a", is_only=False), "one try"
+    assert breakers.in_order(["a", "b"], str)[0] == ["b"]
     for _ in range(FAILURES):
         breakers.failed("b")
     now[0] += 1

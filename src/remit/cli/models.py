@@ -128,10 +128,8 @@ def _key(one: "Listed") -> str:
     meant = one.meant
     if meant is None or not meant.key_variables:
         return "-"
-    if meant.key:
-        import os
-
-        return next(f"{name} is set" for name in meant.key_variables if os.environ.get(name, "").strip())
+    if meant.key_variable:
+        return f"{meant.key_variable} is set"
     return f"{meant.key_variables[0]} not set" if meant.needs_key else "-"
 
 

@@ -30,6 +30,7 @@ RETRY_SECONDS = 20.0
 """So long one that is busy is waited for at most, when nobody else can be asked."""
 QUICK_RETRY_SECONDS = 2.0
 """And so long when somebody else can."""
+PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s."
 
 
 class Models:
@@ -79,12 +80,13 @@ class Models:
     async def _ask(self, purse: Purse, question: Question) -> Asked:
         meant = [meant_by(self._settings, name) for name in question.choice.names]
         ready, passed_over = BREAKERS.in_order(meant, key_of)
-        tried = [
-            Tried(model=one.name, fault=f"it failed several times in a row and is passed over for {PAUSE_SECONDS:g} s.")
-            for one in passed_over
-        ]
+        tried = [Tried(model=one.name, fault=PASSED_OVER) for one in passed_over]
         all_lack = True
         for place, one in enumerate(ready):
+            if not BREAKERS.begins(key_of(one), is_only=len(ready) == 1):
+                tried.append(Tried(model=one.name, fault=PASSED_OVER))
+                all_lack = False
+                continue
             try:
                 connection = await self._connections.to(one, purse)
             except Unavailable as error:
@@ -120,8 +122,8 @@ class Models:
 
 
 def key_of(meant: Meant) -> str:
-    """What the circuit breaker knows it by: what is reached, whatever it is called."""
-    return f"{meant.provider} {meant.url or ''} {meant.model}"
+    """What the circuit breaker knows it by: what is reached and with which key, whatever it is called."""
+    return f"{meant.provider} {meant.url or ''} {meant.model} {hash(meant.key)}"
 
 
 def _all_failed(tried: Sequence[Tried], code: str) -> Unavailable:

@@ -34,16 +34,24 @@ class Breakers:
         self._clock = clock
 
     def in_order(self, models: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], list[T]]:
-        """Those to try, in order, and those that are passed over. A model whose pause is over is tried by the first who asks."""
+        """Those to try, in order, and those that are passed over."""
         now = self._clock()
         with self._lock:
             due = {key(model): self._due(key(model)) for model in models}
             ready = [model for model in models if due[key(model)] <= now] or sorted(models, key=lambda one: due[key(one)])[:1]
-            for model in ready:
-                state = self._states.get(key(model))
-                if state is not None and state.failures >= FAILURES:
-                    state.due = now + PAUSE_SECONDS  # whoever asks meanwhile does not wait for the same answer
         return ready, [model for model in models if model not in ready]
+
+    def begins(self, key: str, *, is_only: bool) -> bool:
+        """Whether whoever comes to it now may try it: when its pause is over the first who asks may, and whoever has nobody else."""
+        now = self._clock()
+        with self._lock:
+            state = self._states.get(key)
+            if state is None or state.failures < FAILURES:
+                return True
+            if state.due > now and not is_only:
+                return False
+            state.due = now + PAUSE_SECONDS  # whoever asks meanwhile does not wait for the same answer
+            return True
 
     def failed(self, key: str) -> None:
         with self._lock:

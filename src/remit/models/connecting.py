@@ -6,11 +6,14 @@ those of the environment. A connection belongs to the event loop it was made on.
 
 import asyncio
 import inspect
+import sys
 import weakref
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import REDACTED
@@ -33,6 +36,7 @@ LOCAL_PATIENCE = 5
 _NO_KEY = "no-key"
 """What a server that wants none is sent; its client insists on one."""
 _CLOSE_SECONDS = 2.0
+_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,27 @@ class _OnLoop:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     clients: "dict[float, AsyncClient]" = field(default_factory=dict)
     made: dict[tuple[Meant, "_Reached"], Connection] = field(default_factory=dict)
+    end: AsyncGenerator[None, None] | None = field(default=None, repr=False)
+
+    async def begin(self) -> None:
+        """A generator that is under way is closed by its loop when that ends (`asyncio.run` sees to it), and with it what it holds: no
+        socket is left to the garbage."""
+        self.end = self._until_the_end()
+        await anext(self.end)
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            await self.shut()
+
+    async def shut(self) -> None:
+        self.made.clear()
+        while self.clients:
+            _, client = self.clients.popitem()
+            with suppress(RuntimeError, OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await client.aclose()
 
 
 class Connections:
@@ -77,19 +102,25 @@ class Connections:
         self._settings, self._root, self._mark = settings, root, mark
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = weakref.WeakKeyDictionary()
         self._local: LocalModels | None = None
+        self._is_closed = False
 
     async def to(self, meant: Meant, purse: Purse) -> Connection:
         """Raises `Unavailable` (TOOL_UNAVAILABLE): a key, a package or a setting is missing, said in words."""
         if meant.lacks:
             raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
-        loop = asyncio.get_running_loop()
-        here = self._loops.setdefault(loop, _OnLoop())
+        if "pydantic_ai" not in sys.modules and await is_refused(meant.url):
+            # Known in a moment, where the libraries take seconds: a server of this machine that was not started.
+            raise Unavailable(nobody_at(meant.url or ""))
         reached = await self._reached(meant, purse)
+        here = await self._here()
         async with here.lock:
             known = here.made.get((meant, reached))
             if known is None:
                 # The libraries take a second or two to import: not on the event loop, where others would stand still.
                 known = here.made[meant, reached] = await off_loop(self._made, here, meant, reached)
+            if self._is_closed:  # meanwhile
+                await here.shut()
+                raise _closed()
         return known
 
     def context_tokens(self, meant: Meant) -> int | None:
@@ -98,20 +129,31 @@ class Connections:
         return next((one.context_tokens for one in made if one.meant == meant and one.context_tokens), None)
 
     async def close(self) -> None:
-        """Of this loop and of others that still run; those of loops that are gone went with them."""
+        """Of this loop and of others that still run; those of loops that are gone went with them. Nobody is reached afterwards."""
+        self._is_closed = True
         running = asyncio.get_running_loop()
         for loop, there in list(self._loops.items()):
-            for client in there.clients.values():
-                with suppress(RuntimeError, OSError, TimeoutError):
-                    if loop is running:
-                        async with asyncio.timeout(_CLOSE_SECONDS):
-                            await client.aclose()
-                    elif loop.is_running():
-                        asyncio.run_coroutine_threadsafe(client.aclose(), loop)
+            if there.end is not None and loop is running:
+                await there.end.aclose()
+            elif there.end is not None and loop.is_running():
+                asyncio.run_coroutine_threadsafe(_ended(there.end), loop)
         self._loops.clear()
         local, self._local = self._local, None
         if local is not None:
             await local.close()
+
+    async def _here(self) -> _OnLoop:
+        """What belongs to this loop. What belonged to loops that are gone is forgotten."""
+        if self._is_closed:
+            raise _closed()
+        loop = asyncio.get_running_loop()
+        here = self._loops.get(loop)
+        if here is None:
+            for other in [one for one in self._loops if one.is_closed()]:
+                self._loops.pop(other, None)
+            here = self._loops[loop] = _OnLoop()
+            await here.begin()
+        return here
 
     async def _reached(self, meant: Meant, purse: Purse) -> _Reached:
         if meant.provider != LOCAL:
@@ -149,6 +191,14 @@ class Connections:
         )
 
 
+def _closed() -> Unavailable:
+    return Unavailable("The models of this project are closed.", advice="Open the project again.")
+
+
+async def _ended(end: AsyncGenerator[None, None]) -> None:
+    await end.aclose()
+
+
 def _imported(meant: Meant) -> None:
     """The library and the provider's client. Raises `Unavailable` with the command that installs them."""
     try:
@@ -171,6 +221,30 @@ def _imported(meant: Meant) -> None:
         raise missing(meant, error) from None
 
 
+async def is_refused(url: str | None) -> bool:
+    """Whether nobody listens at an address of this machine; no other is tried, as there may be a proxy in between."""
+    try:
+        where = urlsplit(url or "")
+        host, port = where.hostname, where.port or (443 if where.scheme == "https" else 80)
+    except ValueError:
+        return False
+    if host not in _THIS_MACHINE:
+        return False
+    try:
+        async with asyncio.timeout(1.0):
+            _, writer = await asyncio.open_connection(host, port)
+    except ConnectionRefusedError:
+        return True
+    except OSError:
+        return False
+    writer.close()
+    return False
+
+
+def nobody_at(where: str) -> str:
+    return f"nobody answers at {where}: is the server running there, and the network up?"
+
+
 def missing(meant: Meant, error: ImportError | None = None) -> Unavailable:
     known = PROVIDERS.get(meant.provider)
     command = f"pip install 'pydantic-ai-slim[{known.extra}]'" if known is not None and known.extra else INSTALL
@@ -181,10 +255,14 @@ def missing(meant: Meant, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
+    from remit.models.bounded import PLAIN, bound
+
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)
     past_proxies = {f"all://{host}": None for host in ("localhost", "127.0.0.1", "[::1]")}  # a server of this machine is not behind one
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies)
+    return httpx2.AsyncClient(
+        timeout=timeout, limits=limits, follow_redirects=False, mounts=past_proxies, headers=PLAIN, event_hooks={"response": [bound]}
+    )
 
 
 def _model(meant: Meant, url: str | None, key: str | None, client: "AsyncClient") -> "tuple[Model[Any], bool]":

@@ -15,6 +15,8 @@ from remit.settings.values import Price
 CHARACTERS_PER_TOKEN = 4
 FEWEST_TOKENS = 64
 """Of a reply: below it no provider says anything, and some refuse."""
+MOST_TOLD = 1_000_000_000
+"""Tokens that one reply can have used; a provider that says more has said nothing."""
 _PER = 1_000_000
 
 
@@ -62,14 +64,20 @@ def _size(message: Message) -> int:
 def spent(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> Spent:
     """What a provider said was used, of a whole reply. Where it said nothing, or the reply broke off before it could, at least what
     was seen: the question, and the characters that came."""
-    is_told = is_whole and usage.input_tokens + usage.output_tokens > 0
+    given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
+    is_told = is_whole and given is not None and taken is not None and given + taken > 0
     return Spent(
-        input_tokens=usage.input_tokens if is_told else usage.input_tokens or estimated_input(question),
-        output_tokens=usage.output_tokens if is_told else max(usage.output_tokens, -(-characters // CHARACTERS_PER_TOKEN)),
-        cached_tokens=usage.cache_read_tokens,
-        written_tokens=usage.cache_write_tokens,
+        input_tokens=(given or 0) if is_told else given or estimated_input(question),
+        output_tokens=(taken or 0) if is_told else max(taken or 0, -(-characters // CHARACTERS_PER_TOKEN)),
+        cached_tokens=_sound(usage.cache_read_tokens) or 0,
+        written_tokens=_sound(usage.cache_write_tokens) or 0,
         is_estimated=not is_told,
     )
+
+
+def _sound(tokens: Any) -> int | None:
+    """A number that can be one of tokens: less than nothing would fill a budget up again. None: it is none."""
+    return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
 
 
 def money(price: Price | None, used: Spent) -> float | None:

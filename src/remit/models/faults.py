@@ -25,7 +25,8 @@ from pydantic_ai.exceptions import (
 
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
-from remit.models.connecting import CONNECT_SECONDS, Connection
+from remit.models.bounded import Unfit
+from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
 from remit.models.streaming import Died, Silent
 
 _MOST = 300
@@ -52,7 +53,7 @@ def fault_of(error: Exception, connection: Connection) -> Fault:
     status = _status(error)
     busy = status in _BUSY or isinstance(error, ModelRateLimitError | ModelUnavailableError)
     can_wait = busy and not isinstance(error, ModelQuotaExceededError)
-    said = _said(error)
+    said = _short(without_key(_said(error), connection))  # struck out before it is cut: half a key is one too many
     words = _words(error, connection, status, f" It says: {said}" if said else "")
     return Fault(
         words=without_key(words, connection),
@@ -77,10 +78,11 @@ def without_key(text: str, connection: Connection) -> str:
 
 
 def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
-    if isinstance(error, Silent) or (isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool")):
+    ours = next((cause for cause in _causes(error) if isinstance(cause, Died | Silent | Unfit)), None)
+    if ours is not None:
+        return f"{ours}."
+    if isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):
         return f"it said nothing for {connection.idle_seconds:g} s."
-    if isinstance(error, Died):
-        return f"{error}."
     if isinstance(error, ModelQuotaExceededError):
         return f"its quota or credit is used up.{said}"
     if status is not None:
@@ -127,8 +129,7 @@ def _which_key(connection: Connection) -> str:
     meant = connection.meant
     if not meant.key_variables:
         return f'none was sent; name its variable: key_variable = "…" in [models.{meant.name}]' if meant.is_named else "none was sent"
-    name = next((name for name in meant.key_variables if meant.key), meant.key_variables[0])
-    return f"check the variable {name}"
+    return f"check the variable {meant.key_variable or meant.key_variables[0]}"
 
 
 def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
@@ -136,14 +137,14 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
     if isinstance(error, ModelTimeoutError):
         return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
     if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
-        return f"nobody answers at {where}: is the server running there, and the network up?"
+        return nobody_at(where)
     return "the connection broke off in the middle of its answer."
 
 
 def _status(error: Exception) -> int | None:
     """Of the answer, also where only the client below says it."""
-    found = (getattr(cause, "status_code", None) for cause in _causes(error))
-    return next((status for status in found if isinstance(status, int)), None)
+    found = (getattr(cause, name, None) for cause in _causes(error) for name in ("status_code", "code"))
+    return next((status for status in found if isinstance(status, int) and 300 <= status < 600), None)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -155,17 +156,17 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _said(error: Exception) -> str:
-    """The provider's own words, in one short line."""
+    """The provider's own words."""
     body = getattr(error, "body", None)
     if isinstance(body, str):
         try:
             body = json.loads(body)
         except ValueError:
-            return _short(body)
+            return body
     message = _message_in(body)
     if message:
-        return _short(message)
-    return "" if isinstance(error, ModelHTTPError) else _short(str(error))
+        return message
+    return "" if isinstance(error, ModelHTTPError) else str(error)
 
 
 def _message_in(body: Any) -> str:

@@ -12,7 +12,7 @@ import os
 import secrets
 import sys
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -53,6 +53,7 @@ class LocalModels:
         self._declared = {name: one for name, one in (settings or Settings()).models.items() if one.kind == "local"}
         self._root = root or Path.cwd()
         self._mark = mark
+        self._keys = frozenset(one.key_variable for one in (settings or Settings()).models.values() if one.key_variable)
         self._running: dict[tuple[Path, int], _Running] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         """On which the processes are waited for; whoever asks on another one has it done there."""
@@ -103,7 +104,7 @@ class LocalModels:
             raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
         running = self._running.get(which)
         if running is None or running.has_ended:
-            running = self._running[which] = _Running(weights, which[1], self._mark)
+            running = self._running[which] = _Running(weights, which[1], environment_for(self._mark, self._keys))
         return running
 
 
@@ -116,11 +117,11 @@ def must_be_installed() -> None:
 class _Running:
     """One process, from its start to its end; whoever needs it waits for the same start."""
 
-    def __init__(self, weights: Weights, context_tokens: int, mark: str) -> None:
+    def __init__(self, weights: Weights, context_tokens: int, environment: Mapping[str, str]) -> None:
         self.key = secrets.token_urlsafe(32)
         self._weights = weights
         self._context_tokens = context_tokens
-        self._mark = mark
+        self._environment = environment
         self._process: asyncio.subprocess.Process | None = None
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
         self._listening: asyncio.Task[None] | None = None
@@ -168,7 +169,7 @@ class _Running:
             # Without the current folder on its path: a project may hold a file of any name.
             sys.executable, "-P", "-m", "remit.models.local_server",
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True, env=_environment(self._mark),
+            start_new_session=True, env=self._environment,
         )  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
@@ -224,9 +225,9 @@ def threads() -> int:
     return max(1, min(MOST_THREADS, count - 1))
 
 
-def _environment(mark: str) -> dict[str, str]:
+def environment_for(mark: str, keys: Set[str]) -> dict[str, str]:
     """Ours without anybody's key: it asks nobody."""
-    kept = {name: value for name, value in os.environ.items() if name not in _KEYS and not is_secret_name(name)}
+    kept = {name: value for name, value in os.environ.items() if name not in _KEYS | keys and not is_secret_name(name)}
     return {**kept, **({MARK: padded(mark)} if mark else {})}
 
 

@@ -47,7 +47,12 @@ class Meant:
     @property
     def key(self) -> str | None:
         """Never shown, never kept."""
-        return next((key for name in self.key_variables if (key := os.environ.get(name, "").strip())), None)
+        return os.environ[self.key_variable].strip() if self.key_variable else None
+
+    @property
+    def key_variable(self) -> str | None:
+        """The one that its key is taken from."""
+        return next((name for name in self.key_variables if os.environ.get(name, "").strip()), None)
 
     @property
     def lacks(self) -> str | None:

@@ -40,6 +40,9 @@ class Died(Exception):
 class Silent(Exception):
     """Nothing came for too long."""
 
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it said nothing for {seconds:g} s")
+
 
 @dataclass(slots=True)
 class Heard:
@@ -100,7 +103,7 @@ class _within:
                 opened: StreamedResponse = await self._stream.__aenter__()
         except TimeoutError:
             if limit.expired():
-                raise Silent from None
+                raise Silent(self._seconds) from None
             raise
         return opened
 
@@ -110,17 +113,21 @@ class _within:
 
 async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float) -> None:
     events: AsyncIterator[Any] = aiter(stream)
+    clock = asyncio.get_running_loop().time
+    last = clock()
     while True:
         try:
-            async with asyncio.timeout(patience) as limit:
+            async with asyncio.timeout_at(last + patience) as limit:
                 event = await anext(events)
         except StopAsyncIteration:
             return
         except TimeoutError:
             if limit.expired():
-                raise Silent from None
+                raise Silent(patience) from None
             raise
         words, others = _said(event)
+        if words or others:  # events that say nothing, however many, are silence
+            last = clock()
         heard.characters += len(words) + others
         if words and question.hear is not None:
             allowed = words[: max(0, question.max_characters - heard.words)]
@@ -141,15 +148,16 @@ def _said(event: Any) -> tuple[str, int]:
         if isinstance(part, TextPart):
             return part.content, 0
         if isinstance(part, ThinkingPart):
-            return "", len(part.content)
+            return "", len(part.content) + len(part.signature or "")
         if isinstance(part, ToolCallPart):
             return "", len(part.tool_name) + len(part.args if isinstance(part.args, str) else str(part.args or ""))
+        return "", 1
     if isinstance(event, PartDeltaEvent):
         delta = event.delta
         if isinstance(delta, TextPartDelta):
             return delta.content_delta, 0
         if isinstance(delta, ThinkingPartDelta):
-            return "", len(delta.content_delta or "")
+            return "", len(delta.content_delta or "") + len(delta.signature_delta or "")
         if isinstance(delta, ToolCallPartDelta):
             more = delta.args_delta
             return "", len(more if isinstance(more, str) else str(more or "")) + len(delta.tool_name_delta or "")
@@ -165,10 +173,11 @@ def _judged(connection: Connection, question: Question, heard: Heard) -> Answere
     response = heard.response
     assert response is not None
     # A stream that just ends, without a word on why, may be half of one: a proxy in between cuts like that.
-    says_why = response.finish_reason is not None and (
-        connection.meant.provider not in _CHATS
-        or "finish_reason" in (response.provider_details or {})
+    # The library knows not every reason there is, and keeps those that it does not know.
+    says_why = (
+        "finish_reason" in (response.provider_details or {})
         or response.finish_reason == "content_filter"
+        or (response.finish_reason is not None and connection.meant.provider not in _CHATS)
     )
     is_whole = response.state == "complete" and (says_why or not connection.is_ours)
     if not heard.is_cut and (not is_whole or (response.finish_reason == "error" and not response.parts)):

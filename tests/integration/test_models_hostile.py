@@ -1,0 +1,288 @@
+"""A provider's server that means harm, or is only broken: raw sockets that say what no good one would (item 1, item 7)."""
+
+import asyncio
+import gc
+import json
+import os
+import subprocess
+import sys
+import time
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from remit.core.errors import RemitError, Unavailable
+from remit.models import bounded, local
+from remit.models.asking import Models
+from remit.models.breaker import BREAKERS, FAILURES, PAUSE_SECONDS
+from remit.models.connecting import is_refused
+from remit.models.messages import Said
+from remit.models.question import Asked, Question
+from remit.settings.values import ModelAddress, Settings
+
+KEY = "sk-hostile-0011223344556677"
+STREAM = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+Play = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+class Purse:
+    def __init__(self, seconds: float = 20.0) -> None:
+        self._end, self.tokens = time.monotonic() + seconds, 0
+
+    @property
+    def remaining(self) -> float:
+        return self._end - time.monotonic()
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+
+    def progress(self, message: str, fraction: float | None = None) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("HOSTILE_KEY", KEY)
+    BREAKERS._states.clear()
+    yield
+    BREAKERS._states.clear()
+
+
+@asynccontextmanager
+async def server(play: Play, *, stays: bool = False) -> AsyncIterator[str]:
+    """Reads a request, then does what it likes; gives its address."""
+
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+            await reader.readexactly(length)
+            await play(writer)
+            if stays:
+                await reader.read()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    listening = await asyncio.start_server(met, "127.0.0.1", 0)
+    async with listening:
+        yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+
+
+def models_at(*urls: str, idle: float = 5.0, kind: Any = "openai") -> Models:
+    tables = {
+        f"m{number}": ModelAddress(kind=kind, url=f"{url}/v1", model="x", key_variable="HOSTILE_KEY") for number, url in enumerate(urls, 1)
+    }
+    return Models(Settings(model=tuple(tables), models=tables, model_idle_seconds=idle))
+
+
+async def ask(models: Models, purse: Purse | None = None) -> Asked:
+    return await models.ask(purse or Purse(), Question(choice=models.choice(), messages=[Said(text="Say something.")]))
+
+
+async def fault(play: Play, **more: Any) -> str:
+    async with server(play) as url:
+        models = models_at(url, **more)
+        with pytest.raises(Unavailable) as failed:
+            await ask(models)
+        await models.close()
+    return failed.value.message
+
+
+def event(text: str | None = None, *, ended: str | None = None, usage: str = "null", **delta: Any) -> bytes:
+    said = {"index": 0, "delta": {"role": "assistant", "content": text, **delta}, "finish_reason": ended}
+    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "x", "choices": [said], "usage": "@"}
+    return b"data: " + json.dumps(whole).replace('"@"', usage).encode() + b"\n\n"
+
+
+def saying(*events: bytes) -> Play:
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM + b"".join(events) + b"data: [DONE]\n\n")
+        await writer.drain()
+
+    return play
+
+
+def flood(head: bytes, piece: bytes, times: int) -> Play:
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        for _ in range(times):
+            writer.write(piece)
+            await writer.drain()
+
+    return play
+
+
+def packed(megabytes: int) -> bytes:
+    packing = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+    return b"".join([*(packing.compress(b"x" * 1_000_000) for _ in range(megabytes)), packing.flush()])
+
+
+@pytest.mark.parametrize(
+    ("play", "words"),
+    [
+        (flood(b"HTTP/1.1 500 X\r\nContent-Type: text/html\r\n\r\n", b"<p>oh\n" * 20_000, 200), "it failed (500). It says: <p>oh"),
+        (flood(STREAM, b"data: " + b"x" * 100_000, 400), "without coming to an end"),
+        (flood(STREAM, b"data: x\n" * 1000, 400), "without coming to an end"),
+        (flood(STREAM.replace(b"Type", b"Encoding: gzip\r\nContent-Type"), packed(60), 1), "without coming to an end"),
+        (flood(b"HTTP/1.1 502 X\r\nContent-Encoding: gzip\r\n\r\n", packed(60), 1), "it failed (502)"),
+        (flood(STREAM.replace(b"Type", b"Encoding: br\r\nContent-Type"), b"x", 1), "not asked for (br)"),
+        (flood(STREAM.replace(b"Type", b"Encoding: gzip\r\nContent-Type"), b"no gzip", 1), "could not be read"),
+    ],
+    ids=["an endless error page", "an endless line", "an endless event", "a bomb", "an error that is a bomb", "br", "no gzip"],
+)
+async def test_no_server_fills_the_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounded, "EVENT_BYTES", 2 << 20)
+    await fault(saying())  # what is loaded once does not count
+    tracemalloc.start()
+    try:
+        assert words in await fault(play)
+        assert tracemalloc.get_traced_memory()[1] < 25 << 20
+    finally:
+        tracemalloc.stop()
+
+
+async def test_a_packed_answer_is_unpacked() -> None:
+    body = zlib.compress(event("Hello.", ended="stop") + b"data: [DONE]\n\n")
+    async with server(flood(STREAM.replace(b"Type", b"Encoding: deflate\r\nContent-Type"), body, 1)) as url:
+        models = models_at(url)
+        assert (await ask(models)).reply.text == "Hello."
+        await models.close()
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [b": ping\n\n", event(""), event(None, tool_calls=[{"index": 0, "id": "", "function": {"name": "", "arguments": ""}}])],
+    ids=["comments", "empty words", "empty calls"],
+)
+async def test_events_that_say_nothing_are_silence_however_many(nothing: bytes) -> None:
+    async def play(writer: asyncio.StreamWriter) -> None:
+        writer.write(STREAM)
+        while True:
+            writer.write(nothing)
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    assert "it said nothing for 0.5 s" in await fault(play, idle=0.1), "five times the patience with one that is silent"
+
+
+@pytest.mark.parametrize("at", [250, 275, 290])
+async def test_no_part_of_a_key_is_shown_wherever_an_error_is_cut(at: int) -> None:
+    body = json.dumps({"error": {"message": "x" * at + KEY}}).encode()
+    said = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
+    assert "HOSTILE_KEY" in said
+    assert not any(KEY[:length] in said for length in range(4, len(KEY)))
+
+
+@pytest.mark.parametrize("reason", ["eos", "", "banana"])
+async def test_a_reason_to_end_that_nobody_knows_is_a_reason(reason: str) -> None:
+    async with server(saying(event("Hello."), event(ended=reason or "stop"))) as url:
+        models = models_at(url)
+        assert (await ask(models)).reply.text == "Hello."
+        await models.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("count", ["-1000000", "1e400", "NaN", "1" + "0" * 30, "1.5"])
+async def test_numbers_that_cannot_be_are_not_counted(count: str) -> None:
+    """Less than nothing would fill the budget up again, and more than everything would end the tree."""
+    purse = Purse()
+    usage = f'{{"prompt_tokens": {count}, "completion_tokens": {count}, "total_tokens": {count}}}'
+    async with server(saying(event("Hello.", ended="stop", usage=usage))) as url:
+        models = models_at(url)
+        asked = await ask(models, purse)
+        await models.close()
+    assert 0 < purse.tokens < 100
+    assert asked.details == {"tokens": "estimated"}
+
+
+async def test_a_key_goes_to_no_other_host() -> None:
+    async def elsewhere(writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 307 X\r\nLocation: http://127.0.0.1:9/\r\nContent-Length: 0\r\n\r\n")
+
+    assert "leads elsewhere (307)" in await fault(elsewhere, kind="google")
+
+
+async def test_that_nobody_listens_is_known_before_anything_is_loaded() -> None:
+    async with server(saying()) as url:
+        assert not await is_refused(f"{url}/v1")
+    assert await is_refused("http://127.0.0.1:9/v1")
+    assert not await is_refused("http://models.invalid:9/v1"), "there may be a proxy in between"
+    assert not await is_refused("http://127.0.0.1:notaport/v1")
+    program = (
+        "import asyncio, sys\n"
+        "from remit.core.errors import Unavailable\n"
+        "from remit.models.asking import Models\n"
+        "from remit.models.messages import Said\n"
+        "from remit.models.question import Question\n"
+        "from remit.settings.values import ModelAddress, Settings\n"
+        "class Purse: remaining = 9.0\n"
+        "models = Models(Settings(model=('m',), models={'m': ModelAddress(kind='openai', url='http://127.0.0.1:9/v1')}))\n"
+        "try: asyncio.run(models.ask(Purse(), Question(choice=models.choice(), messages=[Said(text='x')])))\n"
+        "except Unavailable as error: assert 'nobody answers at http://127.0.0.1:9/v1' in error.message, error.message\n"
+        "assert 'pydantic_ai' not in sys.modules"
+    )
+    await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_the_process_of_a_local_model_gets_nobodys_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANTHROPIC_API_KEY", "HF_TOKEN", "MY_API_KEY", "LC_WORDS"):
+        monkeypatch.setenv(name, KEY)
+    given = local.environment_for("mark", {"HOSTILE_KEY"})
+    assert [name for name, value in given.items() if value == KEY] == ["LC_WORDS"]
+    assert "PATH" in given
+
+
+def test_loops_that_end_leave_no_socket_and_a_closed_one_asks_nobody() -> None:
+    async def twice(models: Models) -> list[Asked]:
+        return await asyncio.gather(ask(models), ask(models))
+
+    async def beside() -> None:
+        async def play(writer: asyncio.StreamWriter) -> None:  # says that it stays open
+            body = event("Here.", ended="stop") + b"data: [DONE]\n\n"
+            writer.write(STREAM.replace(b"Connection: close", b"Content-Length: %d" % len(body)) + body)
+            await writer.drain()
+
+        async with server(play, stays=True) as url:
+            models = models_at(url)
+            await asyncio.to_thread(asyncio.run, twice(models))
+            gc.collect()
+            before = len(os.listdir("/proc/self/fd"))
+            for _ in range(3):
+                await asyncio.to_thread(asyncio.run, twice(models))
+            assert len(os.listdir("/proc/self/fd")) <= before + 2
+            await models.close()
+            with pytest.raises(RemitError, match="closed"):
+                await ask(models)
+
+    asyncio.run(beside())
+
+
+async def test_a_pause_that_is_over_is_not_begun_anew_by_those_who_never_came_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second of a list, which failed a while ago, is asked when the first fails, though the first was asked all the time."""
+    now, is_well = [0.0], [True]
+    monkeypatch.setattr(BREAKERS, "_clock", lambda: now[0])
+
+    async def first(writer: asyncio.StreamWriter) -> None:
+        await saying(*([event("First.", ended="stop")] if is_well[0] else []))(writer)
+
+    async with server(first) as one, server(saying(event("Second.", ended="stop"))) as two:
+        models = models_at(one, two)
+        for _ in range(FAILURES):
+            BREAKERS.failed(_key(models, "m2"))
+        now[0] += PAUSE_SECONDS + 1
+        assert (await ask(models)).reply.text == "First."
+        is_well[0] = False
+        assert (await ask(models)).reply.text == "Second."
+        await models.close()
+
+
+def _key(models: Models, name: str) -> str:
+    from remit.models.asking import key_of
+    from remit.models.naming import meant_by
+
+    return key_of(meant_by(models._settings, name))
