@@ -195,3 +195,10 @@ async def test_secrets_of_a_change_do_not_reach_the_model(tmp_path: Path) -> Non
     _, requests = await reviewed(tmp_path, judged(), diff=CHANGE.replace("result += value", f'result += "{secret}"'))
     assert requests
     assert secret not in requests[0]
+
+
+async def test_a_judgement_of_a_file_that_the_model_was_not_shown_is_dropped(tmp_path: Path) -> None:
+    long = "--- /dev/null\n+++ b/long.txt\n@@ -0,0 +1,400 @@\n" + f"+{'word ' * 60}\n" * 400
+    done, _ = await reviewed(tmp_path, judged(says(), says(file="long.txt", line=2)), diff=CHANGE + long)
+    assert (done.data["judgement"]["findings"], done.data["judgement"]["dropped"]) == (1, 1), done.data["judgement"]
+    assert done.data["judgement"]["notShown"] == ["long.txt"]

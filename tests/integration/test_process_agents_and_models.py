@@ -59,7 +59,7 @@ class Nobody:
 
 async def test_a_worker_asks_few_questions_at_once_few_in_all_and_none_that_is_huge() -> None:
     models = Counting()
-    service = Service(cast(Context, Nobody()), models)
+    service = Service(cast("Context", Nobody()), models)
     for huge in ({"prompt": "x" * (LONGEST_QUESTION + 1)}, {"prompt": "x", "schema": {"x": "x" * LONGEST_QUESTION}}):
         with pytest.raises(Misused):
             await service.call("write", huge)

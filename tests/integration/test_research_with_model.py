@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,24 @@ class Model:
 
 
 async def asked(root: Path, model: Model, operation: str = "researcher.deep_research", **parameters: Any) -> Return:
-    async with ScriptedModels(model) as server:
+    (done,) = await asked_each(root, [(model, parameters)], operation)
+    return done
+
+
+async def asked_each(
+    root: Path, questions: Sequence[tuple[Model, dict[str, Any]]], operation: str = "researcher.deep_research"
+) -> list[Return]:
+    """Several in one project that is opened once, each with a model of its own."""
+    playing = [questions[0][0]]
+    done: list[Return] = []
+    async with ScriptedModels(lambda request: playing[0](request)) as server:
         known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
         async with Remit.open(root, settings={"model": "scripted", "models": known}) as remit:
-            timeout = parameters.pop("timeout", 60)
-            return await remit.delegate(operation, parameters=parameters, timeout=timeout)
+            for model, parameters in questions:
+                playing[0] = model
+                limits = {name: parameters.pop(name) for name in ("timeout", "budget") if name in parameters}
+                done.append(await remit.delegate(operation, parameters=parameters, **{"timeout": 60, **limits}))
+    return done
 
 
 @pytest.fixture
@@ -108,23 +122,32 @@ async def test_a_source_that_speaks_to_the_model_is_not_shown_to_it_and_supports
     assert all("notes.md" in place for place in done.data.get("speaksToModels", []))
 
 
-@pytest.mark.parametrize("turn", [Fail(500), Say("Everything about tea is wonderful."), Say("  ")])
-async def test_a_model_that_fails_or_says_nothing_supported_leaves_the_quotations(project: Path, turn: Turn) -> None:
-    done = await asked(project, Model(turn, plans=Say("no JSON at all")), query=QUESTION)
-    assert done.status is Status.COMPLETED, done
-    assert "written" not in done.data
-    assert "Hotter water makes green tea bitter." in [one["text"] for one in done.data["answer"]]
-    assert [warning.partition(":")[0] for warning in done.data["warnings"]] == [
-        "No model planned the questions",
-        "No model wrote the answer, so it is quoted",
-    ]
-    assert "No model wrote the answer" in report_of(project, done)
+async def test_a_model_that_fails_or_says_nothing_supported_leaves_the_quotations(project: Path) -> None:
+    turns = [Fail(500), Say("Everything about tea is wonderful."), Say("  ")]
+    every = await asked_each(project, [(Model(turn, plans=Say("no JSON at all")), {"query": QUESTION}) for turn in turns])
+    for done in every:
+        assert done.status is Status.COMPLETED, done
+        assert "written" not in done.data
+        assert "Hotter water makes green tea bitter." in [one["text"] for one in done.data["answer"]]
+        assert [warning.partition(":")[0] for warning in done.data["warnings"]] == [
+            "No model planned the questions",
+            "No model wrote the answer, so it is quoted",
+        ]
+        assert "No model wrote the answer" in report_of(project, done)
 
 
-async def test_a_model_that_never_answers_does_not_cost_the_answer(project: Path) -> None:
-    done = await asked(project, Model(Silence(), plans=Silence()), query=QUESTION, timeout=10)
-    assert done.data["answer"], done
-    assert any("did not answer" in warning for warning in done.data["warnings"])
+async def test_a_model_that_never_answers_or_is_too_dear_does_not_cost_the_answer(project: Path) -> None:
+    never, dear = await asked_each(
+        project,
+        [
+            (Model(Silence(), plans=Silence()), {"query": QUESTION, "timeout": 4}),
+            (Model("Tea."), {"query": QUESTION, "budget": {"tokens": 50}}),
+        ],
+    )
+    assert never.data["answer"], never
+    assert any("did not answer" in warning for warning in never.data["warnings"])
+    assert (dear.status, bool(dear.data["answer"])) == (Status.COMPLETED, True), dear
+    assert all("it was not asked" in warning for warning in dear.data["warnings"])
 
 
 async def test_without_a_model_nothing_is_said_of_one(project: Path) -> None:
@@ -145,21 +168,21 @@ async def test_the_role_researcher_hands_on_what_was_written(project: Path) -> N
     assert done.data["written"]
 
 
-@pytest.mark.parametrize("form", ["summary", "table", "outline", "json"])
-async def test_sources_are_put_together_in_words_in_the_form_that_was_asked_for(project: Path, form: str) -> None:
+async def test_sources_are_put_together_in_words_in_the_form_that_was_asked_for(project: Path) -> None:
     (project / "letter.txt").write_text("Black tea is brewed at 95 °C for four minutes, writes Ann.\n")
     words = {
         "summary": "Black tea is brewed at 100 °C {Black tea is brewed at 100}. Ann writes that it is 95 °C {95 °C}. All agree on milk.",
         "table": "| statement | source |\n|---|---|\n| Black tea: 100 °C {Black tea is brewed at 100} | handbook |\n| Milk first | Ann |",
         "outline": "# Black tea\n\n- It is brewed at 100 °C {Black tea is brewed at 100}.\n- Milk goes first.",
         "json": "Black tea is brewed at 100 °C {Black tea is brewed at 100}. Milk goes first.",
-    }[form]
-    done = await asked(project, Model(words), "researcher.synthesize_sources", sources=["handbook.md", "letter.txt"], format=form)
-    assert done.status is Status.COMPLETED, done
-    standings = [one["standing"] for one in done.data["sentences"]]
-    assert standings[0] == "supported"
-    assert standings[-1] == "uncited"
-    assert done.data["differing"], "what was quoted stays"
-    report = report_of(project, done)
-    assert "(uncited)" in report
-    assert form != "json" or json.loads(report)["written"] == done.data["written"]
+    }
+    sources = ["handbook.md", "letter.txt"]
+    questions = [(Model(said), {"sources": sources, "format": form}) for form, said in words.items()]
+    for form, done in zip(words, await asked_each(project, questions, "researcher.synthesize_sources"), strict=True):
+        assert done.status is Status.COMPLETED, done
+        standings = [one["standing"] for one in done.data["sentences"]]
+        assert (standings[0], standings[-1]) == ("supported", "uncited"), form
+        assert done.data["differing"], "what was quoted stays"
+        report = report_of(project, done)
+        assert "(uncited)" in report
+        assert form != "json" or json.loads(report)["written"] == done.data["written"]

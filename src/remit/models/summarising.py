@@ -65,7 +65,12 @@ async def _written(work: _Work, chunks: list[str], characters: int) -> str:
     parts: list[str] = []
     for start in range(0, len(chunks), _AT_ONCE):
         numbered = list(enumerate(chunks, 1))[start : start + _AT_ONCE]
-        parts += await asyncio.gather(*(work.ask(chunk, each, f"part {number} of {len(chunks)}") for number, chunk in numbered))
+        asking = [asyncio.create_task(work.ask(chunk, each, f"part {number} of {len(chunks)}")) for number, chunk in numbered]
+        try:
+            parts += await asyncio.gather(*asking)
+        finally:
+            for one in asking:  # one that is stopped stops the others, which would go on asking and paying
+                one.cancel()
         if not any(parts):
             return ""
     together = "\n\n".join(part or shortened(chunk, each) for part, chunk in zip(parts, chunks, strict=True))

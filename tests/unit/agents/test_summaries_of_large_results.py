@@ -5,10 +5,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.core.errors import Unavailable
+from remit.core.errors import Stopped, Unavailable
 from remit.models.asking import Models
 from remit.models.messages import Reply
 from remit.models.question import Asked, Purse
@@ -84,3 +85,34 @@ async def test_without_a_model_the_beginning_and_the_end_stand_with_what_is_left
     assert made.startswith("aaa")
     assert made.endswith("the end")
     assert "5,007 characters" in made
+
+
+class Stopping(Writer):
+    """One that is stopped at the second question, while the others wait."""
+
+    async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+        self.asked += 1
+        if self.asked == 2:
+            raise Stopped("Enough.")
+        try:
+            await asyncio.sleep(20)
+        except asyncio.CancelledError:
+            self.says = "cancelled"
+            raise
+        raise AssertionError
+
+
+async def test_being_stopped_stops_all_parts_of_a_summary() -> None:
+    writer = Stopping("")
+    with pytest.raises(Stopped):
+        await summarised(writer, Drawn(), "x\n" * 60_000, characters=1000)
+    await asyncio.sleep(0)
+    assert writer.says == "cancelled"
+
+
+async def test_what_the_budget_has_no_room_for_is_shortened_by_rule() -> None:
+    class Poor(Writer):
+        async def write(self, purse: Purse, prompt: str, *, instructions: str = "", schema: Mapping[str, Any] | None = None) -> Asked:
+            raise Stopped("Too little is left.", code="BUDGET_EXCEEDED")
+
+    assert len(await summarised(Poor(""), Drawn(), "x\n" * 60_000, characters=1000)) <= 1000

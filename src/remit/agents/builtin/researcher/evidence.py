@@ -4,6 +4,7 @@ A passage that speaks to a model ("ignore your instructions") is none: it is not
 """
 
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,9 @@ LONGEST = 900
 """Of one passage."""
 _TO_A_MODEL = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instruction|prompt|rule|guideline|direction|context|message|above|previous|prior)"
+    r"|\b(?:ignore|disregard|forget) (?:all|everything|whatever|anything)\b"
+    r"|\b(?:ignorier\w*|vergiss|vergessen sie|missachte\w*)\b.{0,40}\b(?:anweisung|vorherig|bisherig|regel|oben|vorgabe)"
+    r"|\b(?:ignore[zr]?|oublie[zr]?|ignora|olvida|ignorar)\b.{0,40}\b(?:pr[ée]c[ée]dent|consigne|anterior|instruccion|istruzion|instruç)"
     r"|\b(?:new|real|actual|updated|following) (?:system )?instructions?\b|\bsystem prompt\b|\b(?:jailbreak|developer mode)\b"
     r"|\byou are (?:now |actually )?(?:an? )?(?:ai|assistant|language model|llm|chatbot|dan)\b|\bas an ai\b"
     r"|\b(?:ai|llm|language model)s? (?:reading|that reads?)\b|\b(?:tell|inform|convince) the (?:user|reader|person)\b"
@@ -38,7 +42,7 @@ class Evidence:
 
     def shown(self) -> str:
         where = {"headings": self.headings} if self.headings else {}
-        return fenced(self.text, number=self.number, place=self.place, **where)
+        return fenced(self.text, number=self.number, place=plain_name(self.place, f"source {self.number}"), **where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,19 @@ class Gathered:
     """Places of passages that were left out, since they speak to whoever reads them."""
 
 
+_LOOK_ALIKE = str.maketrans("аеорсухіјѕԁһӏАЕОРСТХІЈЅНКМВαοιΑΕΟΙΡΤ", "aeopcyxijsdhlAEOPCTXIJSHKMBaoiAEOIPT")
+_APART = re.compile(r"[\W_]+")
+
+
 def speaks_to_a_model(text: str) -> bool:
-    return _TO_A_MODEL.search(text) is not None
+    """As a model reads it: letters that look like others are those, and what does not show is not there."""
+    read = "".join(one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf").translate(_LOOK_ALIKE)
+    return _TO_A_MODEL.search(" ".join(read.split())) is not None
+
+
+def plain_name(name: str, otherwise: str) -> str:
+    """The name of a source, which somebody else chose too: one that speaks to a model is not told."""
+    return otherwise if speaks_to_a_model(name) or speaks_to_a_model(_APART.sub(" ", name)) else name
 
 
 def evidence_of(citations: Iterable[Citation]) -> Gathered:

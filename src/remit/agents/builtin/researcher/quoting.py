@@ -41,7 +41,7 @@ def is_clean_code(code: str) -> bool:
 
 
 def shown(quote: str) -> str:
-    """A quotation as markdown that shows the words and does nothing: no tag, no picture that is fetched, no code span left open."""
+    """A quotation as markdown that shows the words and does nothing: no tag, no link, no picture fetched, no code span left open."""
     if quote.count("`") % 2 or "``" in quote:
         quote = quote.replace("`", "\\`")
     parts, end = [], 0
@@ -52,7 +52,8 @@ def shown(quote: str) -> str:
 
 
 def _harmless(text: str) -> str:
-    return _TAG.sub(r"\\<", text).replace("![", "!\\[").replace("](", "]\\(")
+    told = _TAG.sub(r"\\<", text).replace("![", "!\\[").replace("](", "]\\(")
+    return told.replace("][", "]\\[").replace("]:", "]\\:")  # links by name, and what such a name leads to
 
 
 def code_span(code: str) -> str:

@@ -87,6 +87,8 @@ def note(written: Written) -> str:
     told = f"*Written by {line(written.by) or 'a model'} from the quotations below. A program compared each sentence with what it cites: "
     told += f"{len(written.supported)} of {claims} {'stands' if claims == 1 else 'stand'}" if claims else "it says that they hold no answer"
     told += f", {marked} {'is' if marked == 1 else 'are'} marked.*" if marked else ".*"
+    if written.cut:
+        told += "\n\n*It was cut off: the model wrote more than is taken.*"
     if written.addressing:
         told += f"\n\n*Not shown to it, since it speaks to a model that reads it: {', '.join(map(code, written.addressing[:5]))}.*"
     return told

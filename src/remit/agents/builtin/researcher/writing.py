@@ -5,10 +5,10 @@ words and the quotations stand alone. Used by `research` and `synthesis`.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from remit.agents.builtin.researcher.citing import Citation
-from remit.agents.builtin.researcher.evidence import Gathered, evidence_of
+from remit.agents.builtin.researcher.evidence import Gathered, evidence_of, plain_name
 from remit.agents.builtin.researcher.written import ABSENT, Written, checked
 from remit.flow.context import Context
 from remit.models.optional import MATERIAL, Writes, fenced, hear
@@ -45,7 +45,8 @@ async def answer(models: Writes, ctx: Context, question: str, citations: Iterabl
 
 async def synthesis(models: Writes, ctx: Context, form: str, names: Iterable[str], citations: Iterable[Citation]) -> Attempt:
     gathered = evidence_of(citations)
-    task = f"Write {_FORMS[form]}. The passages are from these sources:\n\n{fenced(chr(10).join(names), kind='sources')}"
+    told = [plain_name(" ".join(name.split())[:200], f"source {number}") for number, name in enumerate(names, 1)]
+    task = f"Write {_FORMS[form]}. The passages are from these sources:\n\n{fenced(chr(10).join(told), kind='sources')}"
     return await _write(models, ctx, "You put together what several sources say, from numbered passages." + _RULES, task, "", gathered)
 
 
@@ -63,6 +64,7 @@ async def _write(models: Writes, ctx: Context, instructions: str, task: str, que
         return Attempt(fault=heard.fault)
     ctx.progress("Comparing each sentence with what it cites")
     written = checked(heard.text, gathered.passages, question, by=heard.model, addressing=gathered.addressing)
+    written = replace(written, cut=written.cut or heard.is_cut)
     if not written.supported and not (written.says_absent and not written.marked):
         told = f"none of its {len(written.claims)} sentences is supported by what it cites" if written.claims else "it said nothing"
         return Attempt(fault=f"{told}, so what it wrote was left out")

@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from remit.agents.builtin.researcher.evidence import Evidence
+from remit.agents.builtin.researcher.meeting import content, is_denied, share
 from remit.agents.builtin.researcher.quoting import contains, is_clean, shown
 from remit.agents.builtin.researcher.sentences import units_of
-from remit.agents.builtin.researcher.supporting import content, share, support
+from remit.agents.builtin.researcher.supporting import support
 
 ABSENT = "The sources do not answer this."
 """What a model is to say where they do not; the one sentence that needs no citation."""
@@ -25,7 +26,15 @@ _AFTER_CITED = re.compile(r"(?<=\][.!?])\s+")
 _LINE = re.compile(r"^(\s*(?:#{1,6}\s+|[-*+]\s+|\d{1,3}[.)]\s+|>\s?)?)(.*)$")
 _STOP = re.compile(r"[.!?…]{1,8}[\"'”’)]{0,4}$")
 _RULE = re.compile(r"^[\s|:+=*_-]*$")
-_HEADING_WORDS = 12
+_HEADING_WORDS = 8
+_CLAIMS = re.compile(
+    r"\d|\b(?:is|are|was|were|be|has|have|had|can|could|must|should|will|would|may|does|do|did|makes?|causes?|needs?|ist|sind|hat)\b",
+    re.IGNORECASE,
+)
+"""What a heading has that says something, and does not only name it."""
+_FORGED = re.compile(r"\s{0,3}\((?:un-?cited|not supported|supported|verified|checked)\b[^()\n]{0,300}\)", re.IGNORECASE)
+"""Marks are ours to make."""
+_UNSHOWN = "�"
 _OF_TABLES = "statement source topic aspect claim detail item value figure summary passage citation number"
 """What columns are called, whatever the passages speak of."""
 
@@ -68,6 +77,7 @@ class Written:
     addressing: tuple[str, ...] = ()
     """Places that speak to a model, which it was not shown."""
     cut: bool = False
+    """It was longer than is taken."""
 
     @property
     def claims(self) -> list[Sentence]:
@@ -95,6 +105,7 @@ class Written:
             "invented": list(dict.fromkeys(invented)),
             "writtenBy": self.by,
             **({"speaksToModels": list(self.addressing)} if self.addressing else {}),
+            **({"cutOff": True} if self.cut else {}),
         }  # fmt: skip
 
 
@@ -134,11 +145,12 @@ class _Reading:
         return f"{shown(body)}{marks}{stop}{_mark(sentence)}"
 
     def _heading(self, text: str) -> Sentence:
-        """It may name what the passages or the question are about; whatever it claims beyond that is uncited."""
-        words = content(_MARKS.sub("", text))
-        known = content(self.question).union(*(content(f"{one.headings} {one.text}") for one in self.passages.values()))
-        words -= content(_OF_TABLES)
-        if len(text.split()) <= _HEADING_WORDS and (not words or share(words, known) == 1.0):
+        """It may name what one passage or the question is about; whatever it claims beyond that is uncited."""
+        words = content(_MARKS.sub("", text)) - content(_OF_TABLES)
+        asked = content(self.question)
+        known = [asked, *(asked | content(f"{one.headings} {one.text}") for one in self.passages.values())]
+        says = len(text.split()) > _HEADING_WORDS or _CLAIMS.search(text) or is_denied(text) or _UNSHOWN in text
+        if not says and (not words or any(share(words, one) == 1.0 for one in known)):
             return Sentence(text=text.strip(), standing=Standing.PLAIN)
         return self.judged(text)
 
@@ -149,9 +161,8 @@ class _Reading:
         known, unknown = tuple(n for n in numbers if n in self.passages), tuple(n for n in numbers if n not in self.passages)
         if not any(character.isalnum() for character in bare) or _is_absent(bare):
             return Sentence(text=bare, standing=Standing.PLAIN, citations=known)
-        if not is_clean(bare):
-            clean = "".join(character if is_clean(character) else "�" for character in bare)
-            return Sentence(text=clean, standing=Standing.UNSUPPORTED, why="it holds characters that do not show")
+        if _UNSHOWN in bare:
+            return Sentence(text=bare, standing=Standing.UNSUPPORTED, citations=known, why="it holds characters that do not show")
         if unknown:
             why = f"there is no source {', '.join(f'[{n}]' for n in unknown)}"
             return Sentence(text=bare, standing=Standing.INVENTED, citations=known, unknown=unknown, why=why)
@@ -177,7 +188,7 @@ def checked(text: str, passages: Sequence[Evidence], question: str, *, by: str =
     cut = len(text) > MOST_CHARACTERS
     told: list[str] = []
     block: list[str] = []
-    lines = _unwrapped(text[:MOST_CHARACTERS])
+    lines = _unwrapped(_FORGED.sub("", _showing(text[:MOST_CHARACTERS])))
     for line, following in zip(lines, [*lines[1:], ""], strict=True):
         if block or line.lstrip().startswith("```"):
             block.append(line)
@@ -191,11 +202,16 @@ def checked(text: str, passages: Sequence[Evidence], question: str, *, by: str =
     return Written(text="\n".join(told).strip(), sentences=tuple(reading.sentences), by=by, addressing=tuple(addressing), cut=cut)
 
 
+def _showing(text: str) -> str:
+    """With a mark in place of each character that does not show, or does something."""
+    return "".join(one if one in "\n\t" or is_clean(one) else _UNSHOWN for one in text.replace("\r\n", "\n"))
+
+
 def _unwrapped(text: str) -> list[str]:
     """Lines of one paragraph as one line, so that a sentence is not cut in two."""
     lines: list[str] = []
     in_code = False
-    for line in text.replace("\r\n", "\n").split("\n"):
+    for line in text.split("\n"):
         is_fence = line.lstrip().startswith("```")
         begins_anew = is_fence or in_code or not line.strip() or line.lstrip().startswith("|") or bool(_split(line)[0].strip())
         if lines and not begins_anew and lines[-1].strip() and not lines[-1].lstrip().startswith(("#", "|", "```")):

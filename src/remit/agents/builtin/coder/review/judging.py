@@ -56,7 +56,7 @@ class Judgement:
     findings: tuple[Finding, ...] = ()
     model: str = ""
     dropped: int = 0
-    """Findings that lie outside the diff, or cannot be read."""
+    """Findings that lie outside of what it was shown of the diff, or cannot be read."""
     fault: str = ""
     """Why there is none."""
     unseen: tuple[str, ...] = ()
@@ -90,7 +90,8 @@ async def judge(models: Writes, ctx: Context, matter: Matter, found: list[Findin
     listed = answer.get("findings") if answer is not None else None
     if not isinstance(listed, list):
         return Judgement(model=heard.model, fault="what it said cannot be read as findings", unseen=unseen)
-    kept = [finding for one in listed if (finding := _held(one, shown, matter)) is not None]
+    seen = {path: lines for path, lines in shown.items() if path not in unseen}
+    kept = [finding for one in listed if (finding := _held(one, seen, matter)) is not None]
     unique = {(one.file, one.line, one.message): one for one in kept}
     first = sorted(unique.values(), key=lambda one: (ORDER[one.severity], one.file, one.line or 0))[:MOST_FINDINGS]
     return Judgement(findings=tuple(first), model=heard.model, dropped=len(listed) - len(kept), unseen=unseen)
