@@ -12,6 +12,9 @@ from remit.core.result import ARTIFACT_TYPES, Status
 EXAMPLE_SUMMARY = "Read the three modules named in the task. Wrote down what each of them does and where they overlap."
 """Of the example. `validate` refuses it from an agent at work: it is an echo of the prompt, not an answer."""
 _MOST_FAULTS = 20
+_SAMPLE_LEVELS = 6
+_SAMPLE_VALUES = 300
+_SOME_TEXT = "…"
 
 _RULES = """\
 ## How to answer
@@ -126,38 +129,54 @@ def return_schema(
     return {**_object(fields), "properties": {**fields, "data": inner}, **shared}
 
 
-def sample_of(schema: Any, whole: Any = None, levels: int = 6) -> Any:
+def sample_of(schema: Any) -> Any:
     """A value of the form that a schema asks for, as far as that is easily seen: an example says more than a rule."""
-    whole = schema if whole is None else whole
-    if not isinstance(schema, Mapping) or levels == 0:
-        return None
-    if isinstance(schema.get("$ref"), str):
-        return sample_of(_referred(whole, schema["$ref"]), whole, levels - 1)
-    for name in ("const", "default"):
-        if name in schema:
-            return schema[name]
-    for name in ("enum", "examples"):
-        if isinstance(schema.get(name), list) and schema[name]:
-            return schema[name][0]
-    for name in ("anyOf", "oneOf", "allOf"):
-        if isinstance(schema.get(name), list) and schema[name]:
-            return sample_of(schema[name][0], whole, levels - 1)
-    return _sample_of_type(schema, whole, levels)
+    return _Sampling(schema).of(schema, _SAMPLE_LEVELS)
 
 
-def _sample_of_type(schema: Mapping[str, Any], whole: Any, levels: int) -> Any:
-    kind = schema.get("type")
-    kind = kind[0] if isinstance(kind, list) and kind else kind
-    properties = schema.get("properties")
-    if kind == "object" or (kind is None and isinstance(properties, Mapping)):
-        named = properties.items() if isinstance(properties, Mapping) else ()
-        return {str(name): sample_of(inner, whole, levels - 1) for name, inner in named}
-    if kind == "array":
-        return [sample_of(schema["items"], whole, levels - 1)] if "items" in schema else []
-    least = schema.get("minimum")
-    if kind in ("integer", "number") and isinstance(least, int | float):
-        return least
-    return {"string": "…", "integer": 0, "number": 0, "boolean": True}.get(str(kind))
+def is_sample(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Whether it is the example that stands in the prompt, given back: where that is one that nobody would write."""
+    sample = sample_of(schema)
+    return value == sample and f'"{_SOME_TEXT}"' in json.dumps(sample, ensure_ascii=False, default=str)
+
+
+class _Sampling:
+    """A schema may refer to itself in a thousand places: an example has so many values, and not more."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+        self._left = _SAMPLE_VALUES
+
+    def of(self, schema: Any, levels: int) -> Any:
+        self._left -= 1
+        if not isinstance(schema, Mapping) or levels == 0 or self._left < 0:
+            return None
+        if isinstance(schema.get("$ref"), str):
+            return self.of(_referred(self._whole, schema["$ref"]), levels - 1)
+        for name in ("const", "default"):
+            if name in schema:
+                return schema[name]
+        for name in ("enum", "examples"):
+            if isinstance(schema.get(name), list) and schema[name]:
+                return schema[name][0]
+        for name in ("anyOf", "oneOf", "allOf"):
+            if isinstance(schema.get(name), list) and schema[name]:
+                return self.of(schema[name][0], levels - 1)
+        return self._of_type(schema, levels)
+
+    def _of_type(self, schema: Mapping[str, Any], levels: int) -> Any:
+        kind = schema.get("type")
+        kind = kind[0] if isinstance(kind, list) and kind else kind
+        properties = schema.get("properties")
+        if kind == "object" or (kind is None and isinstance(properties, Mapping)):
+            named = properties.items() if isinstance(properties, Mapping) else ()
+            return {str(name): self.of(inner, levels - 1) for name, inner in named if self._left > 0}
+        if kind == "array":
+            return [self.of(schema["items"], levels - 1)] if "items" in schema else []
+        least = schema.get("minimum")
+        if kind in ("integer", "number") and isinstance(least, int | float):
+            return least
+        return {"string": _SOME_TEXT, "integer": 0, "number": 0, "boolean": True}.get(str(kind))
 
 
 def _referred(whole: Any, reference: str) -> Any:

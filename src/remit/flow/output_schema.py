@@ -13,6 +13,7 @@ from pydantic_core import to_json
 
 from remit.core.errors import Misused, Unavailable
 from remit.flow.bounded_schema import NoPattern, TooMuch, bounded, library, matcher
+from remit.flow.format import is_sample
 from remit.flow.plain import clean
 
 MAX_CHARACTERS = 64_000
@@ -68,6 +69,8 @@ def schema_faults(data: Any, schema: Mapping[str, Any]) -> list[str]:
         faults.append(f"{_NOT_JUDGED}: it refers to itself without end")
     except Exception as error:  # noqa: BLE001 - the boundary to the library, which raises what it likes for references it cannot follow
         faults.append(f"{_NOT_JUDGED}: {type(error).__name__}: {error}"[:_FAULT_CHARACTERS])
+    if not faults and is_sample(data, schema):
+        faults.append("data: is the example of the instruction, not a result")
     return list(dict.fromkeys(faults))
 
 
@@ -75,7 +78,7 @@ _NOT_JUDGED = "data: could not be judged by the schema of this agent"
 
 
 def _words(error: Any) -> str:
-    words = clean(error.message[:4000])
+    words = clean(error.message)
     if error.validator == "required" and words.endswith(" is a required property"):
         return f"{words.removesuffix(' is a required property')} is required and missing"
     if error.validator in ("anyOf", "oneOf") and error.context:

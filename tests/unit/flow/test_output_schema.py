@@ -1,6 +1,7 @@
 """Schemas that agents declare for their data: what is refused when one is declared, and that no schema fetches or hangs."""
 
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -86,8 +87,26 @@ def test_the_instruction_shows_the_schema_and_an_example_of_it() -> None:
     text = format_instruction("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert '"minimum": 0' in text
     assert "{schema}" not in text
-    assert schema_faults(sample_of(PEOPLE), PEOPLE) == []
+    assert schema_faults(sample_of(PEOPLE), PEOPLE) == ["data: is the example of the instruction, not a result"]
+    assert schema_faults(0, {"type": "integer"}) == []
     assert sample_of({"$ref": "#"}) is None
     held = return_schema("sess_1700000000_abc123", "census", 1, ("census",), PEOPLE)
     assert held["properties"]["metadata"]["properties"]["session_id"]["enum"] == ["sess_1700000000_abc123"]
     assert checked_schema(held)["$defs"] == PEOPLE["$defs"]
+
+
+def test_a_schema_that_refers_to_itself_a_thousand_times_has_a_small_example() -> None:
+    many = {"$defs": {"a": {"type": "object", "properties": {f"p{i}": {"$ref": "#/$defs/a"} for i in range(1000)}}}, "$ref": "#/$defs/a"}
+    assert len(str(sample_of(checked_schema(many)))) < 10_000
+
+
+def test_faults_do_not_hold_on_to_what_is_faulty() -> None:
+    """The library writes it out for each way in which it could have been right."""
+    tracemalloc.start()
+    try:
+        faults = schema_faults("x" * 200_000, {"anyOf": [{"type": "integer"}] * 400})
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    assert len(faults) == 1
+    assert len(faults[0]) < 1000

@@ -1,0 +1,78 @@
+"""A model agent whose process is killed in the middle of a turn: it goes on, and what was done is not done again (S8)."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, agent
+from remit.flow.context import Context
+from remit.testing.models import Call, Reply, Say, ScriptedModels, valid_return
+from remit.testing.models.request import ModelRequest
+
+HERE = Path(__file__)
+KEY = "SCRIPTED_KEY"
+
+
+@agent("log")
+async def log(ctx: Context, text: str, hangs: bool = False) -> str:
+    with (ctx.root / "runs.txt").open("a") as file:
+        file.write(f"{text}\n")
+    if hangs and not (ctx.root / "calm").exists():
+        await asyncio.sleep(60)
+    return f"logged {text}"
+
+
+def opened(root: Path, url: str) -> Any:
+    address = {"kind": "openai", "url": url, "model": "scripted", "key_variable": KEY}
+    thinker = {"kind": "model", "tools": ["log"], "timeout": 60, "resumable": True}
+    settings = {"model": "scripted", "models": {"scripted": address}, "agents": {"thinker": thinker}}
+    return Remit.open(root, agents=[log], settings=settings)
+
+
+async def think(root: Path, url: str) -> None:
+    async with opened(root, url) as remit:
+        await remit.delegate("thinker", parameters={"task": "Work hard."})
+
+
+def script(request: ModelRequest) -> Any:
+    if not request.results:
+        return [Call("delegate", target="log", parameters={"text": text}) for text in ("a", "b")]
+    if len(request.results) == 2:
+        return [Call("delegate", target="log", parameters={"text": text, "hangs": text == "d"}) for text in ("c", "d")]
+    return Reply(lambda request: Say(valid_return(request)))
+
+
+async def test_it_goes_on_where_it_was_killed_and_only_what_was_interrupted_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEY, "a key")
+    runs = tmp_path / "runs.txt"
+    async with ScriptedModels(script) as models:
+        process = await asyncio.create_subprocess_exec(sys.executable, str(HERE), str(tmp_path), models.openai_url, env={**os.environ})
+        try:
+            async with asyncio.timeout(30):
+                while not runs.exists() or not {"c", "d"} <= set(runs.read_text().split()):
+                    assert process.returncode is None
+                    await asyncio.sleep(0.02)
+                await asyncio.sleep(0.1)  # c ends, and is recorded
+        finally:
+            process.kill()
+            await process.wait()
+        (tmp_path / "calm").touch()
+        async with opened(tmp_path, models.openai_url) as remit:
+            (session_id,) = remit.recovered.resumed
+            async with asyncio.timeout(30):
+                while (result := (await remit.describe(session_id)).result) is None:  # noqa: ASYNC110 - it is told by the record
+                    await asyncio.sleep(0.02)
+        assert result.ok, result
+        assert len(models.requests) == 3
+        assert [text in shown for text, shown in zip("abcd", models.requests[-1].results, strict=True)] == [True] * 4
+    assert sorted(runs.read_text().split()) == ["a", "b", "c", "d", "d"]
+
+
+if __name__ == "__main__":
+    asyncio.run(think(Path(sys.argv[1]), sys.argv[2]))
