@@ -4,6 +4,7 @@ One that is faulty takes no other with it: it becomes a line among the problems,
 the definitions out is joined in `app`.
 """
 
+import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,9 +14,10 @@ from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import agent_name
 from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model
+from remit.agents.opening import Gone, Unreadable
 from remit.agents.profiles import Binding, binding_of, carried, definition_for, uncarried
 from remit.agents.schemas import schema_file, with_schema
-from remit.agents.watching import FOLDERS, MOST_FILES, pages_below
+from remit.agents.watching import FOLDERS, MOST_FILES, is_recent, pages_below
 from remit.core.errors import Misused
 from remit.settings import Settings
 
@@ -52,11 +54,13 @@ class Declarations:
         return uncarried(declared, binding.wanted)
 
 
-def declarations_of(root: Path, settings: Settings) -> Declarations:
+def declarations_of(root: Path, settings: Settings, before: Declarations | None = None) -> Declarations:
+    """As they are now. What cannot be read at the moment, or is being written, holds as it was `before`."""
     problems: list[str] = []
     known: dict[str, tuple[Declared, Definition]] = {}
     also_read: list[Path] = []
-    for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
+    held = {one.source: one for one, _ in before.known.values()} if before is not None else {}
+    for declared in (*_from_settings(settings, problems), *_from_files(root, problems, held)):
         other = known.get(declared.name)
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
@@ -65,6 +69,15 @@ def declarations_of(root: Path, settings: Settings) -> Declarations:
             also_read.append(file)
         try:
             declared = with_schema(declared, root)
+        except Unreadable as error:
+            problems.append(_with_line(declared, error))
+            if (was := held.get(declared.source)) is None or was.name != declared.name:
+                continue
+            declared = was
+        except Misused as error:
+            problems.append(_with_line(declared, error))
+            continue
+        try:
             known[declared.name] = declared, definition_for(declared, settings)
         except Misused as error:
             problems.append(_with_line(declared, error))
@@ -95,22 +108,36 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared
             problems.append(f"{source}: {error}")
 
 
-def _from_files(root: Path, problems: list[str]) -> Iterator[Declared]:
+def _from_files(root: Path, problems: list[str], held: Mapping[str, Declared]) -> Iterator[Declared]:
+    """`held`: what was read before, by its file."""
     for folder in FOLDERS:
-        for path in _pages_in(root / folder, root, problems):
-            # Only here: reading YAML costs a program that has no such file nothing.
-            from remit.agents.pages import read_page
-
-            try:
-                page = read_page(path, root)
-                declared = _reader(folder)(page) if page is not None else None
-            except Misused as error:
-                problems.append(f"{path}: {error}")
-                continue
+        pages, unread = _pages_in(root / folder, root, problems)
+        for path in pages:
+            was = held.get(str(path))
+            declared, fault = _from_file(path, root, folder)
+            if declared is None and was is not None and (isinstance(fault, Unreadable) or is_recent(path)):
+                declared = was  # its writer may be in the middle of it: what is so new is read again in any case
+                fault = fault if isinstance(fault, Unreadable) else None
+            if fault is not None:
+                problems.append(f"{path}: {fault}{' It holds as it was.' if declared is not None else ''}")
             if declared is not None:
                 yield declared
-            elif page is None and folder == FOLDERS[0]:
-                problems.append(f"{path}: line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
+        yield from (one for source, one in held.items() if any(source.startswith(f"{place}/") for place in unread))
+
+
+def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Misused | None]:
+    # Only here: reading YAML costs a program that has no such file nothing.
+    from remit.agents.pages import read_page
+
+    try:
+        page = read_page(path, root)
+        if page is None and folder == FOLDERS[0]:
+            raise Misused("line 1: it has no head, so it is no agent. Begin it with a line of three dashes.")
+        return (None if page is None else _reader(folder)(page)), None
+    except Gone as error:
+        return None, error if path.is_symlink() else None
+    except Misused as error:
+        return None, error
 
 
 def _reader(folder: str) -> "Reader":
@@ -119,21 +146,30 @@ def _reader(folder: str) -> "Reader":
     return {".remit/agents": vendors.ours, ".claude/agents": vendors.claude}.get(folder, vendors.opencode)
 
 
-def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
-    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
+def _pages_in(folder: Path, root: Path, problems: list[str]) -> tuple[list[Path], list[str]]:
+    """The Markdown files in and below a folder, in order of their names (our own folder has none below it), and where none could be
+    looked for."""
+    unread: list[str] = []
+
+    def tell(place: str, fault: str, is_unread: bool = True) -> None:
+        problems.append(f"{place}: {fault}." + (" The agents in it hold as they were." if is_unread else ""))
+        unread.extend([place] * is_unread)
+
     try:
-        if not folder.is_dir():
-            return []
+        if not stat.S_ISDIR(folder.stat().st_mode):
+            return [], unread
         if not folder.resolve().is_relative_to(root.resolve()):
             problems.append(f"{folder}: it is a link that leads out of the project.")
-            return []
+            return [], unread
+    except (FileNotFoundError, NotADirectoryError):
+        return [], unread
     except (OSError, RuntimeError) as error:
-        problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
-        return []
-    found = pages_below(str(folder), lambda place, fault: problems.append(f"{place}: {fault}."))
+        tell(str(folder), f"it cannot be read: {getattr(error, 'strerror', None) or error}")
+        return [], unread
+    found = pages_below(str(folder), tell)
     if len(found) > MOST_FILES:
         problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
-    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")]
+    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")], unread
 
 
 def _with_line(declared: Declared, error: Misused) -> str:

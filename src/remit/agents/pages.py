@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from frontmatter.default_handlers import YAMLHandler
 
+from remit.agents.opening import bytes_of
 from remit.core.errors import Misused
 
 LARGEST_BYTES = 1024 * 1024
@@ -50,6 +51,15 @@ class _Loader(yaml.SafeLoader):
         self._depth -= 1
         return node
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A key that stands there twice is refused: readers would believe the one and we the other."""
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value[:60]} stands there twice", key.start_mark)
+            seen.add(key.value if isinstance(key, yaml.ScalarNode) else None)
+        return super().construct_mapping(node, deep)
+
 
 def read_page(path: Path, root: Path) -> Page | None:
     """The page at `path`; None when it has no head, so is no agent. Raises `Misused` that says what is wrong, and on which line."""
@@ -69,27 +79,16 @@ def page_of(text: str, path: Path) -> Page | None:
         return None
     if len(head) > LARGEST_HEAD:
         raise Misused(f"its head has {len(head)} characters; {LARGEST_HEAD} are the most.")
-    said = _parsed(head)
+    said, lines = _parsed(head)
     if said is None:
         said = {}
     if not isinstance(said, dict):
         raise Misused(f"line 2: the head must be keys and values, not a {type(said).__name__}.")
-    return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=_lines(head))
+    return Page(path=path, head={str(key): value for key, value in said.items()}, body=body.strip(), lines=lines)
 
 
 def _text_of(path: Path, root: Path) -> str:
-    try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(root.resolve()):
-            raise Misused("it is a link that leads out of the project.")
-        if not real.is_file():
-            raise Misused("it is no file.")
-        with real.open("rb") as opened:
-            data = opened.read(LARGEST_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        raise Misused(f"it cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if len(data) > LARGEST_BYTES:
-        raise Misused(f"it is larger than {LARGEST_BYTES // 1024} KiB.")
+    data = bytes_of(path, root, LARGEST_BYTES)
     if b"\0" in data:
         raise Misused("it is not text.")
     try:
@@ -110,19 +109,28 @@ def _split(text: str) -> tuple[str | None, str]:
     return head.removeprefix("\n"), body
 
 
-def _parsed(head: str) -> Any:
-    """As YAML; and where that fails, with one-line values taken as the plain text that they are meant as.
+def _parsed(head: str) -> tuple[Any, dict[str, int]]:
+    """As YAML, with the lines of its keys; and where that fails, with one-line values taken as the plain text that they are meant as.
 
     `description: Use this when: …` is no YAML, yet stands in many files, and those who read them elsewhere let it pass.
     """
     try:
-        return yaml.load(head, Loader=_Loader)
+        return _loaded(head)
     except (yaml.YAMLError, *_YAML_ERRORS) as error:
         first = error
     try:
-        return yaml.load(_quoted(head), Loader=_Loader)
+        return _loaded(_quoted(head))
     except (yaml.YAMLError, *_YAML_ERRORS):
         raise Misused(_said(first)) from None
+
+
+def _loaded(head: str) -> tuple[Any, dict[str, int]]:
+    loader = _Loader(head)
+    try:
+        node = loader.get_single_node()
+        return (None, {}) if node is None else (loader.construct_document(node), _lines(node))
+    finally:
+        loader.dispose()
 
 
 def _quoted(head: str) -> str:
@@ -145,10 +153,12 @@ def _said(error: Exception) -> str:
     return f"{line}its head is not YAML: {str(problem)[:200]}."
 
 
-def _lines(head: str) -> dict[str, int]:
-    """The first line on which each key stands, also of keys inside `remit:`."""
+def _lines(node: Any) -> dict[str, int]:
+    """On which line of the file each key of the head stands, and each inside of one of its keys (`remit:`) that is not in the head."""
     found: dict[str, int] = {}
-    for number, line in enumerate(head.split("\n"), start=2):
-        if key := re.match(r"[ \t]*[\"']?([\w-]+)[\"']?[ \t]*:", line):
-            found.setdefault(key[1], number)
-    return found
+    inside: dict[str, int] = {}
+    for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+        found[str(key.value)] = key.start_mark.line + 2
+        for one, _ in value.value if isinstance(value, yaml.MappingNode) else ():
+            inside.setdefault(str(one.value), one.start_mark.line + 2)
+    return {**inside, **found}

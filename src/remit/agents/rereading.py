@@ -54,7 +54,7 @@ class ProjectFiles:
         also = known.declarations.also_read if known is not None else ()
         seen = look(self._root, also)  # before anything is read: what changes meanwhile is seen the next time
         settings, fault = self._settings_now(known)
-        declarations = declarations_of(self._root, settings)
+        declarations = declarations_of(self._root, settings, known.declarations if known is not None else None)
         if declarations.also_read != also:
             seen = look(self._root, declarations.also_read)
             seen = replace(seen, is_settled=False)

@@ -5,12 +5,14 @@ Reads it; what a schema may be, and whether a return keeps to it, is `flow.outpu
 
 import json
 from dataclasses import replace
+from os.path import normpath
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
 from remit.agents.declared import Declared
+from remit.agents.opening import bytes_of
 from remit.core.errors import Misused
 from remit.flow.output_schema import checked_schema
 
@@ -38,16 +40,12 @@ def with_schema(declared: Declared, root: Path) -> Declared:
 def _read(path: str, root: Path) -> Any:
     if not path.endswith(".json") or "\0" in path:
         raise Misused(f"{KEY}: {path!r:.200} is no .json file: write the schema itself, or the path of a file in the project.")
+    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # whether it is there is nobody's to learn
+        raise Misused(f"{KEY}: {path} leads out of the project.")
     try:
-        place = (root / path).resolve(strict=True)
-        if not place.is_relative_to(root.resolve()):
-            raise Misused(f"{KEY}: {path} leads out of the project.")
-        with place.open("rb") as opened:
-            data = opened.read(LARGEST_BYTES + 1)
-    except (OSError, RuntimeError) as error:  # RuntimeError: links in a circle, before Python 3.13
-        raise Misused(f"{KEY}: {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if len(data) > LARGEST_BYTES:
-        raise Misused(f"{KEY}: {path} is larger than {LARGEST_BYTES // 1024} KiB.")
+        data = bytes_of(root / path, root, LARGEST_BYTES)
+    except Misused as error:
+        raise type(error)(f"{KEY}: {path} {error.message.removeprefix('it ')}") from None
     try:
         return json.loads(data)
     except json.JSONDecodeError as error:

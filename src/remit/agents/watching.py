@@ -20,7 +20,8 @@ MOST_FOLDERS = 500
 _RECENT_NS = 100_000_000
 """What was written so shortly before it was looked at may be written again in the same tick of the file system's clock."""
 
-Fault = Callable[[str, str], None]
+Fault = Callable[[str, str, bool], None]
+"""Where, what, and whether what lies there could not be looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,15 @@ def _is_ours(root: str, folder: str) -> bool:
         return False
 
 
-def pages_below(folder: str, tell: Fault = lambda _place, _fault: None) -> list[str]:
+def is_recent(path: Path) -> bool:
+    """Whether it was changed so shortly ago that whoever writes it may be in the middle of it."""
+    try:
+        return 0 <= time.time_ns() - path.stat().st_ctime_ns <= _RECENT_NS
+    except OSError:
+        return False
+
+
+def pages_below(folder: str, tell: Fault = lambda _place, _fault, _is_unread: None) -> list[str]:
     """The Markdown files in and below a folder, in order of their names; our own folder has none below it. Ends beyond `MOST_FILES`."""
     found: list[str] = []
     waiting = [folder]
@@ -63,25 +72,31 @@ def pages_below(folder: str, tell: Fault = lambda _place, _fault: None) -> list[
         place = waiting.pop(0)
         seen += 1
         if seen > MOST_FOLDERS:
-            tell(folder, f"it holds more than {MOST_FOLDERS} folders; the others are not looked into")
+            tell(folder, f"it holds more than {MOST_FOLDERS} folders; the others are not looked into", False)
             break
         try:
-            with os.scandir(place) as entries:
-                inside = sorted(entries, key=lambda entry: entry.name)
-        except FileNotFoundError:
+            below = _listed(place, found)
+        except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            tell(place, error.strerror or str(error))
+            tell(place, f"it cannot be read: {error.strerror or error}", True)
             continue
-        below = []
-        for entry in inside:
-            if entry.is_dir(follow_symlinks=False):
-                below.append(entry.path)
-            elif entry.name.endswith(".md") and not entry.name.startswith(("_", ".")):
-                found.append(entry.path)
         if not place.endswith(OWN):
             waiting[:0] = below
     return found
+
+
+def _listed(place: str, found: list[str]) -> list[str]:
+    """The folders in a folder; its Markdown files are put to those that were `found`. Raises `OSError`."""
+    below, pages = [], []
+    with os.scandir(place) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                below.append(entry.path)
+            elif entry.name.endswith(".md") and not entry.name.startswith(("_", ".")):
+                pages.append(entry.path)
+    found += pages
+    return below
 
 
 def _facts(path: str) -> tuple[str, int, int, int, int] | None:

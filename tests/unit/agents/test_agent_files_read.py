@@ -1,0 +1,97 @@
+"""Agent files as a file system, an editor or a hostile clone may hold them: pipes, folders that cannot be read, files half written."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from remit.agents import watching
+from remit.agents.directory import Directory
+from remit.settings import load_settings
+
+MODEL = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n"
+
+
+def opened(root: Path) -> Directory:
+    directory = Directory(lambda agent: agent)
+    directory.load_definitions(root, load_settings(root, environ={}), lambda: load_settings(root, environ={}))
+    return directory
+
+
+def write(root: Path, name: str, text: str = MODEL, folder: str = ".remit/agents") -> Path:
+    place = root / folder / f"{name}.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder"])
+def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    write(tmp_path, "one", "---\nremit:\n  kind: model\n  output_schema: schema.json\n---\nYou help.\n")
+    for place in (tmp_path / "schema.json", tmp_path / ".remit/agents/two.md"):
+        os.mkfifo(place) if kind == "pipe" else place.mkdir()
+    problems = opened(tmp_path).problems
+    assert any("one.md: line 4: output_schema: schema.json is no file" in problem for problem in problems)
+    assert kind == "folder" or any("two.md: it is no file" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("folder", [".remit/agents", ".claude/agents", ".opencode/agents"])
+def test_a_folder_that_cannot_be_read_for_a_moment_loses_no_agent(tmp_path: Path, folder: str) -> None:
+    """As with a network's file system: what cannot be read is not what is gone."""
+    write(tmp_path, "helper", "---\nname: helper\ndescription: It helps.\n---\nYou help.\n", folder)
+    directory = opened(tmp_path)
+    known = directory.find("helper")
+    away = tmp_path / "away"
+    (tmp_path / folder).rename(away)
+    (tmp_path / folder).symlink_to(tmp_path / folder)  # a link to itself: whoever opens it gets an error
+    directory.look_again()
+    assert directory.find("helper") is known
+    assert any("cannot be read" in problem and "hold as they were" in problem for problem in directory.problems)
+    (tmp_path / folder).unlink()
+    away.rename(tmp_path / folder)
+    directory.look_again()
+    assert (directory.find("helper") is known, directory.problems) == (True, [])
+    (tmp_path / folder / "helper.md").unlink()
+    directory.look_again()
+    assert directory.find("helper") is None
+
+
+def test_a_file_that_is_being_written_keeps_its_agent_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Editors that write in place empty it first."""
+    place = write(tmp_path, "helper")
+    directory = opened(tmp_path)
+    known = directory.find("helper")
+    monkeypatch.setattr(watching, "_RECENT_NS", 3_600_000_000_000)
+    for half in ("", "---\ndescription: It hel", "---\nremit:\n  kind: mo"):
+        place.write_text(half)
+        directory.look_again()
+        assert (directory.find("helper") is known, directory.problems) == (True, [])
+    monkeypatch.setattr(watching, "_RECENT_NS", -1)
+    os.utime(place)
+    directory.look_again()
+    assert directory.find("helper") is None
+    assert any("helper.md: line 1: its head is not ended" in problem for problem in directory.problems)
+    write(tmp_path, "helper")
+    directory.look_again()
+    assert directory.find("helper") is not None
+    assert directory.problems == []
+
+
+def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
+    """Whoever looks at the file would believe the first."""
+    write(tmp_path, "helper", "---\ntools: worker.read_file\nremit:\n  kind: model\ntools: coder\n---\nYou help.\n")
+    assert any("helper.md: line 5: its head is not YAML: tools stands there twice" in problem for problem in opened(tmp_path).problems)
+
+
+def test_the_line_is_that_of_the_key_and_not_of_a_namesake_inside_of_a_schema(tmp_path: Path) -> None:
+    schema = "  output_schema:\n    properties:\n      timeout: {type: string}\n"
+    write(tmp_path, "helper", f"---\nremit:\n  kind: model\n{schema}  timeout: -1\n---\nYou help.\n")
+    assert any("helper.md: line 7: timeout: " in problem for problem in opened(tmp_path).problems)
+
+
+@pytest.mark.parametrize("path", ["../secret.json", "../gone.json", "/etc/gone.json", "a/../../gone.json"])
+def test_a_schema_out_of_the_project_is_refused_alike_whether_it_is_there_or_not(tmp_path: Path, path: str) -> None:
+    root = tmp_path / "project"
+    (tmp_path / "secret.json").write_text("{}")
+    write(root, "helper", f"---\nremit:\n  kind: model\n  output_schema: {path}\n---\nYou help.\n")
+    assert opened(root).problems == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
