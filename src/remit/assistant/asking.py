@@ -1,6 +1,7 @@
 """Ask the assistant and hear it answer: what doors need of it, in one call."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
@@ -9,6 +10,8 @@ from remit.core.events import Event, EventKind
 from remit.core.result import Return
 from remit.flow.context import Handle
 from remit.models.question import RESTART
+
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Door(Protocol):
@@ -36,7 +39,12 @@ async def ask(
 
 
 def parameters_of(message: str, conversation: str | None) -> dict[str, Any]:
-    return {"message": message, **({"conversation": conversation} if conversation else {})}
+    return {"message": readable(message), **({"conversation": conversation} if conversation else {})}
+
+
+def readable(message: str) -> str:
+    """Bytes that were no text (of a terminal, a pipe, a command line) are halves of signs by now, which nobody can be sent."""
+    return _HALVES.sub("\N{REPLACEMENT CHARACTER}", message)
 
 
 async def words_of(events: AsyncIterator[Event]) -> AsyncIterator[str]:

@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from remit.agents.model.bounding import squeezed, tokens_of, tokens_of_text
-from remit.flow.context import Context
+from remit.core.budget import Limits
 from remit.models.asking import Models
 from remit.models.messages import Message, Result, Said
 from remit.models.optional import MATERIAL, fenced, hear
+from remit.models.question import Purse
 from remit.models.summarising import shortened
 
 KEPT_SHARE = 0.5
@@ -31,6 +33,13 @@ _INSTRUCTIONS = (
     " must still know: what the person wants and has decided, what was done and found, with exact names, paths, numbers and task ids"
     " (sess_…), what failed, and what is still to be done. Plain sentences, no preface."
 )
+
+
+class Payer(Purse, Protocol):
+    """What a summary draws on."""
+
+    @property
+    def budget(self) -> Limits: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,14 +110,14 @@ def fitted(messages: Sequence[Message], room: Room) -> list[Message]:
     return list(messages) if tokens_of(messages) <= room.tokens else squeezed(messages, room.tokens, room.characters)
 
 
-async def summarised(models: Models, ctx: Context, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:
+async def summarised(models: Models, payer: Payer, old: Sequence[Message], earlier: str, room: Room, seconds: float) -> Summary:
     """Of `old`, and of the summary that stood for what was before it."""
     text = _written_out(old, earlier, room)
-    budget = ctx.budget.tokens
+    budget = payer.budget.tokens
     if budget is None or budget > 2 * tokens_of_text(text):
-        ctx.progress("Summarising the older part of the conversation")
+        payer.progress("Summarising the older part of the conversation")
         prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fenced(text)}"
-        heard = await hear(models, ctx, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
+        heard = await hear(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
         if heard.text.strip():
             return Summary(text=shortened(heard.text.strip(), room.summary_characters), by=heard.model or "model")
     return Summary(text=shortened(excerpt(old, earlier), room.summary_characters), by="excerpt")

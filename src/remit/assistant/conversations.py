@@ -71,7 +71,7 @@ class Conversation:
     @property
     def title(self) -> str:
         named = [line.title for line in self.lines if isinstance(line, Titled)]
-        return named[-1] if named else self.header.title or title_of(self.messages)
+        return shortened_title(named[-1] if named else self.header.title) or title_of(self.messages)  # the file may come from anywhere
 
     @property
     def spoken(self) -> list[Spoken]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from remit.agents.model.bounding import bounded
 from remit.assistant.compacting import (
     LEAST_TOKENS,
+    Payer,
     Room,
     cut_of,
     first_said,
@@ -21,7 +22,6 @@ from remit.assistant.compacting import (
 from remit.assistant.conversations import Conversation
 from remit.assistant.history import history_of
 from remit.assistant.lines import Compacted
-from remit.flow.context import Context
 from remit.models.asking import Models
 from remit.models.messages import Message, Said
 
@@ -53,21 +53,21 @@ class Memory:
         """Something more was said: written down before, and added to what the talk holds."""
         self._origins.append(len(self._conversation.spoken) - 1)
 
-    async def shown(self, models: Models, ctx: Context, seconds: float, messages: list[Message]) -> list[Message]:
+    async def shown(self, models: Models, payer: Payer, seconds: float, messages: list[Message]) -> list[Message]:
         """What is asked instead of `messages`, which is all that the talk holds."""
         messages = bounded(messages, self.room.characters)
         view = self._view(messages)
         if is_too_large(view, self.room) and (at := cut_of(messages[self._dropped :], self.room)):
-            await self._compact(models, ctx, seconds, messages, self._dropped + at)
+            await self._compact(models, payer, seconds, messages, self._dropped + at)
             view = self._view(messages)
         return fitted(view, self.room)
 
-    async def _compact(self, models: Models, ctx: Context, seconds: float, messages: list[Message], at: int) -> None:
+    async def _compact(self, models: Models, payer: Payer, seconds: float, messages: list[Message], at: int) -> None:
         old = self._bare(messages[self._dropped : at])
         self._first = self._first or first_said(old)
         self._tasks = list(dict.fromkeys([*self._tasks, *tasks_in(old)]))[-40:]
         seconds = seconds / 3 if seconds >= _LEAST_SECONDS else 0.0
-        summary = await summarised(models, ctx, old, self._summary, self.room, seconds)
+        summary = await summarised(models, payer, old, self._summary, self.room, seconds)
         self._summary, self._dropped = summary.text, at
         count = self._origins[at] if at < len(self._origins) else len(self._conversation.spoken)
         self._conversation.append(Compacted(at=self._now(), count=count, summary=summary.text, by=summary.by))

@@ -21,15 +21,17 @@ from remit.assistant.lines import Spent, Spoken, Started, Stopped, Turn
 from remit.assistant.memory import Memory, room_for
 from remit.assistant.picking_up import Records, pick_up
 from remit.assistant.results import shown_to_model
+from remit.assistant.spending import Spending
 from remit.assistant.voice import Voice
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, OutOfTime, RemitError
 from remit.core.errors import Stopped as HasEnded
+from remit.engine.vitals import below
 from remit.flow.context import Context
 from remit.flow.plain import clean
 from remit.models.asking import Models
 from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.question import Asked, Choice
+from remit.models.question import Choice
 from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.tool.faults import DelegateError
@@ -65,9 +67,7 @@ class Answering:
     message: str
     delegations: dict[str, dict[str, Any]] = field(default_factory=dict)
     """What was delegated, by its task id."""
-    _tokens: int = 0
-    _cost: float | None = 0.0
-    _is_asked: bool = False
+    _spending: Spending = field(init=False)
     _voice: Voice = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
@@ -84,15 +84,25 @@ class Answering:
         self.conversation.append(Spoken(at=tools.now(), message=Said(text=self.message)))
         self._memory = Memory(self.conversation, self.message, room, tools.now)
         self._voice = Voice(self.ctx.emit)
+        self._spending = Spending(self.ctx, tools.settings)
         left = self.ctx.remaining
         self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left))
         try:
-            return await self._talked(instructions)
+            returned = await self._talked(instructions)
+            await self._count_handed_on()
+            return returned
         finally:
             self._voice.close()
-            if self._is_asked:
+            if self._spending.is_anything:
                 with contextlib.suppress(RemitError):
-                    self.conversation.append(Spent(at=tools.now(), tokens=self._tokens, cost=self._cost))
+                    self.conversation.append(Spent(at=tools.now(), tokens=self._spending.tokens, cost=self._spending.cost))
+
+    async def _count_handed_on(self) -> None:
+        """What is on record; of those that were stopped with the message, what they had told by then."""
+        if self.delegations:
+            with contextlib.suppress(RemitError):
+                own = self.ctx.session_id
+                self._spending.handed_on(r for r in below(await self.tools.records.tree(own), own) if r.session_id != own)
 
     def _seconds(self) -> float:
         """A person who gives a message its own time means that."""
@@ -115,7 +125,7 @@ class Answering:
             shown=self._show,
             before=self._before,
             started=self._started,
-            told=self._told,
+            told=self._spending.asked,
         )
         try:
             async with self._limit:
@@ -199,13 +209,8 @@ class Answering:
             known |= {"taskState": str(result.task_state), "success": result.success}
         return shown_to_model(result, self.tools.settings.assistant.result_characters)
 
-    def _told(self, asked: Asked) -> None:
-        self._is_asked = True
-        self._tokens += asked.tokens
-        self._cost = None if self._cost is None or asked.cost is None else self._cost + asked.cost
-
     async def _before(self, messages: list[Message]) -> list[Message]:
-        return await self._memory.shown(self.tools.models, self.ctx, self._limit.left, messages)
+        return await self._memory.shown(self.tools.models, self._spending, self._limit.left, messages)
 
 
 def _must_fit(message: str, tokens: int) -> None:

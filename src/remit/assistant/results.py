@@ -15,10 +15,9 @@ from remit.core.ids import is_session_id
 from remit.core.record import Record
 from remit.flow.context import Context
 from remit.tool.result import DelegateResult, result_of_record
-from remit.tool.shortening import shortened, text_of
+from remit.tool.shortening import READ, shortened, text_of
 
 TARGET = "results"
-READ = f"{TARGET}.read"
 MOST_CHARACTERS = 100_000
 """Of one range."""
 DEFAULT_CHARACTERS = 20_000

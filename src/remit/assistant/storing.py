@@ -133,7 +133,7 @@ class Pen:
     def _mend(self, at: float) -> None:
         """What a crash left of a last line is kept aside."""
         size = _size(self._descriptor, self.path)
-        rest = _rest(self._descriptor, size)
+        rest = _rest(self._descriptor, size) if size <= MAX_BYTES else b""  # larger ones are no conversations: to be deleted at most
         if not rest:
             return
         try:
@@ -219,6 +219,8 @@ def _write_all(descriptor: int, data: bytes) -> None:
 def _cannot_open(path: Path, error: OSError) -> RemitError:
     if isinstance(error, FileNotFoundError):
         return _unknown(path)
+    if isinstance(error, IsADirectoryError):
+        return Failed(f"{path.name} is no file.", advice=f"Move it away: {path}")
     if path.is_symlink():
         return Failed(f"{path.name} is a link, and no conversation.", advice=f"Move it away: {path}")
     return _cannot("opened", path, error)

@@ -55,7 +55,7 @@ def new(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="What it is called, and its file: .remit/agents/NAME.md.", show_default=False)
     ],
-    model: Annotated[str, typer.Option(help="Which model it is: provider:name, or a name of [models]. Else the project's.")] = "",
+    model: Annotated[str, typer.Option(help="Which model it is: provider:name, or a name of \\[models]. Else the project's.")] = "",
     tools: Annotated[str, typer.Option(help="Whom it may delegate to, with commas between: worker.read_file,researcher.")] = LOOKING,
     description: Annotated[str, typer.Option(help="What it does, in a sentence.")] = "",
     edit: Annotated[bool, typer.Option("--edit", help="Open the file in your editor ($VISUAL or $EDITOR).")] = False,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str | None,
-    typer.Option("--model", metavar="MODEL", help="Ask this one: provider:name, or NAME of [models.NAME].", show_default=False),
+    typer.Option("--model", metavar="MODEL", help="Ask this one: provider:name, or NAME of \\[models.NAME].", show_default=False),
 ]
 OneConversation = Annotated[
     str | None,

@@ -5,7 +5,7 @@ written down with the conversation.
 """
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from remit.cli.chat_status import Spent
 from remit.core.budget import Limits
@@ -13,7 +13,6 @@ from remit.core.budget import Limits
 if TYPE_CHECKING:
     from remit.app import Remit
     from remit.assistant.conversations import Conversation
-    from remit.flow.context import Context
 
 SECONDS = 60.0
 
@@ -57,7 +56,7 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
             return "There is nothing old in it: the last exchange stays as it is.", Spent()
         purse = _Purse()
         old = conversation.messages[first:last]
-        summary = await summarised(remit.models, cast("Context", purse), old, "" if before is None else before.summary, room, SECONDS)
+        summary = await summarised(remit.models, purse, old, "" if before is None else before.summary, room, SECONDS)
         conversation.append(Compacted(at=time.time(), count=last, summary=summary.text, by=summary.by))
         spent = _spent(remit, purse)
         if purse.tokens:

@@ -157,11 +157,11 @@ class Editor:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
         from prompt_toolkit.filters import Condition
-        from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.styles import Style
 
         file = history_file(self._desk.folder)
-        history = InMemoryHistory() if file is None else FileHistory(str(file))
+        history = InMemoryHistory() if file is None else _history(file)
         style = Style.from_dict({"bottom-toolbar": "noreverse fg:ansibrightblack", "prompt": "bold fg:ansicyan"})
         session: PromptSession[str] = PromptSession(
             [("class:prompt", PROMPT)],
@@ -219,11 +219,27 @@ def _completer(offers: Offers) -> Any:
     return Offered()
 
 
+def _history(file: Path) -> Any:
+    from prompt_toolkit.history import FileHistory
+
+    from remit.assistant.asking import readable
+    from remit.core.secrets import redacted_text
+
+    class Kept(FileHistory):
+        """As a record is: without keys. Where it cannot be written (a full disk), what was typed still counts."""
+
+        def store_string(self, string: str) -> None:
+            with contextlib.suppress(OSError):
+                super().store_string(redacted_text(readable(string)))
+
+    return Kept(str(file))
+
+
 def history_file(folder: Path) -> Path | None:
     """What was typed before, for nobody else to read; None where it cannot be kept."""
     path = folder / HISTORY
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW, 0o600))
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600))
         text = path.read_text(errors="replace")
         if len(text) > HISTORY_BYTES:
             path.write_text("\n# " + text[len(text) // 2 :].partition("\n# ")[2])

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from remit.app import Remit
+from remit.assistant.asking import parameters_of
 from remit.cli.answer import print_return
 from remit.cli.chat_stage import REPLY_ENDS, Stage
 from remit.cli.chat_status import Spent, spent_by
@@ -116,8 +117,7 @@ async def answer_to(
 ) -> Answer:
     """Ask, show, wait. The first of `signals` stops the whole tree, and what was said until then is the answer."""
     remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
-    parameters = {"message": message} | ({"conversation": conversation} if conversation else {})
-    handle = await remit.start(ASSISTANT, parameters=parameters, timeout=timeout)
+    handle = await remit.start(ASSISTANT, parameters=parameters_of(message, conversation), timeout=timeout)
     heard = _Heard(handle, stage)
     outcome = await carried_out(remit, heard, stage, [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN])
     records = below(await remit.tree(handle.session_id), handle.session_id)

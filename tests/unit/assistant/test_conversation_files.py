@@ -164,6 +164,9 @@ def test_whatever_lies_in_the_folder_the_listing_goes_on(tmp_path: Path) -> None
     assert Path("/etc/passwd").exists()
     with pytest.raises(Unavailable):
         kept.delete("conv_1760000000_dddddd")
+    with (folder / "conv_1760000000_ffffff.jsonl").open("wb") as file:
+        file.truncate(50 * 1024**3)  # is not read in order to be deleted
+    assert kept.delete("conv_1760000000_ffffff") == "conv_1760000000_ffffff"
 
 
 def test_lines_of_strangers_between_ours_are_passed_over_and_told(tmp_path: Path) -> None:

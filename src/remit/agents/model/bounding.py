@@ -67,13 +67,26 @@ def squeezed(messages: Sequence[Message], tokens: int, characters: int) -> list[
 
 def _bounded(message: Message, characters: int) -> Message:
     if isinstance(message, Result):
-        if len(message.text) <= characters and _NAME.match(message.name):
+        if _length_of(message) <= characters and _NAME.match(message.name):
             return message
-        return replace(message, name=_name_of(message.name), text=shortened(message.text, characters))
+        return replace(message, name=_name_of(message.name), text=_short_text(message, characters))
     if isinstance(message, Reply) and any(_is_long(call, characters) or not _NAME.match(call.name) for call in message.calls):
         calls = (replace(with_short_arguments(call, characters), name=_name_of(call.name)) for call in message.calls)
         return replace(message, calls=tuple(calls), raw=None)
     return message
+
+
+def _length_of(result: Result) -> int:
+    """As it goes out: APIs that have no mark for errors are sent `{"error":"…"}`."""
+    return len(result.text) if not result.is_error else len(json.dumps({"error": result.text}, ensure_ascii=False))
+
+
+def _short_text(result: Result, characters: int) -> str:
+    room, short = characters, replace(result, text=shortened(result.text, characters))
+    while (over := _length_of(short) - characters) > 0 and room > 0:
+        room -= over
+        short = replace(result, text=shortened(result.text, max(0, room)))
+    return short.text
 
 
 def _name_of(name: str) -> str:
