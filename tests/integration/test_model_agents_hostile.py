@@ -147,3 +147,25 @@ async def test_results_read_gives_what_the_caller_delegated_and_nothing_of_anybo
     assert '"text":"2"' in seen[0]
     assert all("POLICY_DENIED" in one and "a secret" not in one for one in seen[1:])
     assert any('"text":"a secret"' in text for one in server.requests for text in one.results)
+
+
+async def test_what_was_left_out_is_read_on_range_by_range_to_the_last_character(tmp_path: Path) -> None:
+    """By what each range says itself, whatever it asked for."""
+    read: list[str] = []
+
+    def script(request: ModelRequest) -> Any:
+        if not request.results:
+            return Call("delegate", target="count", operation="long", parameters={})
+        last = json.loads(request.results[-1])
+        if "readOn" in last:
+            on = last["readOn"]
+            read.append(last["data"][: on["parameters"]["offset"]])
+            return Call("delegate", **{**on, "parameters": {**on["parameters"], "limit": 60_000}})
+        read.append(last["data"]["text"])
+        parameters = {"taskId": last["taskId"], "offset": last["data"]["next"]}
+        return DONE if last["data"]["next"] is None else Call("delegate", target="results", operation="read", parameters=parameters)
+
+    async with stage(tmp_path, script) as (remit, server):
+        assert (await asked(remit)).ok
+    assert "".join(read) == "".join(f"{number:06d}\n" for number in range(20_000))
+    assert all(len(text) <= 16_000 for request in server.requests for text in request.results)

@@ -10,10 +10,10 @@ from typing import Any
 
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult
-from remit.tool.shortening import text_of
-from remit.tool.speaking import json_text
+from remit.tool.shortening import READ, range_shown, text_of
 
-READ = "results.read"
+__all__ = ["READ", "Given", "range_of"]
+
 KEPT = 10_000
 """So many results can be read on in: their ids only; the results are in the store."""
 DEFAULT_CHARACTERS = 20_000
@@ -43,20 +43,9 @@ def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) 
     whole = _text(result, part)
     offset = min(max(0, int(asked.get("offset", 0))), len(whole))
     wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
-
-    def drawn(length: int) -> str:
-        end = offset + length
-        told = {"part": part, "offset": offset, "total": len(whole), "next": end if end < len(whole) else None}
-        return json_text({"success": True, "taskId": result.task_id, "data": {**told, "text": wanted[:length]}})
-
-    low, high = 0, min(len(wanted), characters)
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if len(drawn(middle)) <= characters else (low, middle - 1)
-    return drawn(low)
+    return range_shown({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
 
 
 def _text(result: DelegateResult, part: str) -> str:
     document = result.to_dict()
-    value = document if part == "all" else document.get(part)
-    return text_of(value)
+    return text_of(document if part == "all" else document.get(part))

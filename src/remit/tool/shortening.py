@@ -13,6 +13,8 @@ from remit.tool.faults import DelegateError
 from remit.tool.result import DelegateResult
 from remit.tool.speaking import json_text
 
+READ = "results.read"
+"""The agent that reads on."""
 SHOWN_CHARACTERS = 16_000
 """How much of one result a model is shown, where nothing else is said."""
 LEAST_CHARACTERS = 600
@@ -31,6 +33,8 @@ def checked_limit(characters: int) -> int:
 def shortened(result: DelegateResult, characters: int = SHOWN_CHARACTERS, *, can_read: bool = True) -> str:
     """`result` as JSON of at most `characters`; in very few of them, as words. `can_read`: whether whoever sees it has `results.read`."""
     if characters >= LEAST_CHARACTERS:
+        if result.success and result.metadata.agent_id == READ and isinstance(result.data, Mapping):
+            return range_shown(result.data, characters)
         shown = _fitted(result, characters, can_read)
         if shown is not None:
             return shown
@@ -49,6 +53,22 @@ def shortened_fault(error: DelegateError, characters: int = SHOWN_CHARACTERS) ->
         if len(told) <= characters:
             return told
     return json_text({"success": False, "taskId": None, "error": {"code": error.code[:60]}})
+
+
+def range_shown(data: Mapping[str, Any], characters: int) -> str:
+    """A range that was read (`results.read`), as much of it as fits, and where it goes on: never the beginning and the end of a range."""
+    text, offset, total = str(data.get("text", "")), int(data.get("offset", 0)), int(data.get("total", 0))
+
+    def drawn(length: int) -> str:
+        end = offset + length
+        told = {"part": data.get("part"), "offset": offset, "total": total, "next": end if end < total else None}
+        return json_text({"success": True, "taskId": data.get("taskId"), "data": {**told, "text": text[:length]}})
+
+    low, high = 0, min(len(text), characters)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if len(drawn(middle)) <= characters else (low, middle - 1)
+    return drawn(low)
 
 
 def text_of(value: Any) -> str:

@@ -6,8 +6,7 @@ Beside them it can read on in what delegations gave (`results.read`), of which i
 from collections.abc import Callable, Sequence
 
 from remit.core.agents import COME_WITH_REMIT, AgentSpec
-
-READING = "results.read"
+from remit.tool.shortening import READ
 
 
 def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec], bool]:
@@ -15,10 +14,10 @@ def reachable(tools: Sequence[str] | None, itself: str) -> Callable[[AgentSpec],
     entries = tuple(entry.removesuffix(".*") for entry in (COME_WITH_REMIT if tools is None else tools))
 
     def is_reachable(spec: AgentSpec) -> bool:
-        return spec.name != itself and (spec.name == READING or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries))
+        return spec.name != itself and (spec.name == READ or any(spec.name == one or spec.name.startswith(f"{one}.") for one in entries))
 
     return is_reachable
 
 
 def names_for_prompt(specs: Sequence[AgentSpec]) -> list[str]:
-    return sorted(spec.name for spec in specs if spec.name != READING)
+    return sorted(spec.name for spec in specs if spec.name != READ)
