@@ -68,7 +68,7 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
     document = told(capfd, models, root=tmp_path)
     assert KEY not in json.dumps(document)
     first, own, gone = document["models"]
-    assert (first["place"], first["key_set"], first["price"]["input"], first["context_tokens"] > 100_000) == (1, False, 3.0, True)
+    assert (first["place"], first["key_set"], first["price"]["input"], first["context_tokens"] > 100_000) == (1, False, 2.0, True)
     assert (own["place"], own["key_variables"], own["price"]["output"]) == (2, ["SCRIPTED_KEY"], 2.5)
     assert (gone["place"], "no.gguf" in gone["fault"]) == (None, True)
     assert {one["variable"] for one in document["keys"]} == {"OPENAI_API_KEY"}

@@ -11,17 +11,23 @@ import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from remit.core.errors import RemitError, Unavailable
+from remit.core.errors import Misused, RemitError, Unavailable
 from remit.models import bounded, local
 from remit.models.asking import Models
 from remit.models.breaker import BREAKERS, FAILURES, PAUSE_SECONDS
 from remit.models.connecting import is_refused
 from remit.models.messages import Said
 from remit.models.question import Asked, Question
+from remit.models.streaming import KeyStruck
+from remit.settings import load_settings
 from remit.settings.values import ModelAddress, Settings
 
 KEY = "sk-hostile-0011223344556677"
@@ -176,6 +182,31 @@ async def test_no_part_of_a_key_is_shown_wherever_an_error_is_cut(at: int) -> No
     said = await fault(flood(b"HTTP/1.1 401 X\r\nContent-Type: application/json\r\n\r\n", body, 1))
     assert "HOSTILE_KEY" in said
     assert not any(KEY[:length] in said for length in range(4, len(KEY)))
+
+
+@given(before=st.text("sk-host x", max_size=20), after=st.text("sk-host x", max_size=20), cuts=st.lists(st.integers(0, 70), max_size=8))
+def test_a_key_that_is_said_back_is_struck_out_however_it_is_cut(before: str, after: str, cuts: list[int]) -> None:
+    text = before + KEY + after
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    struck = KeyStruck(KEY)
+    heard = "".join(struck(text[start:end]) for start, end in pairwise(places)) + struck.rest()
+    assert heard == text.replace(KEY, "[redacted]")
+
+
+async def test_a_key_that_is_said_back_is_neither_heard_nor_in_the_reply() -> None:
+    heard: list[str] = []
+    async with server(saying(event(f"It is {KEY[:9]}"), event(f"{KEY[9:]}, sk-"), event(ended="stop"))) as url:
+        models = models_at(url)
+        asked = await models.ask(Purse(), Question(choice=models.choice(), messages=[Said(text="x")], hear=heard.append))
+        await models.close()
+    assert asked.reply.text == "".join(heard) == "It is [redacted], sk-"
+
+
+def test_no_key_is_shown_that_was_put_into_the_settings() -> None:
+    for line in ({"key_variable": KEY}, {"key": KEY}, {"api_key": KEY}, {"url": f"http://me:{KEY}@127.0.0.1/v1"}):
+        with pytest.raises(Misused, match=r"key_variable|address") as refused:
+            load_settings(Path("/"), {"models": {"m": line}})
+        assert KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("reason", ["eos", "", "banana"])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Unavailable
+from remit.core.secrets import redacted_text
 from remit.models.known import PROVIDERS
 from remit.models.local_files import Weights, find, kept
 from remit.models.naming import LOCAL, Meant, meant_by
@@ -44,7 +45,7 @@ class Listed:
             "source": self.source,
             "provider": meant.provider if meant else None,
             "model": meant.model if meant else None,
-            "url": meant.url if meant else None,
+            "url": redacted_text(meant.url) if meant and meant.url else None,
             "key_variables": list(meant.key_variables) if meant else [],
             "key_set": bool(meant and meant.key),
             "price": {"input": price.input, "output": price.output, "cached": price.cached} if price else None,

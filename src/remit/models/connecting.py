@@ -110,7 +110,7 @@ class Connections:
             raise Unavailable(meant.lacks, code="TOOL_UNAVAILABLE", advice=f"Set {meant.key_variables[0]}, and try again.")
         if "pydantic_ai" not in sys.modules and await is_refused(meant.url):
             # Known in a moment, where the libraries take seconds: a server of this machine that was not started.
-            raise Unavailable(nobody_at(meant.url or ""))
+            raise Unavailable(redacted_text(nobody_at(meant.url or "")))
         reached = await self._reached(meant, purse)
         here = await self._here()
         async with here.lock:

@@ -12,6 +12,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from remit.core.errors import Unavailable
+from remit.core.secrets import redacted_text
 from remit.models.known import GATEWAY, OWN_HOSTS, PROVIDERS, Provider
 from remit.settings.values import ModelAddress, Settings
 
@@ -133,7 +134,7 @@ def _tidy(provider: str, url: str) -> str:
     url = url.strip().rstrip("/")
     if not url.lower().startswith(("http://", "https://")) or not _host(url):
         raise Unavailable(
-            f"{url!r} is no address of a model of the kind {provider}.",
+            f"{redacted_text(url)!r} is no address of a model of the kind {provider}.",
             code="TOOL_UNAVAILABLE",
             advice='Write url = "http://HOST:PORT/v1".',
         )

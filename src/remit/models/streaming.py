@@ -5,7 +5,7 @@ Imports pydantic-ai: only when a model is asked. Knows no other model and no ret
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic_ai.direct import model_request_stream
@@ -23,6 +23,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import StreamedResponse
 from pydantic_ai.settings import ModelSettings
 
+from remit.core.secret_looks import REDACTED
 from remit.models.connecting import Connection
 from remit.models.counting import Spent, spent
 from remit.models.messages import Reply
@@ -31,6 +32,8 @@ from remit.models.translating import reply_of, request_of
 
 WORDLESS = 5
 """A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
+
+SHORTEST_KEY = 16
 
 
 class Died(Exception):
@@ -58,6 +61,30 @@ class Heard:
     """While whoever listens is told: what is raised then is theirs, not the model's."""
 
 
+class KeyStruck:
+    """Words as they come, without the key that the model was asked with: some servers say it back. What may be its beginning is held until
+    it is known not to be. A short one is no secret: servers that want none are given any word."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
+        self._held = ""
+
+    def __call__(self, words: str) -> str:
+        if not self._key:
+            return words
+        said = (self._held + words).replace(self._key, REDACTED)
+        begun = next((n for n in range(min(len(self._key) - 1, len(said)), 0, -1) if said.endswith(self._key[:n])), 0)
+        self._held = said[len(said) - begun :]
+        return said[: len(said) - begun]
+
+    def rest(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def of(self, reply: Reply) -> Reply:
+        return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
     reply: Reply
@@ -79,12 +106,14 @@ async def answer(connection: Connection, question: Question, heard: Heard, *, ma
     stream = model_request_stream(
         connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
     )
+    struck = KeyStruck(connection.key)
     async with _within(patience, stream) as opened:
         try:
-            await _listen(opened, question, heard, patience)
+            await _listen(opened, question, heard, patience, struck)
         finally:
             heard.response = opened.get()
-    return _judged(connection, question, heard)
+    answered = _judged(connection, question, heard)
+    return replace(answered, reply=struck.of(answered.reply))
 
 
 def _takes_retries(connection: Connection) -> bool:
@@ -111,7 +140,7 @@ class _within:
         return await self._stream.__aexit__(*how)
 
 
-async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float) -> None:
+async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float, struck: KeyStruck) -> None:
     events: AsyncIterator[Any] = aiter(stream)
     clock = asyncio.get_running_loop().time
     last = clock()
@@ -120,6 +149,7 @@ async def _listen(stream: StreamedResponse, question: Question, heard: Heard, pa
             async with asyncio.timeout_at(last + patience) as limit:
                 event = await anext(events)
         except StopAsyncIteration:
+            _tell(question, heard, struck.rest())
             return
         except TimeoutError:
             if limit.expired():
@@ -129,16 +159,19 @@ async def _listen(stream: StreamedResponse, question: Question, heard: Heard, pa
         if words or others:  # events that say nothing, however many, are silence
             last = clock()
         heard.characters += len(words) + others
-        if words and question.hear is not None:
-            allowed = words[: max(0, question.max_characters - heard.words)]
-            if allowed:
-                heard.is_telling = True
-                question.hear(allowed)
-                heard.is_telling = False
-        heard.words += len(words)
+        _tell(question, heard, struck(words))
         if heard.characters > question.max_characters:
             heard.is_cut = True
             return
+
+
+def _tell(question: Question, heard: Heard, words: str) -> None:
+    allowed = words[: max(0, question.max_characters - heard.words)]
+    if allowed and question.hear is not None:
+        heard.is_telling = True
+        question.hear(allowed)
+        heard.is_telling = False
+    heard.words += len(words)
 
 
 def _said(event: Any) -> tuple[str, int]:

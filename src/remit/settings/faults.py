@@ -8,8 +8,24 @@ from pydantic import BaseModel, ValidationError
 
 from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused
+from remit.core.secret_looks import is_secret_name
+from remit.core.secrets import redacted_text
 from remit.settings.layers import Key, Layer
-from remit.settings.model import BudgetTable, RuleTable, SearchTable, SettingsTable, TimeoutTable, WebTable
+from remit.settings.model import (
+    AssistantTable,
+    BudgetTable,
+    ModelTable,
+    PriceTable,
+    RuleTable,
+    SearchTable,
+    SettingsTable,
+    TimeoutTable,
+    WebTable,
+)
+
+_VARIABLE = "the name of a variable of the environment (keys are never kept in files)"
+_ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
+_PATTERNS = {"key_variable": _VARIABLE, "brave_key_variable": _VARIABLE, "url": _ADDRESS, "searxng_url": _ADDRESS}
 
 
 def misused(faults: list[str]) -> Misused:
@@ -39,6 +55,8 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
     if found["type"] == "extra_forbidden":
         allowed = list(_table_at(location[:-1]).model_fields)
         close = get_close_matches(location[-1], allowed, n=1)
+        if "key_variable" in allowed and is_secret_name(location[-1]):
+            close = ["key_variable"]
         return f"{source}: there is no key {location[-1]!r}: " + (
             f"did you mean {close[0]}?" if close else f"allowed are {', '.join(allowed)}"
         )
@@ -50,7 +68,13 @@ def _fault(found: dict[str, Any], layer: Layer) -> str:
         demand = "a table of keys"
     elif found["type"] == "string_too_short":
         demand = "text that is not empty"
-    return f"{source}: {key} must be {demand}, not {found['input']!r}"
+    elif found["type"] == "string_pattern_mismatch":
+        demand = _PATTERNS.get(location[-1], f"text of the form {found['ctx']['pattern']}")
+    # Whoever puts a key where its variable's name belongs, or a password into an address, is not shown it on every screen.
+    text = str(found["input"])
+    is_secret = location[-1].endswith("key_variable") or redacted_text(text) != text
+    shown = "not what stands there" if is_secret else f"not {found['input']!r}"
+    return f"{source}: {key} must be {demand}, {shown}"
 
 
 def _table_at(location: Key) -> type[BaseModel]:
@@ -65,6 +89,12 @@ def _table_at(location: Key) -> type[BaseModel]:
             return WebTable
         case ("search",):
             return SearchTable
+        case ("models", _):
+            return ModelTable
+        case ("prices", _):
+            return PriceTable
+        case ("assistant",):
+            return AssistantTable
         case _:
             return SettingsTable
 
