@@ -7,19 +7,23 @@ an agent stays that agent's child: the context travels along. Used by `plain` an
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.core.errors import Misused, Stopped
+from remit.core.errors import Misused, RemitError, Stopped
 from remit.tool.faults import DelegateError
 from remit.tool.office import Office
 from remit.tool.reading import READ, Given, range_of
+from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult
 from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
 from remit.tool.tool import DelegateTool
+
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,7 @@ class Anywhere:
     def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS) -> None:
         self.tool = DelegateTool(remit, among)
         self._loop = remit.loop
+        self._process = os.getpid()
         self._characters = checked_limit(characters)
         self._given = Given()
         self._drawn: tuple[tuple[AgentSpec, ...], dict[str, Any]] | None = None
@@ -59,6 +64,7 @@ class Anywhere:
     async def call(self, arguments: object) -> Answer:
         """Whatever a model wrote is answered. Cancelling the call cancels the delegation."""
         if asyncio.get_running_loop() is self._loop:
+            self._must_be_at_home()
             return await self._called(arguments)
         return await asyncio.wrap_future(self._handed_over(arguments))
 
@@ -72,7 +78,7 @@ class Anywhere:
                 )
         future = self._handed_over(arguments)
         try:
-            return future.result()
+            return self._waited_for(future)
         except CancelledError:
             raise Stopped("The delegation around this call was stopped.") from None
         except BaseException:  # whatever interrupts the waiting thread cancels what it waits for
@@ -81,21 +87,50 @@ class Anywhere:
 
     def _handed_over(self, arguments: object) -> Future[Answer]:
         """To the loop of the `Remit`, in the context of whoever calls."""
+        self._must_be_at_home()
         if not self._loop.is_running():
-            raise Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
+            raise _gone()
         return asyncio.run_coroutine_threadsafe(self._called(arguments), self._loop)
+
+    def _waited_for(self, future: Future[Answer]) -> Answer:
+        """A loop that ends at this very moment never answers: it is looked after."""
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                if future.done():
+                    raise
+                if not self._loop.is_running():
+                    raise _gone() from None
+
+    def _must_be_at_home(self) -> None:
+        """After a fork the loop only looks as if it ran."""
+        if os.getpid() != self._process:
+            raise Misused("This process was forked off the one whose Remit this is.", advice="Delegate there, or open a Remit here.")
 
     async def _called(self, arguments: object) -> Answer:
         try:
             request = self.tool.read(_object(arguments))
             if (earlier := self._given.asked(request)) is not None:
-                result = await self.tool.look(earlier)
-                return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
+                return await self._read_on(earlier, request)
             result = await self.tool.perform(request)
         except DelegateError as error:
             return Answer(text=shortened_fault(error, self._characters))
         self._given.note(result)
         return Answer(text=shortened(result, self._characters, can_read=self._can_read), result=result, is_success=result.success)
+
+    async def _read_on(self, task_id: str, request: DelegateRequest) -> Answer:
+        try:
+            result = await self.tool.look(task_id)
+        except RemitError as error:
+            if isinstance(error, Misused) and error.code != "INVALID_TARGET":
+                raise
+            raise DelegateError(error.message, code=error.code, advice="Delegate it again.") from None  # it was deleted since
+        return Answer(text=range_of(result, request.parameters, self._characters), result=result, is_success=True)
+
+
+def _gone() -> Misused:
+    return Misused("The loop of this Remit has ended.", advice="Keep it open while its tool is used.")
 
 
 def _object(arguments: object) -> object:

@@ -73,4 +73,5 @@ class Toolbox:
 
     def _unknown(self, name: str) -> str:
         fault = f"There is no tool {str(name)[:80]!r}."
-        return shortened_fault(DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]}))
+        error = DelegateError(fault, advice="The only tool is delegate: call that.", details={"tools": [DelegateTool.name]})
+        return shortened_fault(error, self._characters)
