@@ -5,6 +5,7 @@ from typing import Any
 
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import FunctionAgent
+from remit.agents.guests import GuestAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
 from remit.agents.thread import ThreadAgent, ThreadPool
@@ -68,7 +69,7 @@ class Carriers:
             case Isolation.THREAD:
                 return ThreadAgent(agent, self.threads, self._grace_seconds)
             case _:
-                return agent
+                return agent.with_models(self._models) if isinstance(agent, GuestAgent) else agent
 
     def define(self, definition: Definition) -> AgentPort:
         """Each adapter is imported only where an agent of its kind is declared."""

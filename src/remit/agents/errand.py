@@ -8,28 +8,25 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from contextvars import ContextVar
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
 from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.agents.spending import Answered, Spending
 from remit.core.agents import AgentSpec, Answers
 from remit.core.errors import Stopped, Unavailable
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
 from remit.flow.context import Context
 from remit.flow.plain import clean
-from remit.models.counting import CHARACTERS_PER_TOKEN, Spent, money
-from remit.models.prices import price_of
-from remit.settings import Settings, load_settings
-from remit.system.threads import off_loop
+from remit.models.asking import Models
 
 EMIT_CHARACTERS = 400
 EMIT_SECONDS = 0.2
 """Words are streamed in pieces of so many characters or seconds, whichever is reached first: an event for each token is worth nothing."""
+LOOK_SECONDS = 0.2
 KEPT_CHARACTERS = 100_000
 """Of what it said last, for a return that is partial."""
 _FIRST_TRY: ContextVar[tuple[str, Any] | None] = ContextVar("remit_first_try", default=None)
@@ -39,7 +36,7 @@ _FIRST_TRY: ContextVar[tuple[str, Any] | None] = ContextVar("remit_first_try", d
 class Errand:
     """What an adapter holds while its framework's agent works."""
 
-    def __init__(self, ctx: Context, spec: AgentSpec, parameters: Mapping[str, Any]) -> None:
+    def __init__(self, ctx: Context, spec: AgentSpec, parameters: Mapping[str, Any], models: Models) -> None:
         self.ctx = ctx
         self.parameters = parameters
         self._spec = spec
@@ -49,8 +46,11 @@ class Errand:
         """So many characters of it."""
         self._emitted_at = time.monotonic()
         self._said = ""
-        self._counted = 0
-        self._has_told: set[str] = set()
+        self._has_handed_in = False
+        self._spending = Spending(ctx, models.cost, models.is_priced)
+        self._task = asyncio.current_task()
+        self._looking: asyncio.TimerHandle | None = None
+        self._is_over = False
 
     # ---- what it is asked
 
@@ -76,8 +76,9 @@ class Errand:
 
     def handing_in(self) -> str | None:
         """What it is told once, from the soft deadline on (S2.4)."""
-        if not self.ctx.hand_in or not self._is_first("hand in"):
+        if not self.ctx.hand_in or self._has_handed_in:
             return None
+        self._has_handed_in = True
         if self._spec.answers is Answers.RETURN:
             return hand_in_prompt(self.ctx, self.ctx.remaining)
         return f"Time is nearly up: {self.ctx.remaining:.0f} seconds are left. Call nothing more. Answer now with what there is."
@@ -110,32 +111,42 @@ class Errand:
             self.ctx.emit({"text": clean(text)})
 
     def close(self) -> None:
-        """However the run ended: words that came before its deadline are kept."""
+        """However the run ended: words that came before its deadline are kept, and counted."""
+        self._is_over = True
+        if self._looking is not None:
+            self._looking.cancel()
         with contextlib.suppress(Stopped):
             self.flush()
+            self._spending.break_off()
 
     # ---- what it spends
 
-    def spend(self, used: Spent, model: str = "", cost: float | None = None) -> None:
-        """Of one request, when it has been answered: a budget that is passed stops the run here. `cost`: where the framework knows it
-        and the project's own `[prices]` do not say."""
-        self._do(self._spend, used, model, cost)
+    def begins(self, request: Hashable, characters: int) -> None:
+        """A question to a model, before it is asked. A run that has been ended asks nobody any more."""
+        self._must_go_on()
+        self._do(self._spending.begins, request, characters)
 
-    def spend_rest(self, tokens: int) -> None:
-        """What the framework counted in all and told by no request: runs inside of its run."""
-        self._do(lambda: self._spend(Spent(input_tokens=tokens - self._counted), "", 0.0) if tokens > self._counted else None)
+    def weigh(self, characters: int) -> None:
+        """So much came of an answer: words, thoughts, calls."""
+        self._do(self._spending.weigh, characters)
 
-    def _spend(self, used: Spent, model: str, cost: float | None) -> None:
-        self._counted += used.tokens
-        known = money(price_of(_settings_of(self.ctx.root), model), used) if model and (cost is None or self._is_priced(model)) else cost
-        if known is None and self.ctx.budget.cost is not None and self._is_first(model):
-            self.ctx.progress(f"The price of {model or 'its model'} is unknown: its money is not counted. Write it under [prices].")
-        if used.is_estimated and self._is_first("estimated"):
-            self.ctx.progress("Its model does not say how many tokens it used: they are estimated.")
-        self.ctx.spend(tokens=used.tokens, cost=known or 0.0)
+    def fails(self, request: Hashable) -> None:
+        self._do(self._spending.fails, request)
 
-    def _is_priced(self, model: str) -> bool:
-        return model in _settings_of(self.ctx.root).prices
+    def answered(self, request: Hashable, one: Answered) -> None:
+        self._do(self._spending.answered, request, one)
+
+    def total(self, tokens: int, cost: float | None = None) -> None:
+        """What the framework counted in all, between two requests or at the end: also of runs inside of its run."""
+        self._do(self._spending.total, tokens)
+        if cost is not None:
+            self._do(self._spending.total_cost, cost)
+
+    def follow(self, total: Callable[[], int]) -> None:
+        """Look at the framework's total from time to time: runs inside of its run tell nothing of themselves."""
+        with contextlib.suppress(Stopped):
+            self._spending.total(total())
+            self._looking = self._loop.call_later(LOOK_SECONDS, self.follow, total)
 
     # ---- what comes of it
 
@@ -159,10 +170,10 @@ class Errand:
             "data": {"text": said} if said else None,
         }
 
-    def _is_first(self, what: str) -> bool:
-        is_first = what not in self._has_told
-        self._has_told.add(what)
-        return is_first
+    def _must_go_on(self) -> None:
+        """On whatever thread: one that has been left behind cannot be ended, but is given nothing more to do."""
+        if self._is_over or self.ctx.remaining <= 0 or (self._task is not None and self._task.cancelling()):
+            raise Stopped(f"The delegation {self.ctx.session_id} has ended.", advice="Its agent must not go on.")
 
     def _do(self, act: Callable[..., None], *arguments: Any) -> None:
         """On the delegation's loop. Of a delegation that has ended nothing is said any more."""
@@ -174,11 +185,6 @@ class Errand:
             act(*arguments)
         else:
             self._loop.call_soon_threadsafe(_unless_stopped, act, *arguments)
-
-
-def estimated(read: int, written: int) -> Spent:
-    """By the characters, where a provider does not say."""
-    return Spent(input_tokens=read // CHARACTERS_PER_TOKEN + 1, output_tokens=max(1, written // CHARACTERS_PER_TOKEN), is_estimated=True)
 
 
 def unreachable(error: BaseException) -> Unavailable | None:
@@ -212,19 +218,3 @@ def _unless_stopped(act: Callable[..., None], *arguments: Any) -> None:
 def _task(parameters: Mapping[str, Any]) -> str:
     given = "\n".join(f"- {name}: {value}" for name, value in parameters.items() if name != "task")
     return f"{parameters['task']}\n\nGiven with it:\n{given}" if given else str(parameters["task"])
-
-
-_READY: set[Path] = set()
-
-
-async def get_ready(root: Path) -> None:
-    """Once for each project, off the loop: settings are read, and the table of prices takes a while to load."""
-    if root not in _READY:
-        await off_loop(lambda: price_of(_settings_of(root), "openai:any"))
-        _READY.add(root)
-
-
-@lru_cache(maxsize=8)
-def _settings_of(root: Path) -> Settings:
-    """For their `[prices]`; a project whose settings cannot be read was not opened."""
-    return load_settings(root, {})

@@ -9,11 +9,13 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 
-from remit.agents.errand import Errand, get_ready
+from remit.agents.errand import Errand
 from remit.agents.function import FunctionAgent, agent
-from remit.core.agents import Answers, Workspace
+from remit.core.agents import AgentSpec, Answers, Workspace
 from remit.core.policy import Effect, Fact
 from remit.flow.context import Context
+from remit.models.asking import Models
+from remit.settings import load_settings
 
 Task = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
 Run = Callable[[Errand], Awaitable[Any]]
@@ -36,21 +38,40 @@ class Declared(TypedDict, total=False):
     acts_on: Mapping[str, Fact | str]
 
 
+class GuestAgent(FunctionAgent):
+    """Carried out with the models of the `Remit` it is registered with: by their prices its money is counted."""
+
+    __slots__ = ("_models", "_run")
+
+    def __init__(self, function: Callable[..., Any], spec: AgentSpec, run: Run, models: Models | None = None) -> None:
+        super().__init__(function, spec)
+        self._run = run
+        self._models = models
+
+    def with_models(self, models: Models) -> "GuestAgent":
+        return GuestAgent(self.function, self.spec, self._run, models)
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> Any:
+        models = self._models or Models(load_settings(ctx.root, {}))
+        await models.load_prices()
+        errand = Errand(ctx, self.spec, arguments, models)
+        try:
+            return await self._run(errand)
+        finally:
+            errand.close()
+
+
 def guest(name: str, kind: str, run: Run, declared: Declared) -> FunctionAgent:
     """An agent that takes a task in words, and whatever else its caller names."""
 
     async def perform(ctx: Context, task: Task, **given: Any) -> Any:
-        await get_ready(ctx.root)
-        errand = Errand(ctx, made.spec, {"task": task, **given})
-        try:
-            return await run(errand)
-        finally:
-            errand.close()
+        return await made.perform(ctx, {"task": task, **given})
 
     perform.__module__ = _declared_in()  # the directory takes of a file what was declared in it
     perform.__qualname__ = perform.__name__ = name
     options: dict[str, Any] = {**declared, "kind": kind}
-    made = agent(name, isolation="inline", **options)(perform)
+    plain = agent(name, isolation="inline", **options)(perform)
+    made = GuestAgent(plain.function, plain.spec, run)
     return made
 
 

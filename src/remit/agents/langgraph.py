@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import UUID
 
-from remit.agents.errand import Errand, estimated, unreachable
+from remit.agents.errand import Errand, unreachable
 from remit.agents.function import FunctionAgent
 from remit.agents.guests import Declared, guest
+from remit.agents.spending import Answered
 from remit.core.errors import Misused
 from remit.flow.context import Context
 from remit.models.counting import Spent
@@ -113,37 +114,46 @@ class _Watch(BaseCallbackHandler):
 
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
-        self._read: dict[UUID, int] = {}
 
     def on_chat_model_start(self, serialized: Any, messages: list[list[BaseMessage]], *, run_id: UUID, **more: Any) -> None:
-        self._read[run_id] = sum(len(str(message.content)) for batch in messages for message in batch)
+        self._errand.begins(run_id, sum(len(str(message.content)) for batch in messages for message in batch))
 
     def on_llm_start(self, serialized: Any, prompts: list[str], *, run_id: UUID, **more: Any) -> None:
-        self._read[run_id] = sum(map(len, prompts))
+        self._errand.begins(run_id, sum(map(len, prompts)))
+
+    def on_llm_new_token(self, token: Any, *, chunk: Any = None, **more: Any) -> None:
+        """The one place where each piece is seen once, of whichever graph inside of the graph."""
+        called = getattr(getattr(chunk, "message", None), "tool_call_chunks", ())
+        self._errand.weigh(len(str(token)) + sum(len(str(one.get("args") or "")) for one in called))
 
     def on_llm_end(self, response: Any, *, run_id: UUID, **more: Any) -> None:
-        read = self._read.pop(run_id, 0)
         for batch in response.generations:
-            for one in batch:
-                self._spend(one, read)
-                read = 0
+            self._errand.answered(run_id, _answered(batch))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
-        self._read.pop(run_id, None)
+        self._errand.fails(run_id)
 
     def on_tool_start(self, serialized: dict[str, Any], input_str: str, **more: Any) -> None:
         self._errand.step(f"It calls {(serialized or {}).get('name') or more.get('name') or 'a tool'}.")
 
-    def _spend(self, generation: Any, read: int) -> None:
-        message = getattr(generation, "message", None)
-        told: Mapping[str, Any] = getattr(message, "usage_metadata", None) or {}
-        about: Mapping[str, Any] = getattr(message, "response_metadata", None) or {}
-        cached = (told.get("input_token_details") or {}).get("cache_read", 0)
-        used = Spent(input_tokens=told.get("input_tokens", 0), output_tokens=told.get("output_tokens", 0), cached_tokens=cached)
-        if not used.tokens:
-            used = estimated(read, len(generation.text) + len(str(getattr(message, "tool_calls", ""))))
-        provider, model = str(about.get("model_provider") or ""), str(about.get("model_name") or about.get("model") or "")
-        self._errand.spend(used, f"{provider}:{model}" if provider and model else model)
+
+def _answered(generations: list[Any]) -> Answered:
+    """Where several answers were asked for, each is told what all of them cost."""
+    messages = [getattr(one, "message", None) for one in generations]
+    told: Mapping[str, Any] = next((usage for one in messages if (usage := getattr(one, "usage_metadata", None))), {})
+    about: Mapping[str, Any] = next((facts for one in messages if (facts := getattr(one, "response_metadata", None))), {})
+    cached = told.get("input_token_details") or {}
+    provider, model = str(about.get("model_provider") or ""), str(about.get("model_name") or about.get("model") or "")
+    return Answered(
+        used=Spent(
+            input_tokens=told.get("input_tokens", 0),
+            output_tokens=told.get("output_tokens", 0),
+            cached_tokens=cached.get("cache_read") or 0,
+            written_tokens=cached.get("cache_creation") or 0,
+        ),
+        model=f"{provider}:{model}" if provider and model else model,
+        written=sum(len(str(one.text)) for one in generations) + sum(len(str(getattr(one, "tool_calls", ""))) for one in messages),
+    )
 
 
 def _output(state: Mapping[str, Any]) -> Any:

@@ -7,13 +7,15 @@ Needs `pip install 'remit[openai-agents]'`.
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Unpack
 
-from remit.agents.errand import Errand, estimated, unreachable
+from remit.agents.errand import Errand, unreachable
 from remit.agents.function import FunctionAgent
 from remit.agents.guests import Declared, guest
-from remit.core.errors import Misused
+from remit.agents.spending import Answered
+from remit.core.errors import Misused, Stopped
 from remit.flow.context import Context
 from remit.models.counting import Spent
 from remit.tool.missing import needs
@@ -26,6 +28,8 @@ __all__ = ["openai_agents_agent"]
 MOST_TURNS = 50
 END_SECONDS = 1.0
 """How long a cancelled run may take to end its own tasks; the deadline does not wait for it."""
+_OWN = "own"
+"""Its requests follow one another, also from one agent to the next."""
 ContextOf = Callable[[Context], Any]
 
 
@@ -71,6 +75,8 @@ class _Guest:
             hooks=_Watch(errand),
             run_config=replace(self.config, tracing_disabled=True, call_model_input_filter=self._told_to_hand_in(errand)),
         )
+        usage = running.context_wrapper.usage  # also of agents that are its tools
+        errand.follow(lambda: usage.total_tokens)
         try:
             await _listen(running, errand)
         except MaxTurnsExceeded as error:
@@ -81,7 +87,8 @@ class _Guest:
             raise
         finally:
             await _ended(running)
-        errand.spend_rest(running.context_wrapper.usage.total_tokens)
+            with suppress(Stopped):
+                errand.total(usage.total_tokens)
         errand.keep(running.to_input_list())
         return running.final_output
 
@@ -105,20 +112,25 @@ class _Watch(RunHooks[Any]):
 
     def __init__(self, errand: Errand) -> None:
         self._errand = errand
-        self._read = 0
 
     async def on_llm_start(self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]) -> None:
-        self._read = len(system_prompt or "") + sum(len(str(item)) for item in input_items)
+        self._errand.begins(_OWN, len(system_prompt or "") + sum(len(str(item)) for item in input_items))
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         usage = response.usage
         cached = usage.input_tokens_details.cached_tokens if usage.input_tokens_details is not None else 0
-        used = Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0)
-        if not used.tokens:
-            used = estimated(self._read, len(str(response.output)))
         model = agent.model if isinstance(agent.model, str) else getattr(agent.model, "model", "")
         name = str(model or "")
-        self._errand.spend(used, name if ":" in name or not name else f"openai:{name}")
+        one = Answered(
+            used=Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=cached or 0),
+            model=name if ":" in name or not name else f"openai:{name}",
+            written=len(str(response.output)),
+            total=context.usage.total_tokens,
+        )
+        self._errand.answered(_OWN, one)
+
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        self._errand.total(context.usage.total_tokens)
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         self._errand.step(f"It calls {tool.name}.")
@@ -129,8 +141,11 @@ class _Watch(RunHooks[Any]):
 
 async def _listen(running: RunResultStreaming, errand: Errand) -> None:
     async for event in running.stream_events():
-        if event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
-            errand.hear(event.data.delta)
+        piece = getattr(event.data, "delta", None) if event.type == "raw_response_event" else None
+        if event.type == "raw_response_event" and isinstance(piece, str):
+            errand.weigh(len(piece))  # words, thoughts, and what it calls
+            if event.data.type == "response.output_text.delta":
+                errand.hear(piece)
 
 
 async def _ended(running: RunResultStreaming) -> None:

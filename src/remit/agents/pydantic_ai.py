@@ -5,19 +5,21 @@ delegate tool for an agent of pydantic-ai, is `remit.tool.pydantic_ai`. Needs `p
 """
 
 from collections.abc import AsyncIterable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-from remit.agents.errand import Errand, estimated, unreachable
+from remit.agents.errand import Errand, unreachable
 from remit.agents.function import FunctionAgent
 from remit.agents.guests import Declared, guest
-from remit.core.errors import Misused
+from remit.agents.spending import Answered
+from remit.core.errors import Misused, Stopped
 from remit.flow.context import Context
 from remit.models.counting import Spent
 from remit.tool.missing import needs
 
 with needs("pydantic-ai", "pydantic_ai"):
-    from pydantic_ai import RunContext, UsageLimits
+    from pydantic_ai import RunContext, RunUsage, UsageLimits
     from pydantic_ai.agent import AbstractAgent
     from pydantic_ai.capabilities import AbstractCapability
     from pydantic_ai.exceptions import AgentRunError, UsageLimitExceeded
@@ -26,15 +28,19 @@ with needs("pydantic-ai", "pydantic_ai"):
         FunctionToolCallEvent,
         ModelMessage,
         ModelResponse,
+        ModelResponsePartDelta,
         PartDeltaEvent,
         PartStartEvent,
         TextPart,
         TextPartDelta,
+        ToolCallPartDelta,
     )
     from pydantic_ai.models import ModelRequestContext
 
 __all__ = ["pydantic_ai_agent"]
 
+_OWN = "own"
+"""Its requests follow one another."""
 DepsOf = Callable[[Context], Any]
 
 
@@ -69,11 +75,14 @@ class _Guest:
 
     async def run(self, errand: Errand) -> Any:
         before: Sequence[ModelMessage] | None = errand.before
+        usage = RunUsage()  # also of agents that it runs with `usage=ctx.usage`
+        errand.follow(lambda: usage.total_tokens)
         try:
             result = await self.agent.run(
                 errand.prompt(),
                 message_history=before,
                 deps=self.deps if self.deps_of is None else self.deps_of(errand.ctx),
+                usage=usage,
                 usage_limits=self.usage_limits,
                 capabilities=[_Watch(errand)],
                 event_stream_handler=_listener(errand) if self.streams else None,
@@ -85,7 +94,8 @@ class _Guest:
             if (unavailable := unreachable(error)) is not None:
                 raise unavailable from error
             raise
-        errand.spend_rest(result.usage.total_tokens)
+        finally:
+            _count(errand, usage)
         errand.keep(result.all_messages())
         return result.output
 
@@ -97,6 +107,8 @@ class _Watch(AbstractCapability[Any]):
         self._errand = errand
 
     async def before_model_request(self, ctx: RunContext[Any], request_context: ModelRequestContext) -> ModelRequestContext:
+        _count(self._errand, ctx.usage)
+        self._errand.begins(_OWN, sum(map(_said, request_context.messages)))
         words = self._errand.handing_in()
         if words is not None:
             ctx.enqueue(words)
@@ -106,23 +118,53 @@ class _Watch(AbstractCapability[Any]):
         self, ctx: RunContext[Any], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         usage = response.usage
-        used = Spent(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, cached_tokens=usage.cache_read_tokens)
-        if not used.tokens:
-            used = estimated(sum(len(str(message)) for message in request_context.messages), len(str(response.parts)))
         provider = f"{response.provider_name}:" if response.provider_name else ""
-        name = f"{provider}{response.model_name}" if response.model_name else ""
-        self._errand.spend(used, name, None if usage.cost is None else float(usage.cost))
+        one = Answered(
+            used=Spent(
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                cached_tokens=usage.cache_read_tokens,
+                written_tokens=usage.cache_write_tokens,
+            ),
+            model=f"{provider}{response.model_name}" if response.model_name else "",
+            cost=None if usage.cost is None else float(usage.cost),
+            written=len(str(response.parts)),
+            total=ctx.usage.total_tokens,
+        )
+        self._errand.answered(_OWN, one)
         return response
+
+    async def after_tool_execute(self, ctx: RunContext[Any], *, result: Any, **called: Any) -> Any:
+        _count(self._errand, ctx.usage)
+        return result
+
+
+def _count(errand: Errand, usage: RunUsage) -> None:
+    with suppress(Stopped):
+        errand.total(usage.total_tokens, None if usage.cost is None else float(usage.cost))
 
 
 def _listener(errand: Errand) -> Callable[[RunContext[Any], AsyncIterable[AgentStreamEvent]], Any]:
     async def listen(ctx: RunContext[Any], events: AsyncIterable[AgentStreamEvent]) -> None:
         async for event in events:
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+                errand.weigh(len(event.part.content))
                 errand.hear(event.part.content)
-            elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                errand.hear(event.delta.content_delta)
+            elif isinstance(event, PartDeltaEvent):
+                errand.weigh(_size(event.delta))
+                if isinstance(event.delta, TextPartDelta):
+                    errand.hear(event.delta.content_delta)
             elif isinstance(event, FunctionToolCallEvent):
                 errand.step(f"It calls {event.part.tool_name}.")
 
     return listen
+
+
+def _said(message: ModelMessage) -> int:
+    """Characters of a message, about."""
+    return sum(len(str(getattr(part, "content", None) or "")) + len(str(getattr(part, "args", None) or "")) for part in message.parts)
+
+
+def _size(delta: ModelResponsePartDelta) -> int:
+    """Also of thoughts, and of what it calls."""
+    return len(str(delta.args_delta or "")) if isinstance(delta, ToolCallPartDelta) else len(getattr(delta, "content_delta", None) or "")

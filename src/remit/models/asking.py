@@ -17,7 +17,7 @@ from remit.models.counting import Spent, most_tokens, spent
 from remit.models.local_files import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.messages import Said
 from remit.models.naming import EXAMPLE, LOCAL, Meant, meant_by
-from remit.models.prices import context_of, cost_of, price_for
+from remit.models.prices import context_of, cost_by_name, cost_of, load_prices, price_for
 from remit.models.prompted import in_words, is_needed, understood
 from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
 from remit.settings.values import Settings
@@ -42,6 +42,18 @@ class Models:
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
         return bool(own or self._settings.model)
+
+    def cost(self, name: str, used: Spent) -> float | None:
+        """What tokens of a model cost, also of one that another framework asks. None: unknown."""
+        return cost_by_name(self._settings, name, used)
+
+    def is_priced(self, name: str) -> bool:
+        """Whether `[prices]` says what it costs."""
+        return name in self._settings.prices
+
+    async def load_prices(self) -> None:
+        """Before the first `cost`: what is known of models is loaded off the loop, and once."""
+        await load_prices()
 
     def choice(self, own: str | Sequence[str] | None = None) -> Choice:
         """The models that are meant: `own` (an agent's), else the setting `model`. Raises `Unavailable` (TOOL_UNAVAILABLE) with the line

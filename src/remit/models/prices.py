@@ -15,6 +15,7 @@ from remit.models.counting import Spent, money
 from remit.models.known import OWN_HOSTS
 from remit.models.naming import LOCAL, Meant, meant_by
 from remit.settings.values import Price, Settings
+from remit.system.threads import off_loop
 
 _FREE = Price(input=0.0, output=0.0)
 _IDS = {
@@ -66,6 +67,20 @@ def cost_of(settings: Settings, meant: Meant, used: Spent) -> float | None:
     with suppress(LookupError, ValueError):
         return float(found.get_prices(datetime.now(UTC)).calc_price(usage)["total_price"])
     return money(price_for(settings, meant), used)
+
+
+def cost_by_name(settings: Settings, name: str, used: Spent) -> float | None:
+    """`cost_of` a model that somebody else asks, by what they call it."""
+    try:
+        return cost_of(settings, meant_by(settings, name), used)
+    except Unavailable:
+        return money(settings.prices.get(name), used)
+
+
+async def load_prices() -> None:
+    """The table of genai-prices takes a while to load."""
+    if not _found.cache_info().currsize:
+        await off_loop(_found, "openai", "any")
 
 
 def context_of(meant: Meant) -> int | None:
