@@ -13,17 +13,19 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.models import bounded, local
 from remit.models.asking import Models
 from remit.models.breaker import BREAKERS, FAILURES, PAUSE_SECONDS
 from remit.models.connecting import is_refused
+from remit.models.counting import UNPRICED
 from remit.models.messages import Said
 from remit.models.question import Asked, Question
 from remit.models.streaming import KeyStruck
@@ -266,6 +268,42 @@ def test_the_process_of_a_local_model_gets_nobodys_key(monkeypatch: pytest.Monke
     given = local.environment_for("mark", {"HOSTILE_KEY"})
     assert [name for name, value in given.items() if value == KEY] == ["LC_WORDS"]
     assert "PATH" in given
+
+
+async def test_a_server_that_speaks_no_tls_is_told_from_one_that_is_not_there() -> None:
+    async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+        writer.close()
+
+    listening = await asyncio.start_server(met, "127.0.0.1", 0)
+    async with listening:
+        models = models_at(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        with pytest.raises(Unavailable, match="is it https that is spoken there"):
+            await ask(models)
+        await models.close()
+
+
+def test_a_key_in_the_place_of_a_model_is_not_shown() -> None:
+    key = f"sk-ant-api03-{'Ab1' * 20}"
+    with pytest.raises(Unavailable) as refused:
+        Models(Settings(model=(key,))).choice()
+    assert key not in f"{refused.value} {refused.value.advice}"
+
+
+async def test_a_budget_of_money_that_cannot_hold_is_told() -> None:
+    class Poor(Purse):
+        budget = Limits(cost=0.5)
+        said: ClassVar[list[str]] = []
+
+        def progress(self, message: str, fraction: float | None = None) -> None:
+            self.said.append(message)
+
+    purse = Poor()
+    async with server(saying(event("Hello.", ended="stop"))) as url:
+        models = models_at(url)
+        assert (await ask(models, purse)).cost is None
+        await models.close()
+    assert purse.said == [UNPRICED]
 
 
 def test_loops_that_end_leave_no_socket_and_a_closed_one_asks_nobody() -> None:

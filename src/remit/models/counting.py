@@ -17,6 +17,7 @@ FEWEST_TOKENS = 64
 """Of a reply: below it no provider says anything, and some refuse."""
 MOST_TOLD = 1_000_000_000
 """Tokens that one reply can have used; a provider that says more has said nothing."""
+UNPRICED = "The price of this model is unknown, so the budget of money does not hold it: limit tokens, or say its price under [prices]."
 _PER = 1_000_000
 
 
@@ -103,6 +104,8 @@ def most_tokens(purse: Purse, question: Question, own: int | None, price: Price 
         if left.cost is not None and price is not None and price.output > 0:
             rest = (left.cost - asking * price.input / _PER) / price.output * _PER
             bounds.append(_affordable(int(rest), f"{left.cost:g} of money is left", asking))
+        elif left.cost is not None and price is None:
+            purse.progress(UNPRICED)
     return min(bounds) if bounds else None
 
 

@@ -4,6 +4,7 @@ Imports pydantic-ai: only when a model was asked.
 """
 
 import json
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -136,6 +137,9 @@ def _of_connection(error: ModelConnectionError, connection: Connection) -> str:
     where = connection.url or "its address"
     if isinstance(error, ModelTimeoutError):
         return f"{where} could not be reached in {min(CONNECT_SECONDS, connection.idle_seconds):g} s."
+    unsafe = next((cause for cause in _causes(error) if isinstance(cause, ssl.SSLError)), None)
+    if unsafe is not None:
+        return f"no safe connection to {where} can be made ({unsafe.reason or 'TLS'}): is it https that is spoken there?"
     if error.phase == "connect" or any(type(cause).__name__ in _UNREACHED for cause in _causes(error)):
         return nobody_at(where)
     return "the connection broke off in the middle of its answer."

@@ -154,6 +154,7 @@ def _host(url: str) -> str:
 
 
 def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavailable:
+    name, provider, model = redacted_text(name), redacted_text(provider), redacted_text(model)  # a key that was put in the wrong place
     names = [*settings.models, *(f"{one}:" for one in PROVIDERS), f"{LOCAL}:"]
     asked = name if ":" not in name else f"{provider}:"
     close = get_close_matches(asked, names, n=1, cutoff=0.6)
@@ -163,7 +164,7 @@ def _unknown(settings: Settings, name: str, provider: str, model: str) -> Unavai
         fault = f"{name!r} names no model: there is no provider {provider!r}."
     else:
         fault = f"{name!r} names no model: it is neither PROVIDER:MODEL nor the name of a table [models.{name or 'NAME'}]."
-    hint = f" Did you mean {close[0]}{model if close[0].endswith(':') else ''}?" if close else ""
+    hint = f" Did you mean {close[0]}{model if close[0].endswith(':') else ''}?" if close and model else ""
     own = name if name.replace("-", "").replace("_", "").isalnum() else "NAME"
     lines = f'{EXAMPLE}, or a table [models.{own}] with kind = "openai", url = "http://…/v1" and model = "…"'
     return Unavailable(f"{fault}{hint}", code="TOOL_UNAVAILABLE", advice=f"Write in remit.toml: {lines}.")
