@@ -93,6 +93,25 @@ def _commands(chat: Terminal) -> None:
     chat.until("120 tokens")
 
 
+def test_ctrl_c_never_ends_a_chat_whenever_and_however_often_it_is_pressed(project: Path) -> None:
+    """Also before anybody waits for the answer, and again while what runs is being stopped."""
+    with terminal(project, "chat") as chat:
+        chat.until("new conversation")
+        for seconds in (0.0, 0.005, 0.02):
+            chat.type("please wait\r")
+            time.sleep(seconds)
+            chat.type("\x03")
+            chat.until("Ctrl-C stops it")
+            for _ in range(4):
+                chat.type("\x03")
+                chat.read(0.04)
+            chat.until("⊘ stopped after")
+            chat.until("go on, or /retry.")
+            chat.until("/help")
+        chat.type("hello\r")
+        chat.until("You said hello.")
+
+
 def test_a_terminal_that_is_closed_leaves_no_process_and_a_record_of_its_end(project: Path) -> None:
     with terminal(project, "chat") as chat:
         chat.until("new conversation")

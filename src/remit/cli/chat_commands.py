@@ -5,7 +5,6 @@ Used by `chat_session`, which hands itself over. Nothing here is asked of a mode
 
 import asyncio
 import re
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -134,15 +133,10 @@ async def _cost(session: "Session", rest: str) -> None:
 
 async def _compact(session: "Session", rest: str) -> None:
     from remit.cli.chat_compacting import compact_now
-    from remit.cli.live import on_interrupt
 
     conversation = session.kept.open(_current(session))
     work = asyncio.ensure_future(compact_now(session.remit, conversation))
-
-    def stop() -> None:
-        work.cancel()
-
-    with on_interrupt(stop, (signal.SIGINT,)):
+    with session.ear.heard_by(work.cancel):
         try:
             words, spent = await work
         except asyncio.CancelledError:

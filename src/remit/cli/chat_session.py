@@ -5,15 +5,14 @@ What outlives the project being opened again (for another model) is `Talk`. Used
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rich.text import Text
 
 from remit.app import Remit
-from remit.assistant.conversations import Conversation, Conversations
+from remit.assistant.conversations import Conversation, Conversations, reply_of
 from remit.cli.chat_commands import carry_out, command_in, offers
+from remit.cli.chat_interrupts import Ear
 from remit.cli.chat_prompt import Desk, Reader, is_terminal, no_echo, reader_for
 from remit.cli.chat_screen import Screen, print_markdown
 from remit.cli.chat_stage import Asides, Plain, Stage, to_stdout
@@ -70,16 +69,25 @@ class Session:
         self.is_terminal = is_terminal() and not talk.as_json and not console().is_dumb_terminal
         self.is_left = False
         """The project is to be opened anew."""
+        self.ear = Ear(is_terminal=self.is_terminal)
         talk.session = self
 
     async def run(self) -> None:
         """Until it is over, or the project is to be opened anew."""
+        self.ear.rest()
+        try:
+            await self._run()
+        finally:
+            self.ear.close()
+
+    async def _run(self) -> None:
         talk = self.talk
         if talk.reader is None:
             self._greet()
             talk.reader = reader_for(Desk(folder=self.remit.folder, offers=lambda text: offers(talk, text), status=talk.status))
         while not self.is_left and not talk.is_over:
             message = await talk.reader.read()
+            self.ear.rest()
             if message is None:
                 talk.is_over = True
             elif (command := command_in(message)) is not None:
@@ -93,8 +101,9 @@ class Session:
         talk = self.talk
         talk.message = message
         try:
-            with no_echo():
-                answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, signals=(signal.SIGINT,))
+            stop = asyncio.Event()
+            with no_echo(), self.ear.heard_by(stop.set):
+                answer = await answer_to(self.remit, message, self._stage(), conversation=talk.conversation, stop=stop)
         except RemitError as error:
             self._note(report(error, as_json=talk.as_json))
             return
@@ -134,13 +143,13 @@ class Session:
     # ---- commands
 
     async def _carry_out(self, name: str, rest: str) -> None:
-        with _deaf():
-            try:
+        try:
+            with self.ear.heard_by(lambda: None):  # it is for whoever has the terminal now, a pager say
                 await carry_out(self, name, rest)
-            except RemitError as error:
-                report(error, as_json=False)
-            except OSError as error:  # a file to be exported to, say
-                say_aside(f"Error: {error.strerror or error}: {error.filename or ''}")
+        except RemitError as error:
+            report(error, as_json=False)
+        except OSError as error:  # a file to be exported to, say
+            say_aside(f"Error: {error.strerror or error}: {error.filename or ''}")
 
     # ---- conversations
 
@@ -175,15 +184,17 @@ class Session:
 
     def _recap(self, conversation: Conversation) -> None:
         """Where it stood."""
-        said = sum(isinstance(message, Said) for message in conversation.messages)
+        spoken = [line.message for line in conversation.spoken if not line.by and isinstance(line.message, Said | Reply)]
+        said = sum(isinstance(message, Said) for message in spoken)
         line = Text(conversation.title, style="bold").append(f"  {conversation.conversation_id} · {count(said, 'message')}", style="dim")
         if not self.is_terminal:
             return
         console().print(line)
         for notice in conversation.notices:
             console().print(Text(f"! {harmless(notice)}", style="yellow"))
-        spoken = [message for message in conversation.messages if isinstance(message, Said | Reply) and message.text.strip()]
-        for message in spoken[-2:]:
+        if conversation.stopped is not None:
+            spoken.append(reply_of(conversation.stopped))
+        for message in [one for one in spoken if one.text.strip()][-2:]:
             lines = harmless(message.text).strip().split("\n")
             shown = "\n".join(lines[:RECAP_LINES]) + (
                 f"\n\n… {count(len(lines) - RECAP_LINES, 'more line')}" if len(lines) > RECAP_LINES else ""
@@ -201,14 +212,3 @@ def is_real(remit: Remit) -> bool:
 
     found = remit.directory.find(ASSISTANT)
     return found is None or found.spec.source.startswith("remit.")
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """Ctrl-C is for whoever has the terminal now, a pager say."""
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, lambda: None)
-    try:
-        yield
-    finally:
-        loop.remove_signal_handler(signal.SIGINT)

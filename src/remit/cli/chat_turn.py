@@ -3,6 +3,7 @@
 Used by `ask` and `chat`. What is shown where is a `Stage`'s business, the conversation is the assistant's.
 """
 
+import asyncio
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -114,12 +115,14 @@ async def answer_to(
     conversation: str | None = None,
     timeout: float | None = None,
     signals: Sequence[signal.Signals] = INTERRUPTS,
+    stop: asyncio.Event | None = None,
 ) -> Answer:
-    """Ask, show, wait. The first of `signals` stops the whole tree, and what was said until then is the answer."""
+    """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree, and what was said until then is the answer."""
     remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
     handle = await remit.start(ASSISTANT, parameters=parameters_of(message, conversation), timeout=timeout)
     heard = _Heard(handle, stage)
-    outcome = await carried_out(remit, heard, stage, [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN])
+    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    outcome = await carried_out(remit, heard, stage, heeded, stop)
     records = below(await remit.tree(handle.session_id), handle.session_id)
     return Answer(
         result=outcome.result,

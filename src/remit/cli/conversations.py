@@ -134,7 +134,9 @@ def _print(conversation: "Conversation") -> None:
     out.print(Text(conversation.title, style="bold").append(f"  {conversation.conversation_id}", style="dim"))
     for line in conversation.spoken:
         message = line.message
-        if isinstance(message, Said):
+        if line.by:  # what the model was told on the way: not the person's words
+            out.print(Text(f"  ({line.by}: {one_line(message.text, 160)})", style="dim", no_wrap=True, overflow="ellipsis"))
+        elif isinstance(message, Said):
             out.print(Text(f"\n› {harmless(message.text)}", style="bold cyan").append(f"  {moment(line.at)}", style="dim"))
         elif isinstance(message, Reply):
             if message.text.strip():

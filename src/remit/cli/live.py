@@ -151,9 +151,11 @@ class Outcome:
     was_interrupted: bool
 
 
-async def carried_out(remit: Remit, handle: Handle, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS) -> Outcome:
-    """Wait for a delegation's return, showing how it goes. The first of these signals cancels it."""
-    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals)
+async def carried_out(
+    remit: Remit, handle: Handle, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
+) -> Outcome:
+    """Wait for a delegation's return, showing how it goes. The first of these signals cancels it; or `stop`, of who listens himself."""
+    result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
     return Outcome(result, was_interrupted)
 
 
@@ -164,12 +166,13 @@ async def _watched(
     show: Show,
     note: str = "",
     signals: Sequence[signal.Signals] = INTERRUPTS,
+    stop: asyncio.Event | None = None,
 ) -> tuple[T, bool]:
     """What `result` gives, showing the delegations meanwhile; whether it was interrupted. `note` is said when that happens."""
-    interrupted = asyncio.Event()
+    interrupted = stop or asyncio.Event()
     waiting = asyncio.ensure_future(result)
     watch = Watch(remit.store)
-    with on_interrupt(interrupted.set, signals), show:
+    with on_interrupt(interrupted.set, () if stop else signals), show:
         cancelling: asyncio.Future[list[list[dict[str, Any]]]] | None = None
         while not waiting.done():
             await asyncio.wait({waiting}, timeout=REFRESH_SECONDS)
