@@ -123,13 +123,13 @@ async def test_one_that_stays_busy_is_asked_twice_and_no_more() -> None:
 
 async def test_a_drip_is_no_silence_and_a_silent_stream_is() -> None:
     """A byte now and then keeps a model alive; the deadline still holds."""
-    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=1.5)]) as server:
-        models = chain(server, idle=0.7)
+    async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=0.9)]) as server:
+        models = chain(server, idle=0.5)
         asked = await ask(models)
         await models.close()
     assert asked.reply.text.startswith("One word")
     async with ScriptedModels([Drip("One word after the other, slowly. " * 3, seconds=60)]) as server:
-        models = chain(server, idle=0.4)
+        models = chain(server, idle=0.2)
         with pytest.raises(Unavailable, match="said nothing"):
             await ask(models)
         await models.close()
