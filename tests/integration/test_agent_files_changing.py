@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
+from remit.agents import directory, watching
 from remit.cli.agents_new import LOOKING, new
 from remit.cli.exits import Exit
 from remit.core.errors import Misused
@@ -60,11 +61,15 @@ async def test_files_are_added_edited_and_removed_while_the_project_is_open(tmp_
         assert remit.directory.find("scout") is None
         place = write(tmp_path, "scout", MODEL)
         assert (await remit.delegate("scout", task="Look.")).ok
-        assert "scout" in tool.schema()["inputSchema"]["properties"]["target"]["enum"]
+
+        def is_offered() -> bool:
+            return "scout" in tool.schema()["inputSchema"]["properties"]["target"]["enum"]
+
+        assert is_offered()
         write(tmp_path, "scout", MODEL, body="You are long.")
         await until(lambda: remit.directory.declarations.known["scout"][1].instructions == "You are long.")
         place.unlink()
-        assert "scout" not in tool.schema()["inputSchema"]["properties"]["target"]["enum"]
+        await until(lambda: not is_offered(), 2.0)
         gone = await remit.delegate("scout", task="Look.")
         assert gone.errors[0].code == "INVALID_TARGET"
     assert server.requests[0].system.startswith("You are short.")
@@ -151,6 +156,7 @@ async def test_a_schema_in_a_file_of_its_own_is_read_again_when_that_changes(tmp
         write(tmp_path, "former", "remit:\n  kind: model\n  output_schema: form.json\n")
         assert {spec.name: spec for spec in remit.directory.specs()}["former"].output_schema == {"type": "object"}
         (tmp_path / "form.json").write_text('{"type": "array"}')
+        remit.directory.look_again()
         assert {spec.name: spec for spec in remit.directory.specs()}["former"].output_schema == {"type": "array"}
 
 
@@ -278,3 +284,34 @@ def test_the_editor_is_called_with_the_file(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(Misused, match="needs an editor"):
         new("other", root=tmp_path, edit=True)
     assert not (tmp_path / ".remit/agents/other.md").exists()
+
+
+async def test_an_agent_that_was_just_written_is_reached_by_a_tool_that_listed_a_moment_ago(tmp_path: Path) -> None:
+    """Lists may be a moment old, for they are asked for twice with every call; a name that is not in them is looked for at once."""
+    async with project(tmp_path, [DONE]) as (remit, _):
+        tool = DelegateTool(remit)
+        tool.schema()
+        write(tmp_path, "scout", MODEL)
+        assert (await tool.call({"target": "scout", "parameters": {"task": "Look."}})).success
+        write(tmp_path, "house.cleaner", MODEL)
+        assert (await tool.call({"target": "house", "operation": "cleaner", "parameters": {"task": "Clean."}})).success
+
+
+async def test_listing_looks_at_the_folders_now_and_then_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from remit.agents import rereading
+
+    looked = 0
+
+    def look(*given: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return watching.look(*given)
+
+    async with project(tmp_path) as (remit, _):
+        write(tmp_path, "scout", MODEL)
+        remit.directory.specs()
+        monkeypatch.setattr(rereading, "look", look)
+        began = asyncio.get_running_loop().time()
+        for _ in range(1000):
+            remit.directory.specs()
+        assert looked <= (asyncio.get_running_loop().time() - began) / directory.LOOK_SECONDS * 2 + 2

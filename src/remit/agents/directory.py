@@ -2,7 +2,8 @@
 
 A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
 with remit, roles among them, are loaded when first asked for, and give way to any other of their name. Files that change while a project
-is open are taken up when agents are listed, when a name is unknown, and from time to time (`upkeep`); what runs keeps the agent it has.
+is open are taken up when agents are listed (a moment may pass), when a name is unknown (at once), and from time to time (`upkeep`); what
+runs keeps the agent it has.
 """
 
 import importlib.metadata
@@ -33,6 +34,8 @@ from remit.core.ports import AgentPort
 from remit.settings import Settings
 
 ENTRY_POINTS = "remit.agents"
+LOOK_SECONDS = 0.1
+"""So often, at most, the folders are looked at for a tool that lists agents; an unknown name is looked for at once."""
 
 log = logging.getLogger("remit.agents")
 
@@ -167,7 +170,7 @@ class Directory:
         self._take_roles(*(name for name in ROLES if name in self._roles))
 
     def specs(self) -> list[AgentSpec]:
-        self.look_again()
+        self._look_now_and_then()
         self._take_all()
         return [self._agents[name].spec for name in sorted(self._agents)]
 
@@ -190,6 +193,11 @@ class Directory:
         """Take up what has changed in the project's files, at once; whether anything has. Of very many files that is left to `upkeep`."""
         read = None if self._files is None or self._files.is_slow else self._files.changed()
         return read is not None and self.take(read)
+
+    def _look_now_and_then(self) -> None:
+        """A tool lists agents twice for every call: the folders are not looked at each time."""
+        if self._files is not None and self._files.looked_seconds_ago >= LOOK_SECONDS:
+            self.look_again()
 
     def take(self, read: Read) -> bool:
         """Put in what was read: whether anything is different. Between two agents of the loop, so nobody sees the half of it."""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import agent_name
-from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model
+from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.opening import Gone, Unreadable
-from remit.agents.profiles import Binding, binding_of, carried, definition_for, uncarried
+from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
 from remit.agents.schemas import schema_file, with_schema
 from remit.agents.watching import FOLDERS, MOST_FILES, is_recent, pages_below
 from remit.core.errors import Misused
@@ -46,9 +46,18 @@ class Declarations:
         if binding.carrier is not None and binding.carrier.kind is Kind.MODEL:
             return carried_by_agent(declared, self.settings, binding.carrier)
         if binding.carrier is not None:
+            if declared.is_guest and binding.by is By.FILE and binding.carrier.kind is Kind.COMMAND:
+                raise Misused(
+                    f"{declared.source}: runs_on: {binding.carrier.name} is a command, which a file in this folder cannot take for itself: "
+                    f'say it in remit.toml, [roles] {declared.name} = "{binding.carrier.name}".'
+                )
             return carried(declared, self.known[binding.carrier.name][0], binding.carrier)
         if binding.models is not None:
-            return carried_by_model(declared, self.settings, binding.models, on=", ".join(binding.models) or MODEL)
+            names, notes = binding.models, tuple[str, ...]()
+            if declared.is_guest and binding.by is By.FILE:
+                names, notes = resolved(names, self.settings, is_guest=True, source=declared.source)
+            found = carried_by_model(declared, self.settings, names, on=", ".join(names) or MODEL)
+            return replace(found, notes=(*found.notes, *notes))
         if binding.built_in is not None:
             return replace(definition, built_in=binding.built_in)
         return uncarried(declared, binding.wanted)

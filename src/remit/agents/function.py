@@ -7,6 +7,7 @@ carrying out the same declaration: see `agents.thread` and `agents.process`.
 import dataclasses
 import difflib
 import inspect
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, get_type_hints, overload
@@ -20,6 +21,10 @@ from remit.core.policy import Effect, Fact
 from remit.core.spelling import own_spelling
 from remit.flow.context import Context
 from remit.flow.plain import plain
+
+LONGEST_NAME = 128
+_ALIKE = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU"})
+"""Scripts whose letters look like one another's."""
 
 __all__ = ["FunctionAgent", "agent", "plain"]
 
@@ -126,9 +131,22 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
 
 def agent_name(name: str) -> str:
     """`name`, if it can be one."""
+    name = unicodedata.normalize("NFC", name)
     if not name or not all(part and all(c.isalnum() or c in "_-" for c in part) for part in name.split(".")):
-        raise Misused(f"{name!r} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
+        raise Misused(f"{name!r:.200} is not a name for an agent.", advice="Use letters, digits, - and _, with dots between parts.")
+    if len(name) > LONGEST_NAME:
+        raise Misused(f"{name[:60]!r}… is not a name for an agent: it has {len(name)} characters, {LONGEST_NAME} are the most.")
+    if not name.isascii() and (alike := _looks_like(name)):
+        raise Misused(f"{name!a} is not a name for an agent: {alike}.", advice="Write it in the letters of one script.")
     return name
+
+
+def _looks_like(name: str) -> str:
+    """Why it could be taken for another name by whoever reads it, people and models alike; empty: it could not."""
+    if unicodedata.normalize("NFKC", name) != name:
+        return f"it looks like {unicodedata.normalize('NFKC', name)!r}"
+    scripts = {unicodedata.name(c, "").partition(" ")[0] for c in name if c.isalpha()} & _ALIKE
+    return f"it mixes {' and '.join(sorted(one.capitalize() for one in scripts))} letters, which look alike" if len(scripts) > 1 else ""
 
 
 def _choice(kind: Any, option: str, value: Any) -> Any:

@@ -54,24 +54,25 @@ def model_agent(declared: Declared, settings: Settings) -> Definition:
     return replace(said, models=names, tools=reach.tools, notes=(*declared.notes, *reach.notes, *notes))
 
 
-def carried_by_model(profile: Declared, settings: Settings, names: Sequence[str], *, on: str) -> Definition:
-    """A profile that a model carries out; `names`: which ones, none: the project's. Raises `Misused`."""
+def carried_by_model(profile: Declared, settings: Settings, names: Sequence[str], *, on: str, requests: int | None = None) -> Definition:
+    """A profile that a model carries out; `names`: which ones, none: the project's; `requests`: the most that a guest may have. Raises
+    `Misused`."""
     table = {key: value for key, value in profile.table.items() if key not in _NOT_CARRIED}
     said = definition_of(profile.name, {**table, "kind": Kind.MODEL}, source=profile.source)
     allowed = profile.table.get("allow")
     tools = said.tools if said.tools is not None or not isinstance(allowed, list | tuple) else tuple(map(str, allowed))
     reach = _reach(profile, tools)
     own, notes = resolved(said.models, settings, is_guest=profile.is_guest, source=profile.source)
-    requests = said.requests
-    if profile.is_guest and requests is not None:
-        requests = min(requests, settings.model_requests)
+    own_requests = said.requests
+    if profile.is_guest and own_requests is not None:
+        own_requests = min(own_requests, requests or settings.model_requests)
     dropped = [key for key in _NOT_CARRIED if key in profile.table and key not in ("kind", "runs_on", "built_in", "allow")]
     unused = (f"{', '.join(dropped)}: a language model carries it out, which has no use for it",) if dropped else ()
     return replace(
         said,
         models=own or tuple(names),
         tools=reach.tools,
-        requests=requests,
+        requests=own_requests,
         runs_on=on,
         notes=(*profile.notes, *reach.notes, *notes, *unused),
     )
@@ -91,7 +92,7 @@ def carried_by_agent(profile: Declared, settings: Settings, carrier: Definition)
         **own,
         "instructions": "\n\n".join(part for part in instructions if part),
     }
-    found = carried_by_model(replace(profile, table=table), settings, carrier.models, on=carrier.name)
+    found = carried_by_model(replace(profile, table=table), settings, carrier.models, on=carrier.name, requests=carrier.requests)
     if carrier.tools is None:
         return found
     return replace(found, tools=_both(found.tools, carrier.tools))

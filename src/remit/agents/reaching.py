@@ -70,9 +70,11 @@ def reach_of(tools: Sequence[str] | None, without: Iterable[str] = (), *, is_gue
     reached = None if tools is None or "*" in tools else _named(tools, is_guest, notes)
     if reached is None and is_guest:
         reached = OPERATIONS
-    gone = {one for name in without for one in _taken(name)}
-    if gone:
-        reached = _less(COME_WITH_REMIT if reached is None else reached, gone)
+    for name in without:
+        before = COME_WITH_REMIT if reached is None else reached
+        reached = _less(before, name)
+        if reached == before and _is_own_name(name):
+            notes.append(f"disallowedTools: {name}: it could not reach that anyway")
     return Reach(tools=reached, notes=tuple(notes))
 
 
@@ -119,8 +121,7 @@ def _one(tool: str, is_guest: bool, notes: list[str]) -> tuple[str, ...]:
         return _pattern(name, notes)
     target, dot, _ = name.partition(".")
     if target in COME_WITH_REMIT and dot and name not in OPERATIONS:
-        close = get_close_matches(name, OPERATIONS, n=1, cutoff=0.4)
-        raise Misused(f"tools: {target} has no operation {name!r}" + (f" (did you mean {close[0]}?)" if close else "") + ".")
+        raise _no_operation("tools", target, name)
     if not is_guest:
         return (name,)
     return _operations(name) if target in COME_WITH_REMIT else _kept_out(tool, notes)
@@ -143,8 +144,23 @@ def _kept_out(tool: str, notes: list[str]) -> tuple[str, ...]:
     return ()
 
 
+def _less(tools: Sequence[str], denied: str) -> tuple[str, ...]:
+    """What is left, a target spelled out where a part of it is gone. Raises `Misused` for what is denied and cannot be taken away."""
+    gone = set(_taken(denied))
+    pattern = denied.strip().casefold()
+    left: list[str] = []
+    for tool in tools:
+        parts = [one for one in OPERATIONS if one.startswith(f"{tool}.")]
+        if is_reached(tool, gone) or fnmatchcase(tool.casefold(), pattern):
+            continue
+        left += [one for one in parts if not is_reached(one, gone)] if any(one in gone for one in parts) else [tool]
+        if tool not in COME_WITH_REMIT and any(one.startswith(f"{tool}.") for one in (*gone, pattern)):
+            raise Misused(f"disallowedTools: {denied!r:.100} is one operation of {tool}: name in tools those that it may use instead.")
+    return tuple(dict.fromkeys(left))
+
+
 def _taken(denied: str) -> tuple[str, ...]:
-    """To deny some uses of a tool denies it whole: nothing is risked."""
+    """To deny some uses of a tool denies it whole: nothing is risked. Raises `Misused` for an operation of ours that does not exist."""
     scoped = _SCOPED.fullmatch(denied.strip())
     name = (scoped[1] if scoped else denied).strip()
     low = name.lower()
@@ -153,15 +169,20 @@ def _taken(denied: str) -> tuple[str, ...]:
     if "*" in low or "?" in low:
         vendors = [one for tool in TAKES if fnmatchcase(tool, low) for one in TAKES[tool]]
         return tuple(dict.fromkeys([*vendors, *(one for one in OPERATIONS if fnmatchcase(one, low))]))
+    target, dot, _ = low.partition(".")
+    if target in COME_WITH_REMIT:
+        if dot and low not in OPERATIONS:
+            raise _no_operation("disallowedTools", target, name)
+        return (low,)
     return (name,)
 
 
-def _less(tools: Iterable[str], gone: set[str]) -> tuple[str, ...]:
-    """What is left, a target spelled out where a part of it is gone."""
-    left: list[str] = []
-    for tool in tools:
-        parts = [one for one in OPERATIONS if one.startswith(f"{tool}.")]
-        if tool in gone or any(tool.startswith(f"{one}.") for one in gone):
-            continue
-        left += [one for one in parts if not is_reached(one, gone)] if any(one in gone for one in parts) else [tool]
-    return tuple(dict.fromkeys(left))
+def _is_own_name(denied: str) -> bool:
+    """Whether it is neither a tool of the vendors nor a pattern, so that whoever wrote it meant an agent of ours."""
+    name = denied.partition("(")[0].strip().lower()
+    return not (name in TAKES or name in NOTHING_HERE or name.startswith(("mcp__", "mcp_")) or "*" in name or "?" in name)
+
+
+def _no_operation(key: str, target: str, name: str) -> Misused:
+    close = get_close_matches(name, OPERATIONS, n=1, cutoff=0.4)
+    return Misused(f"{key}: {target} has no operation {name!r:.100}" + (f" (did you mean {close[0]}?)" if close else "") + ".")

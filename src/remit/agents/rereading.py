@@ -3,6 +3,7 @@
 Blocking, and safe on any thread: it changes nothing but what it remembers of the files. `agents.directory` puts in what is read.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -35,11 +36,16 @@ class ProjectFiles:
         self._reload = reload
         self._known: Read | None = None
         self._took = 0.0
+        self._looked_at = -math.inf
 
     @property
     def is_slow(self) -> bool:
         """Whether reading takes so long that whoever lists agents on the event loop must not wait for it."""
         return self._took > SLOW_SECONDS
+
+    @property
+    def looked_seconds_ago(self) -> float:
+        return time.monotonic() - self._looked_at
 
     def read(self) -> Read:
         """As it is now."""
@@ -70,6 +76,7 @@ class ProjectFiles:
     def changed(self) -> Read | None:
         """What is declared now, if any file is not what it was; None: nothing has changed."""
         known = self._known
+        self._looked_at = time.monotonic()
         if known is not None and known.seen.is_settled and look(self._root, known.declarations.also_read).files == known.seen.files:
             return None
         return self.read()

@@ -12,7 +12,7 @@ from remit.agents.definition import DefinitionTable
 from remit.agents.function import agent_name
 from remit.agents.pages import Page
 from remit.agents.table import COMMA
-from remit.core.agents import ASSISTANT, COME_WITH_REMIT
+from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES
 from remit.core.errors import Misused
 
 OURS = "remit"
@@ -27,7 +27,20 @@ _NOT_OURS = frozenset(
 )
 """Keys of the vendors that are no misspelling of any that is read."""
 _NOT_A_GUESTS = frozenset(
-    {"kind", "command", "options", "environment", "pass_environment", "allow", "delegates", "merge", "isolation", "built_in", "operations"}
+    {
+        "kind",
+        "command",
+        "options",
+        "environment",
+        "pass_environment",
+        "allow",
+        "delegates",
+        "merge",
+        "isolation",
+        "built_in",
+        "operations",
+        "retries",
+    }
 )
 """Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
 without anybody's having looked at them; our own folder holds Python code anyway."""
@@ -134,19 +147,19 @@ def _name(page: Page, name: Any) -> str:
 
 
 def _modest_name(page: Page, name: Any) -> str:
-    """A guest may take the place of a role, never of an operation that everybody relies on."""
+    """A guest may take the place of a role, never of a target or an operation that everybody relies on, nor look like one."""
     found = _name(page, name)
-    if found.partition(".")[0] in _EVERYBODYS and (found == ASSISTANT or "." in found):
+    if found.partition(".")[0].casefold() in _EVERYBODYS and found not in ROLES:
         raise Misused(f"line {page.lines.get('name', 1)}: {found!r} comes with remit, and a file in this folder cannot take its place.")
     return found
 
 
 def _tools(page: Page, key: str) -> tuple[str, ...] | None:
-    """`Read, Bash(git *)` or a list of them; nothing, or *, is all."""
+    """`Read, Bash(git *)` or a list of them; nothing, or * among the tools that it has, is all."""
     said = page.head.get(key)
     if isinstance(said, str):
-        said = COMMA.split(said)
-    if said is None or said == ["*"]:
+        said = [one.strip() for one in COMMA.split(said)]
+    if said is None or (said == ["*"] and key == "tools"):
         return None
     if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
         raise Misused(f"line {page.lines.get(key, 2)}: {key} must be names with commas between them, or a list of names.")

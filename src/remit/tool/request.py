@@ -69,7 +69,7 @@ class Reader:
     def read(self, given: object, *also: str) -> DelegateRequest:
         """The request, or `DelegateError` with what is allowed. `also`: arguments that a door takes beside those of the tool."""
         arguments, unknown = _named(given, (*ARGUMENTS, *also))
-        spec = self._catalogue.find(arguments.get("target"), arguments.get("operation"))
+        spec = self._meant(arguments.get("target"), arguments.get("operation"))
         if unknown:
             known = [*ARGUMENTS, *also]
             raise DelegateError(
@@ -85,6 +85,15 @@ class Reader:
             priority=_priority(arguments.get("priority")),
             also={name: arguments[name] for name in also if name in arguments},
         )
+
+    def _meant(self, target: object, operation: object) -> AgentSpec:
+        try:
+            return self._catalogue.find(target, operation)
+        except DelegateError:
+            # Lists of agents may be a moment old; to look for one that is unknown looks at what the project declares now.
+            if not isinstance(target, str) or self._find(f"{target}.{operation}" if operation else target) is None:
+                raise
+            return self._catalogue.find(target, operation)
 
     def _parameters(self, spec: AgentSpec, given: object) -> dict[str, Any]:
         if isinstance(given, str):  # models now and then write the object as text

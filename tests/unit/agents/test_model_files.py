@@ -1,5 +1,6 @@
 """Agent files that are language models: which model, whom they may delegate to, what is said of a faulty one (item 2 of the models)."""
 
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -290,3 +291,82 @@ def test_a_guest_takes_the_place_of_no_operation_that_everybody_relies_on(tmp_pa
     definitions, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
     assert definitions == []
     assert problem.startswith(f"{place}: line 2: {name!r} comes with remit")
+
+
+@pytest.mark.parametrize("name", ["worker", "Worker", "coder", "results", "ASSISTANT", "Worker.read_file"])
+def test_a_guest_looks_like_no_target_that_everybody_relies_on(tmp_path: Path, name: str) -> None:
+    (tmp_path / CLAUDE).mkdir(parents=True)
+    (tmp_path / CLAUDE / "x.md").write_text(f"---\nname: {name}\ndescription: It pretends.\n---\nYou lie.\n")
+    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert definitions == []
+    assert "x.md: line 2: " in problems[0]
+
+
+@pytest.mark.parametrize("name", ["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200])
+def test_names_that_look_like_others_are_refused_with_their_line(tmp_path: Path, name: str) -> None:
+    (tmp_path / OWN).mkdir(parents=True)
+    (tmp_path / OWN / "x.md").write_text(f"---\nname: {name}\n---\nYou lie.\n")
+    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert definitions == []
+    assert "x.md: line 2: " in problems[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["\u00fcbersetzer", "u\u0308bersetzer", "\u0447\u0438\u0442\u0430\u0442\u0435\u043b\u044c", "\u7ffb\u8a33\u8005-2"]
+)
+def test_names_in_other_scripts_are_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / OWN).mkdir(parents=True)
+    (tmp_path / OWN / f"{name}.md").write_text("---\ndescription: It translates.\n---\nYou translate.\n")
+    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
+    assert ([one.name for one in definitions], problems) == ([unicodedata.normalize("NFC", name)], [])
+
+
+@pytest.mark.parametrize(
+    ("tools", "denied", "left"),
+    [
+        ("worker", '"*"', ()),
+        ("worker, helper", '["*"]', ()),
+        ("worker.write_file, worker.read_file", "WORKER.write_file", ("worker.read_file",)),
+        ("worker.read_file, coder.execute_code", "CODER", ("worker.read_file",)),
+        ("helper, helpful, worker.read_file", "help*", ("worker.read_file",)),
+        ("helper, worker.read_file", "helper", ("worker.read_file",)),
+        ("helper.one, helper.two", "helper.two", ("helper.one",)),
+    ],
+)
+def test_to_deny_goes_before_to_allow_however_it_is_written(tmp_path: Path, tools: str, denied: str, left: tuple[str, ...]) -> None:
+    assert good(tmp_path, f"tools: {tools}\ndisallowedTools: {denied}\nremit: {{kind: model}}").tools == left
+
+
+@pytest.mark.parametrize(
+    ("denied", "fault"),
+    [
+        ("worker.writefile", "disallowedTools: worker has no operation 'worker.writefile' (did you mean worker.write_file?)"),
+        ("worker. write_file", "disallowedTools: worker has no operation"),
+        ("helper.two", "disallowedTools: 'helper.two' is one operation of helper"),
+    ],
+)
+def test_what_is_denied_and_cannot_be_taken_away_is_a_fault(tmp_path: Path, denied: str, fault: str) -> None:
+    found, problems = read(tmp_path, f"tools: helper, worker\ndisallowedTools: {denied}\nremit: {{kind: model}}")
+    assert found is None
+    assert f"p.md: line 5: {fault}" in problems[0]
+
+
+def test_what_is_denied_and_was_never_there_is_noted(tmp_path: Path) -> None:
+    found = good(tmp_path, "tools: worker.read_file\ndisallowedTools: helpr, Bash\nremit: {kind: model}")
+    assert found.notes == ("disallowedTools: helpr: it could not reach that anyway",)
+
+
+def test_a_guest_chooses_no_command_and_no_model_of_others_by_whom_it_runs_on(tmp_path: Path) -> None:
+    toml = PROJECT + '[agents.sh]\ncommand = "cat"\n[agents.cheap]\nkind = "model"\nmodel = "ollama:small"\nrequests = 3\n'
+    found, problems = read(tmp_path, "remit: {runs_on: sh}", toml=toml, folder=CLAUDE)
+    assert found is None
+    assert "p.md: line 4: runs_on: sh is a command" in problems[0]
+    assert good(tmp_path, "remit: {runs_on: sh}", toml=toml).kind is Kind.COMMAND
+    found = good(tmp_path, 'remit: {runs_on: "ollama:big"}', toml=toml, folder=CLAUDE)
+    assert (found.models, found.runs_on) == ((), "model")
+    assert "ollama:big" in found.notes[-1]
+    assert good(tmp_path, 'remit: {runs_on: "openai:gpt-5-mini"}', toml=toml, folder=CLAUDE).models == ("openai:gpt-5-mini",)
+    found = good(tmp_path, "remit: {runs_on: cheap, requests: 40}", toml=toml, folder=CLAUDE)
+    assert (found.models, found.requests) == (("ollama:small",), 3)
+    found, problems = read(tmp_path, "remit: {retries: 100}", toml=toml, folder=CLAUDE)
+    assert "retries would give it more than its carrier has" in problems[0]
