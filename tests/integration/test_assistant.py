@@ -14,7 +14,8 @@ from remit import Remit, agent
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
 from remit.assistant.history import faults_of
-from remit.core.result import Status
+from remit.core.result import Status, StopReason
+from remit.core.states import State
 from remit.flow.context import Context
 from remit.models.messages import Reply
 from remit.testing.models import Call, Drip, Fail, Say, ScriptedModels, Silence, Stray
@@ -164,6 +165,8 @@ async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) ->
     async with project(tmp_path, script, assistant={"message_seconds": 1.5}) as (remit, _):
         returned = await ask(remit, "Take your time.")
         assert (returned.status, returned.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
+        assert returned.stop_reason is StopReason.DEADLINE
+        assert (await remit.describe(returned.session_id)).state is State.TIMEOUT
         assert " s:" in returned.summary
         conversation = returned.data["conversation"]
         assert conversation in returned.next_steps
@@ -174,6 +177,25 @@ async def test_a_message_ends_at_its_limit_with_what_was_done(tmp_path: Path) ->
     assert isinstance(last, Reply)
     assert last.text.startswith("This will")
     assert "Stopped here" in last.text
+
+
+async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it_has(tmp_path: Path) -> None:
+    """S5.8, S2.4: what runs below is stopped, nothing new is begun, and the answer still comes in time."""
+
+    def script(request: Any) -> Any:
+        if "answer now" in request.messages[-1].text:
+            return Say("I have not heard from it yet.")
+        return delegate("slow", timeout=6000, seconds=20)
+
+    async with project(tmp_path, script, assistant={"message_seconds": 6.0}) as (remit, models):
+        returned = await ask(remit, "Wait for it.")
+        assert returned.data["text"] == "I have not heard from it yet."
+        assert returned.stop_reason is StopReason.FINISHED
+        assert returned.data["delegations"][0]["taskState"] == "CANCELLED"
+        assert "Time is nearly up" in models.requests[-1].messages[-1].text
+        assert models.requests[-1].tools == ()
+    kept = Conversations(tmp_path).open(returned.data["conversation"])
+    assert faults_of(kept.messages) == []
 
 
 async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_one_does_not(tmp_path: Path) -> None:

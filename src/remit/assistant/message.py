@@ -71,6 +71,8 @@ class Answering:
     _voice: Voice = field(init=False)
     _memory: Memory = field(init=False)
     _limit: MessageLimit = field(init=False)
+    _early: OutOfTime | None = None
+    """What ended it before it had answered: time or budget."""
 
     async def to_the_end(self) -> dict[str, Any]:
         """A return. Being cancelled is written down, and passes."""
@@ -86,10 +88,12 @@ class Answering:
         self._voice = Voice(self.ctx.emit)
         self._spending = Spending(self.ctx, tools.settings)
         left = self.ctx.remaining
-        self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left))
+        self._limit = MessageLimit(self._seconds(), left - min(WALL_SECONDS, 0.05 * left), self.ctx)
         try:
             returned = await self._talked(instructions)
             await self._count_handed_on()
+            if self._early is not None:
+                raise OutOfTime(self._early.message, code=self._early.code, answer=returned)
             return returned
         finally:
             self._voice.close()
@@ -126,6 +130,8 @@ class Answering:
             before=self._before,
             started=self._started,
             told=self._spending.asked,
+            ending=self._limit,
+            is_heard=lambda: bool(self._voice.said),
         )
         try:
             async with self._limit:
@@ -133,12 +139,13 @@ class Answering:
         except TimeoutError:
             if not self._limit.is_over:
                 raise
-            return self._ended_early(f"the time for one message was over after {self._limit.elapsed:.0f} s")
+            return self._ended_early(OutOfTime(f"the time for one message was over after {self._limit.elapsed:.0f} s"))
         except OutOfTime as early:
             if early.code == "BUDGET_EXCEEDED":
                 self._stop(early.message)
+                self._early = early
                 return out_of_budget(early.message, self._outcome(None, self._voice.said))
-            return self._ended_early(f"the time was over after {self._limit.elapsed:.0f} s")
+            return self._ended_early(OutOfTime(f"the time was over after {self._limit.elapsed:.0f} s"))
         except HasEnded:
             self._stop("it was stopped")
             raise
@@ -152,13 +159,13 @@ class Answering:
             self._stop("something unforeseen happened")
             raise
 
-    def _ended_early(self, why: str) -> dict[str, Any]:
-        said = self._voice.said
-        self._stop(why)
+    def _ended_early(self, early: OutOfTime) -> dict[str, Any]:
+        said, self._early = self._voice.said, early
+        self._stop(early.message)
         for known in self.delegations.values():
             if known["success"] is None:
                 known |= {"taskState": "CANCELLED", "success": False}
-        return out_of_time(why, self._limit.elapsed, self._outcome(None, said))
+        return out_of_time(early.message, self._limit.elapsed, self._outcome(None, said))
 
     def _stop(self, why: str) -> None:
         """What was being said is kept, with why it ended. Where that cannot be written, whatever ended it matters more."""

@@ -13,7 +13,7 @@
 Each has a stable `code`, a message that says what happened, and `advice` that says what to do next.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -126,10 +126,16 @@ class Stopped(Failed):
 
 
 class OutOfTime(Stopped):
-    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6). With the
-    code BUDGET_EXCEEDED: what is left of the budget is too little to go on with."""
+    """Raised by an agent's carrier: told to hand in, it ended and had nothing. That is a timeout that came early, no failure (S2.6).
+
+    With the code BUDGET_EXCEEDED: what is left of the budget is too little to go on with. With an `answer`: that is its return, and this
+    is why it stopped."""
 
     default_code = "TIMEOUT"
+
+    def __init__(self, message: str, *, code: str | None = None, advice: str = "", answer: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, code=code, advice=advice)
+        self.answer = answer
 
 
 class Unavailable(RemitError):

@@ -115,8 +115,13 @@ async def perform(work: Work) -> Return:
             await enter(work)
         must_be_checkable(spec.output_schema)
         answer = await _run(work)
-    except OutOfTime:
-        raise
+    except OutOfTime as early:
+        if early.answer is None:
+            raise
+        work.stamp(_MONITOR, _RECEIVE)
+        result = await _processed(work, await _received(work, early.answer))
+        work.stamp(_VALIDATE, _PROCESS)
+        return replace(result, stop_reason=StopReason.BUDGET if early.code == "BUDGET_EXCEEDED" else StopReason.DEADLINE)
     except Exception as error:  # noqa: BLE001 - the boundary to the agent's code: whatever it raises becomes its return
         work.stamp(_MONITOR, _RECEIVE)
         return reply.with_agent_session(await _raised(work, error), work.saved)

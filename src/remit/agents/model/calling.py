@@ -6,7 +6,7 @@ Results come in the order of the calls, and whatever becomes of one never loses 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from remit.agents.model.taking import MOST_CALLS
 from remit.core.errors import RemitError, Stopped
@@ -26,6 +26,17 @@ HANDING_IN_SHARE = 0.3
 _NOBODY_WAITS = "its caller no longer waits for it"
 _TIME_IS_UP = "its caller must hand in"
 
+
+class Ending(Protocol):
+    """When whoever talks must hand in: a `Context` at its soft deadline, the assistant shortly before the limit of its message."""
+
+    @property
+    def hand_in(self) -> bool: ...
+    @property
+    def remaining(self) -> float: ...
+    async def wait_hand_in(self) -> None: ...
+
+
 Shown = Callable[[DelegateResult], str]
 Started = Callable[[ToolCall, str], None]
 
@@ -43,15 +54,17 @@ class Caller:
     tool: DelegateTool | None
     shown: Shown = shortened
     started: Started | None = None
+    ending: Ending | None = None
+    """None: the context's."""
 
     async def call_all(self, calls: Sequence[ToolCall]) -> list[Called]:
         """What each gave, in their order. At the soft deadline those that still run may end by themselves for a while, then are stopped."""
-        turn = _Turn(at_once=asyncio.Semaphore(self._room()))
+        turn, ending = _Turn(at_once=asyncio.Semaphore(self._room())), self.ending or self.ctx
         tasks = [asyncio.ensure_future(self._one(call, turn)) for call in calls]
         try:
-            if not await until_hand_in(self.ctx, tasks):
-                await asyncio.wait(tasks, timeout=max(0.0, self.ctx.remaining * HANDING_IN_SHARE))
-                await turn.stop(max(0.0, self.ctx.remaining * HANDING_IN_SHARE))
+            if not await until_hand_in(ending, tasks):
+                await asyncio.wait(tasks, timeout=max(0.0, ending.remaining * HANDING_IN_SHARE))
+                await turn.stop(max(0.0, ending.remaining * HANDING_IN_SHARE))
                 await asyncio.wait(tasks, timeout=0.1)  # what was stopped tells what it has
             for task in tasks:
                 task.cancel()
@@ -133,9 +146,9 @@ class _Turn:
             _keep(task)
 
 
-async def until_hand_in(ctx: Context, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
+async def until_hand_in(ending: Ending, tasks: "Sequence[asyncio.Future[Any]]") -> bool:
     """Whether all of them ended before the soft deadline."""
-    bell = asyncio.ensure_future(ctx.wait_hand_in())
+    bell = asyncio.ensure_future(ending.wait_hand_in())
     try:
         while (pending := [task for task in tasks if not task.done()]) and not bell.done():
             await asyncio.wait([*pending, bell], return_when=asyncio.FIRST_COMPLETED)

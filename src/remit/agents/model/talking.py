@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.agents.model.calling import Called, Caller, Shown, Started, faulty, until_hand_in
+from remit.agents.model.calling import Called, Caller, Ending, Shown, Started, faulty, until_hand_in
 from remit.agents.model.taking import taken
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
@@ -63,6 +63,10 @@ class Talk:
     """Told of each delegation when it is on record."""
     closing: Callable[[str], str] = answer_now
     """What the model is told when it must answer now, given why."""
+    ending: Ending | None = None
+    """When that is, if not at the context's soft deadline."""
+    is_heard: Callable[[], bool] | None = None
+    """Whether somebody hears an answer being given: that is not interrupted by being told to answer."""
     told: Callable[[Asked], None] | None = None
     """What came of each question: its tokens, its price, who was tried."""
 
@@ -87,7 +91,8 @@ class _Talking:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
         self._messages = mended(talk.messages)
-        self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started)
+        self._ending: Ending = talk.ending or talk.ctx
+        self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started, ending=self._ending)
         self._asked = 0
         self._faulty = self._empty = 0
         self._is_closing = False
@@ -111,7 +116,7 @@ class _Talking:
 
     async def _ask(self) -> Asked | None:
         talk = self._talk
-        if self._asked >= talk.requests + talk.ctx.hand_in:
+        if self._asked >= talk.requests + self._ending.hand_in:
             times = "once" if self._asked == 1 else f"{self._asked} times"
             raise self._given_up(
                 f"The model was asked {times} and gave no answer.", "Ask for less at once, or raise the setting model_requests."
@@ -135,20 +140,22 @@ class _Talking:
 
     async def _answered(self, question: Question) -> Asked | None:
         """Its reply; None where it was still speaking at the soft deadline, and for long after."""
-        ctx = self._talk.ctx
-        asking = asyncio.ensure_future(self._talk.models.ask(ctx, question))
+        ending, is_heard = self._ending, self._talk.is_heard
+        asking = asyncio.ensure_future(self._talk.models.ask(self._talk.ctx, question))
         try:
-            if ctx.hand_in:
+            if ending.hand_in:
                 return await asking
-            if not await until_hand_in(ctx, [asking]):
-                await asyncio.wait([asking], timeout=max(0.0, ctx.remaining * HANDING_IN_SHARE))
+            if not await until_hand_in(ending, [asking]):
+                if is_heard is not None and is_heard():
+                    return await asking
+                await asyncio.wait([asking], timeout=max(0.0, ending.remaining * HANDING_IN_SHARE))
             return asking.result() if asking.done() else None
         except Stopped as error:
             if error.code == "BUDGET_EXCEEDED" and not isinstance(error, OutOfTime):
                 raise OutOfTime(error.message, code=error.code, advice=error.advice) from error
             raise
         except Unavailable as error:
-            if not ctx.hand_in:
+            if not ending.hand_in:
                 raise
             raise OutOfTime(f"No model answered when it was to hand in: {error.message}", advice="Give it a longer timeout.") from error
         finally:
@@ -158,15 +165,15 @@ class _Talking:
     async def _close_in_time(self) -> None:
         """Told once that it must answer now: when its time is nearly up, or this is the last time that it is asked."""
         talk = self._talk
-        if talk.ctx.hand_in:
-            why = f"Time is nearly up: {max(0.0, talk.ctx.remaining - 1):.0f} seconds are left."
+        if self._ending.hand_in:
+            why = f"Time is nearly up: {max(0.0, self._ending.remaining - 1):.0f} seconds are left."
         elif talk.tool is not None and self._asked >= talk.requests - 1:
             why = f"You have asked for work {self._asked} times, which is as often as you may."
         else:
             return
         if not self._is_closing:
             self._is_closing = True
-            if self._asked or talk.ctx.hand_in:
+            if self._asked or self._ending.hand_in:
                 await self._add(Said(text=talk.closing(why)))
 
     async def _is_asked_again(self) -> bool:
@@ -180,7 +187,7 @@ class _Talking:
     # ---- calling
 
     async def _call(self, calls: Sequence[ToolCall], note: str = "") -> None:
-        if self._is_closing or self._talk.ctx.hand_in:
+        if self._is_closing or self._ending.hand_in:
             called = [faulty(call, "Nothing new is started: you are to answer now.") for call in calls]
         else:
             called = await self._caller.call_all(calls)
@@ -201,7 +208,7 @@ class _Talking:
 
     def _given_up(self, message: str, advice: str) -> RemitError:
         """What goes wrong from the soft deadline on is the deadline's (S2.6)."""
-        if self._talk.ctx.hand_in:
+        if self._ending.hand_in:
             return OutOfTime(f"It handed in nothing when it was told to: {message}", advice="Give it a longer timeout.")
         return Failed(message, advice=advice)
 
