@@ -2,26 +2,38 @@
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_stage import delegate, echo, present
+from framework_stage import Endless, delegate, echo, present
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.outputs import ChatGeneration
 from langchain_core.runnables import RunnableLambda
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.types import interrupt
+from openai import DefaultAsyncHttpxClient, DefaultHttpxClient
 from pydantic import BaseModel
 
 from remit import Context, Limits, Misused, Remit, agent
-from remit.agents.langgraph import langgraph_agent
+from remit.agents.langgraph import _answered, langgraph_agent
+from remit.core.errors import Stopped
 from remit.core.events import EventKind
+from remit.models.counting import Spent
 from remit.testing.models import Call, Fail, Reply, Say, Script, ScriptedModels, Silence, valid_return
 from remit.tool.langchain import delegate_tool
+
+
+def model_at(models: ScriptedModels | Endless, **more: Any) -> ChatOpenAI:
+    """Over plain HTTP: no list of authorities is loaded, which takes long."""
+    sync, on_loop = DefaultHttpxClient(verify=False), DefaultAsyncHttpxClient(verify=False)
+    address: Any = {"base_url": models.openai_url, "api_key": "none", "http_client": sync, "http_async_client": on_loop}
+    return ChatOpenAI(model="scripted", max_retries=0, **address, **more)
 
 
 class Played:
@@ -33,9 +45,7 @@ class Played:
 
     async def __aenter__(self) -> "Played":
         await self.models.__aenter__()
-        self.model = ChatOpenAI(
-            model="scripted", base_url=self.models.openai_url, api_key="none", max_retries=0, stream_usage=self._stream_usage
-        )
+        self.model = model_at(self.models, stream_usage=self._stream_usage)
         self.remit = await Remit.open(self._folder, agents=[echo]).__aenter__()
         self.tool = delegate_tool(self.remit)
         self.graph = create_agent(self.model, tools=[self.tool], response_format=self._output)
@@ -107,7 +117,7 @@ async def test_faults_are_told_as_errors_and_an_agent_that_is_registered_appears
 
 async def test_twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order(tmp_path: Path) -> None:
     """S5.8."""
-    calls = [delegate("echo", text=str(number), wait=0.3 - number / 100) for number in range(20)]
+    calls = [delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)]
     async with Played([calls, Say("Done.")], tmp_path) as played:
         task = asyncio.create_task(played.graph.ainvoke(asked("All.")))
         await present.until(20)
@@ -192,6 +202,51 @@ async def test_a_budget_of_tokens_stops_it_in_the_middle_of_its_run(tmp_path: Pa
         done = await played.remit.delegate("guest", task="Go on.", budget=Limits(tokens=300))
         assert (done.status, done.stop_reason, done.errors[0].code) == ("partial", "budget", "BUDGET_EXCEEDED")
         assert len(played.models.requests) < 10
+
+
+async def test_a_reply_that_never_ends_passes_a_budget_of_tokens_too(tmp_path: Path) -> None:
+    """S8: it is told what it used when it is whole."""
+    async with Endless() as models:
+        talker = create_agent(model_at(models))
+        async with Remit.open(tmp_path, agents=[langgraph_agent("talker", talker, timeout=20)]) as remit:
+            done = await remit.delegate("talker", task="Talk.", budget=Limits(tokens=100))
+            assert (done.status, done.stop_reason) == ("partial", "budget")
+            assert done.metadata.duration_seconds < 10
+
+
+async def test_a_sync_node_that_was_left_behind_asks_no_more(tmp_path: Path) -> None:
+    """S2.5: its thread cannot be ended."""
+    began, ended = threading.Event(), threading.Event()
+    raised: list[Exception] = []
+
+    def work(state: MessagesState) -> Any:
+        try:
+            while True:
+                played.model.invoke("Again.")
+                began.set()
+        except Exception as error:
+            raised.append(error)
+            ended.set()
+            raise
+
+    async with Played(lambda request: Say("Again."), tmp_path) as played:
+        graph = StateGraph(MessagesState)
+        graph.add_node("work", work)
+        graph.add_edge(START, "work")
+        played.remit.register(langgraph_agent("endless", graph.compile(), timeout=20))
+        handle = await played.remit.start("endless", task="Go.")
+        assert await asyncio.to_thread(began.wait, 20)
+        await handle.cancel("enough")
+        assert (await handle.result()).stop_reason == "cancelled"
+        assert await asyncio.to_thread(ended.wait, 20)
+        assert isinstance(raised[0], Stopped)
+
+
+async def test_several_answers_to_one_question_are_counted_once() -> None:
+    """Each of them is told what all cost."""
+    used: Any = {"input_tokens": 10, "output_tokens": 6, "total_tokens": 16, "input_token_details": {"cache_read": 4}}
+    both = [ChatGeneration(message=AIMessage(text, usage_metadata=used)) for text in ("One.", "Two.")]
+    assert _answered(both).used == Spent(input_tokens=10, output_tokens=6, cached_tokens=4)
 
 
 async def test_an_agent_that_delegates_to_itself_is_refused_and_told_so(tmp_path: Path) -> None:

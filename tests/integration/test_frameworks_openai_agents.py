@@ -9,18 +9,32 @@ from typing import Any
 import pytest
 from agents.tracing import add_trace_processor
 from agents.tracing.processor_interface import TracingProcessor
-from framework_stage import delegate, echo, patient, present
-from openai import AsyncOpenAI
+from framework_stage import Endless, delegate, echo, present
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, OpenAIResponsesModel, RunConfig, Runner, function_tool
-from remit import Limits, Remit, agent
+from agents import (
+    Agent,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    OpenAIResponsesModel,
+    RunConfig,
+    RunContextWrapper,
+    Runner,
+    function_tool,
+)
+from remit import Context, Limits, Remit, agent
 from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
 from remit.testing.models import Api, Call, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Stray, Turn, valid_return
 from remit.tool.openai_agents import delegate_tool
 
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
+
+
+def client_of(models: ScriptedModels | Endless) -> AsyncOpenAI:
+    """Over plain HTTP: no list of authorities is loaded, which takes long."""
+    return AsyncOpenAI(base_url=models.openai_url, api_key="none", max_retries=0, http_client=DefaultAsyncHttpxClient(verify=False))
 
 
 class Played:
@@ -32,13 +46,13 @@ class Played:
 
     async def __aenter__(self) -> "Played":
         await self.models.__aenter__()
-        self._client = AsyncOpenAI(base_url=self.models.openai_url, api_key="none", max_retries=0)
+        self._client = client_of(self.models)
         kind = OpenAIResponsesModel if self._api is Api.RESPONSES else OpenAIChatCompletionsModel
         settings = ModelSettings(include_usage=True)
         model = kind("scripted", self._client)
         self.agent: Agent[Any] = Agent(name="Guest", model=model, output_type=self._output, model_settings=settings)
         guest = openai_agents_agent("guest", self.agent, timeout=20, **self._declared)
-        self.remit = await Remit.open(self._folder, agents=[echo, patient, guest]).__aenter__()
+        self.remit = await Remit.open(self._folder, agents=[echo, guest]).__aenter__()
         self.agent.tools.append(delegate_tool(self.remit))
         return self
 
@@ -85,7 +99,7 @@ async def test_faults_are_told_and_an_agent_that_is_registered_appears(tmp_path:
 
 async def test_twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order(tmp_path: Path) -> None:
     """S5.8."""
-    calls = [delegate("echo", text=str(number), wait=0.3 - number / 100) for number in range(20)]
+    calls = [delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)]
     async with Played([calls, Say("Done.")], tmp_path) as played:
         task = asyncio.create_task(Runner.run(played.agent, "All.", run_config=UNTRACED))
         await present.until(20)
@@ -161,6 +175,34 @@ async def test_a_budget_of_tokens_stops_it_in_the_middle_of_its_run(tmp_path: Pa
         assert len(played.models.requests) == 3
 
 
+async def test_a_reply_that_never_ends_passes_a_budget_of_tokens_too(tmp_path: Path) -> None:
+    """S8: it is told what it used when it is whole."""
+    async with Endless() as models, client_of(models) as client:
+        talker: Agent[Any] = Agent(name="Talker", model=OpenAIChatCompletionsModel("endless", client))
+        async with Remit.open(tmp_path, agents=[openai_agents_agent("talker", talker, timeout=20)]) as remit:
+            done = await remit.delegate("talker", task="Talk.", budget=Limits(tokens=100))
+            assert (done.status, done.stop_reason) == ("partial", "budget")
+            assert done.metadata.duration_seconds < 10
+
+
+async def test_agents_that_are_its_tools_are_counted_and_a_count_below_nothing_is_none(tmp_path: Path) -> None:
+    """S8. Each request once; where a server's count cannot be one, it is estimated."""
+
+    def script(request: ModelRequest) -> Turn:
+        if request.text == "Inner.":
+            return Say("From inside.").using(200, 50)
+        return Say("Done.").using(-1000, -1000) if request.results else Call("ask_inner", input="Inner.")
+
+    async with Played(script, tmp_path) as played:
+        inner = Agent[Any](name="Inner", model=played.agent.model, model_settings=ModelSettings(include_usage=True))
+        played.agent.tools.append(inner.as_tool("ask_inner", "Asks it."))
+        done = await played.remit.delegate("guest", task="Go.")
+        assert done.data == "Done."
+        spent = [event.body["tokens"] for event in await played.remit.events(done.session_id) if event.kind is EventKind.SPENT]
+        assert spent[:2] == [120, 370]
+        assert 370 < spent[2] < 1000
+
+
 async def test_an_agent_that_delegates_to_itself_is_refused_and_told_so(tmp_path: Path) -> None:
     """S1.4."""
     async with Played([delegate("guest", task="You do it."), Say("Then I do it.")], tmp_path) as played:
@@ -203,13 +245,20 @@ async def test_asked_for_a_return_it_is_told_how_and_repaired_once_in_the_same_c
 
 
 async def test_at_the_soft_deadline_it_is_told_to_hand_in(tmp_path: Path) -> None:
-    """S2.4: what it called last ended beyond it."""
+    """S2.4: a tool of its own waited for it."""
 
     def script(request: ModelRequest) -> Turn:
-        return Say("What I have.") if request.results else delegate("patient")
+        return Say("What I have.") if request.results else Call("wait")
 
-    async with Played(script, tmp_path) as played:
-        await played.remit.delegate("guest", task="Go on.", timeout=3)
+    async with Played(script, tmp_path, context_of=lambda ctx: ctx) as played:
+
+        @function_tool
+        async def wait(ctx: RunContextWrapper[Context]) -> str:
+            await ctx.context.wait_hand_in()
+            return "late"
+
+        played.agent.tools.append(wait)
+        await played.remit.delegate("guest", task="Go on.", timeout=2)
         assert "Time is nearly up" in played.models.requests[1].asked
 
 
@@ -246,11 +295,17 @@ class Spy(TracingProcessor):
 
 
 async def test_nothing_of_its_runs_is_traced_whatever_the_configuration_says(tmp_path: Path) -> None:
-    """The SDK sends its traces to its vendor."""
+    """The SDK sends its traces to its vendor. Nor of what its tools run themselves."""
     spy = Spy()
     add_trace_processor(spy)
     config = RunConfig(tracing_disabled=False, workflow_name="seen")
-    async with Played([delegate("echo", text="hi"), Say("Done.")], tmp_path, run_config=config) as played:
+    async with Played([Call("run_inner"), Say("Inner."), Say("Done.")], tmp_path, run_config=config) as played:
+
+        @function_tool
+        async def run_inner() -> str:
+            return str((await Runner.run(Agent(name="Inner", model=played.agent.model), "Go.")).final_output)
+
+        played.agent.tools.append(run_inner)
         assert (await played.remit.delegate("guest", task="Go.")).data == "Done."
     assert spy.seen == []
 

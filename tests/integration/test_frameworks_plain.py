@@ -5,6 +5,9 @@ And what is said where a framework is missing.
 
 import asyncio
 import json
+import os
+import select
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -120,35 +123,64 @@ async def test_the_schema_names_the_tool_and_what_there_is(toolbox: Toolbox) -> 
     assert "echo(text: string, wait?: number)" in schema["description"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Toolbox) -> None:
+    written: list[tuple[Any, str]] = [
         ('{"target": "echo"', "not JSON"),
         ("[" * 100_000, "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        ('{"target": "echo", "parameters": {"wait": ' + "9" * 5_000 + "}}", "not JSON"),
         ("[1]", "must be a JSON object"),
         ("", "target must name an agent"),
         (None, "target must name an agent"),
         ({"target": "eco", "parameters": {}}, "Did you mean echo?"),
         ({"target": "echo", "parameters": {"text": "x" * 100_000_000}}, "error"),
+        ({"target": "echo", "parameters": {"text": json.loads('{"a":' * 900 + "1" + "}" * 900)}}, "nested deeper"),
         ({"target": "echo", "parameters": [1]}, "must be an object"),
         ({"target": "echo", "parameters": {"text": "hi"}, "timeout": -1}, "timeout"),
         ({"target": "\ud800", "parameters": {}}, "There is no target"),
-    ],
-)
-async def test_whatever_a_model_writes_is_answered_and_never_raised(toolbox: Toolbox, arguments: Any, words: str) -> None:
-    text = await toolbox.call("delegate", arguments)
-    assert json.loads(text)["success"] is False
-    assert words in text
-    text.encode()
+    ]
+    for arguments, words in written:
+        text = await toolbox.call("delegate", arguments)
+        assert json.loads(text)["success"] is False
+        assert words in text
+        text.encode()
 
 
-@pytest.mark.parametrize("name", ["bash", "Delegate", "", "functions.delegate", "\ud800"])
-async def test_any_other_tool_is_named_in_the_error(toolbox: Toolbox, name: str) -> None:
+async def test_any_other_tool_is_named_in_the_error(tmp_path: Path) -> None:
     """S5.8."""
-    result = json.loads(await toolbox.call(name, CALL))
-    assert result["success"] is False
-    assert "There is no tool" in result["error"]["message"]
-    assert json.loads(toolbox.call_blocking(name, CALL)) == result
+    async with Remit.open(tmp_path) as remit:
+        toolbox = Toolbox(remit, characters=LEAST_CHARACTERS)
+        for name in ["bash", "Delegate", "", "functions.delegate", "\ud800", "\ud800" * 80]:
+            text = await toolbox.call(name, CALL)
+            assert json.loads(text)["success"] is False
+            assert "There is no tool" in text
+            assert len(text) <= LEAST_CHARACTERS
+            assert toolbox.call_blocking(name, CALL) == text
+
+
+async def test_a_process_that_was_forked_off_is_told_so_at_once(toolbox: Toolbox) -> None:
+    """There the loop only looks as if it ran."""
+
+    def forked() -> str:
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                toolbox.call_blocking("delegate", CALL)
+            except Misused as error:
+                os.write(writing, str(error).encode())
+            finally:
+                os._exit(0)
+        os.close(writing)
+        try:
+            return os.read(reading, 1000).decode() if select.select([reading], [], [], 10)[0] else "it hangs"
+        finally:
+            os.close(reading)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+    assert "forked off" in await asyncio.to_thread(forked)
+    assert json.loads(await toolbox.call("delegate", CALL))["data"] == "echo hi"
 
 
 async def test_a_blocking_call_on_a_thread_of_an_agent_makes_a_child(tmp_path: Path) -> None:
@@ -223,7 +255,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     data=JSON,
     repeat=st.integers(1, 400),

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework_stage import delegate, echo, patient, present
+from framework_stage import Endless, delegate, echo, present
 from pydantic import BaseModel
-from pydantic_ai import Agent, ModelRetry, UsageLimits
+from pydantic_ai import Agent, ModelRetry, RunContext, UsageLimits
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from remit import Limits, Remit, agent
+from remit import Context, Limits, Remit, agent
 from remit.agents.pydantic_ai import pydantic_ai_agent
 from remit.core.events import EventKind
 from remit.testing.models import Call, Drip, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Turn, valid_return
 from remit.tool.pydantic_ai import delegate_toolset
 
 
-def model_at(models: ScriptedModels) -> OpenAIChatModel:
+def model_at(models: ScriptedModels | Endless) -> OpenAIChatModel:
     return OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=models.openai_url, api_key="none"))
 
 
@@ -38,7 +38,7 @@ class Played:
         self.agent: Agent[Any, Any] = Agent(model_at(self.models), name="guest", output_type=output)
         self.remit = await Remit.open(
             self._folder,
-            agents=[echo, patient, pydantic_ai_agent("guest", self.agent, description="A guest.", timeout=20, **self._declared)],
+            agents=[echo, pydantic_ai_agent("guest", self.agent, description="A guest.", timeout=20, **self._declared)],
         ).__aenter__()
         self.toolset = delegate_toolset(self.remit)
 
@@ -118,7 +118,7 @@ async def test_what_fails_is_told_the_model_as_a_failure_with_its_reason(tmp_pat
 
 async def test_twenty_calls_in_one_turn_run_at_once_and_their_results_come_in_call_order(tmp_path: Path) -> None:
     """S5.8."""
-    calls = [delegate("echo", text=str(number), wait=0.3 - number / 100) for number in range(20)]
+    calls = [delegate("echo", text=str(number), wait=0.1 - number / 250) for number in range(20)]
     async with Played([calls, Say("Done.")], tmp_path) as played:
         task = asyncio.create_task(played.agent.run("All."))
         await present.until(20)
@@ -199,8 +199,11 @@ async def test_a_model_that_does_not_answer_is_left_at_the_deadline(tmp_path: Pa
         late = await played.remit.delegate("guest", task="Wait.", timeout=0.6)
         assert (late.status, late.errors[0].code) == ("partial", "TIMEOUT")
         assert late.metadata.duration_seconds < 3
-        said = [event.body["chunk"]["text"] for event in await played.remit.events(late.session_id) if event.kind is EventKind.DATA]
+        events = await played.remit.events(late.session_id)
+        said = [event.body["chunk"]["text"] for event in events if event.kind is EventKind.DATA]
         assert "".join(said) == ("" if isinstance(turn, Silence) else "Slowly, ")
+        spent = [event.body["tokens"] for event in events if event.kind is EventKind.SPENT]
+        assert len(spent) == len(said)  # what came of a reply was paid for
 
 
 async def test_cancelling_it_cancels_the_whole_tree(tmp_path: Path) -> None:
@@ -220,13 +223,48 @@ async def test_a_budget_of_tokens_stops_it_in_the_middle_of_its_run(tmp_path: Pa
         assert len(played.models.requests) == 3
 
 
-async def test_money_is_counted_by_the_projects_own_prices(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text('[prices."openai:scripted"]\ninput = 1000.0\noutput = 5000.0\n')
-    async with Played([Say("Dear.")], tmp_path) as played:
-        done = await played.remit.delegate("guest", task="Go.")
-        assert (await played.remit.describe(done.session_id)).result is not None
-        spent = [event.body for event in await played.remit.events(done.session_id) if event.kind is EventKind.SPENT]
-        assert spent == [{"tokens": 120, "cost": pytest.approx(0.2)}]
+async def test_a_reply_that_never_ends_passes_a_budget_of_tokens_too(tmp_path: Path) -> None:
+    """S8: it is told what it used when it is whole."""
+    async with Endless() as models:
+        talker: Agent[None, str] = Agent(model_at(models))
+        async with Remit.open(tmp_path, agents=[pydantic_ai_agent("talker", talker, timeout=20)]) as remit:
+            done = await remit.delegate("talker", task="Talk.", budget=Limits(tokens=100))
+            assert (done.status, done.stop_reason) == ("partial", "budget")
+            assert done.metadata.duration_seconds < 10
+
+
+async def test_agents_that_it_runs_itself_are_counted_while_they_run(tmp_path: Path) -> None:
+    """S8. The total of the outer run is shared, as pydantic-ai has it."""
+    script: Script = lambda request: Call("ask_inner") if request.text == "Go." else Say("Inner.").using(200, 50)  # noqa: E731
+    async with Played(script, tmp_path) as played:
+        inner: Agent[None, str] = Agent(model_at(played.models))
+
+        @played.agent.tool
+        async def ask_inner(ctx: RunContext[Any]) -> str:
+            while True:
+                await inner.run("Inner?", usage=ctx.usage)
+                await asyncio.sleep(0.05)
+
+        done = await played.remit.delegate("guest", task="Go.", budget=Limits(tokens=1000))
+        assert (done.status, done.stop_reason) == ("partial", "budget")
+        spent = [event.body["tokens"] for event in await played.remit.events(done.session_id) if event.kind is EventKind.SPENT]
+        assert spent[0] == 120
+        assert (spent[-1] - 120) % 250 == 0
+        assert done.metadata.duration_seconds < 10
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_money_is_counted_by_the_projects_own_prices(tmp_path: Path, is_given: bool) -> None:
+    """From its file, and as they were given when it was opened."""
+    if not is_given:
+        (tmp_path / "remit.toml").write_text('[prices."openai:scripted"]\ninput = 1000.0\noutput = 5000.0\n')
+    given = {"prices": {"openai:scripted": {"input": 1000.0, "output": 5000.0}}} if is_given else {}
+    async with ScriptedModels([Say("Dear.")]) as models:
+        dear = pydantic_ai_agent("dear", Agent(model_at(models)), timeout=20)
+        async with Remit.open(tmp_path, agents=[dear], settings=given) as remit:
+            done = await remit.delegate("dear", task="Go.")
+            spent = [event.body for event in await remit.events(done.session_id) if event.kind is EventKind.SPENT]
+            assert spent == [{"tokens": 120, "cost": pytest.approx(0.2)}]
 
 
 async def test_an_agent_that_delegates_to_itself_is_refused_and_told_so(tmp_path: Path) -> None:
@@ -279,13 +317,19 @@ async def test_asked_for_a_return_it_is_told_how_and_repaired_once_in_the_same_c
 
 
 async def test_at_the_soft_deadline_it_is_told_to_hand_in(tmp_path: Path) -> None:
-    """S2.4: what it called last ended beyond it."""
+    """S2.4: a tool of its own waited for it."""
 
     def script(request: ModelRequest) -> Turn:
-        return Say("What I have.") if request.results else delegate("patient")
+        return Say("What I have.") if request.results else Call("wait")
 
-    async with Played(script, tmp_path) as played:
-        await played.remit.delegate("guest", task="Go on.", timeout=3)
+    async with Played(script, tmp_path, deps_of=lambda ctx: ctx) as played:
+
+        @played.agent.tool
+        async def wait(ctx: RunContext[Context]) -> str:
+            await ctx.deps.wait_hand_in()
+            return "late"
+
+        await played.remit.delegate("guest", task="Go on.", timeout=2)
         assert "Time is nearly up" in played.models.requests[1].asked
 
 
