@@ -88,7 +88,8 @@ async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.Captu
         ScriptedModels(lambda _: Silence()) as silent,
     ):
         settle(
-            tmp_path, 'model = "good"\nmodel_idle_seconds = 0.6', table("good", good.openai_url), table("bad", bad.openai_url), table("silent", silent.openai_url)
+            tmp_path, 'model = "good"\nmodel_idle_seconds = 0.6',
+            table("good", good.openai_url), table("bad", bad.openai_url), table("silent", silent.openai_url),
         )  # fmt: skip
         document = await asyncio.to_thread(told, capfd, models, "test", root=tmp_path, seconds=3.0)
         one = await asyncio.to_thread(told, capfd, models, "test", "good", root=tmp_path)
