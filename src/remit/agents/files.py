@@ -17,12 +17,24 @@ from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model, re
 from remit.agents.opening import Gone, Unreadable
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
 from remit.agents.schemas import schema_file, with_schema
-from remit.agents.watching import FOLDERS, MOST_FILES, is_recent, pages_below
+from remit.agents.watching import FOLDERS, MOST_FILES, Facts, may_be_written, pages_below, settled_facts
 from remit.core.errors import Misused
 from remit.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.vendors import Reader
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFile:
+    """What a file was found to declare."""
+
+    facts: Facts | None
+    """As long as these hold it is not read again; None: it is read each time."""
+    declared: Declared | None = None
+    fault: str = ""
+    is_done: bool = True
+    """False: it could not be read, or was being written, and holds as it was; it must be looked at again, whether it changes or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +46,9 @@ class Declarations:
     problems: tuple[str, ...] = ()
     also_read: tuple[Path, ...] = ()
     """Files that agents name in theirs."""
+    files: Mapping[str, ReadFile] = field(default_factory=dict)
+    is_done: bool = True
+    """Whether all could be read."""
 
     def binding(self, profile: Definition) -> Binding:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
@@ -64,12 +79,14 @@ class Declarations:
 
 
 def declarations_of(root: Path, settings: Settings, before: Declarations | None = None) -> Declarations:
-    """As they are now. What cannot be read at the moment, or is being written, holds as it was `before`."""
+    """As they are now. What cannot be read at the moment, or is being written, holds as it was `before`; what is unchanged is not read."""
     problems: list[str] = []
     known: dict[str, tuple[Declared, Definition]] = {}
     also_read: list[Path] = []
-    held = {one.source: one for one, _ in before.known.values()} if before is not None else {}
-    for declared in (*_from_settings(settings, problems), *_from_files(root, problems, held)):
+    before = before or Declarations(settings=settings)
+    files = dict(_read_files(root, problems, before.files))
+    is_done = all(file.is_done for file in files.values())
+    for declared in (*_from_settings(settings, problems), *(file.declared for file in files.values() if file.declared is not None)):
         other = known.get(declared.name)
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
@@ -77,20 +94,16 @@ def declarations_of(root: Path, settings: Settings, before: Declarations | None 
         if (file := schema_file(declared, root)) is not None:
             also_read.append(file)
         try:
-            declared = with_schema(declared, root)
-        except Unreadable as error:
-            problems.append(_with_line(declared, error))
-            if (was := held.get(declared.source)) is None or was.name != declared.name:
-                continue
-            declared = was
+            whole = with_schema(declared, root)
+            known[declared.name] = whole, definition_for(whole, settings)
         except Misused as error:
             problems.append(_with_line(declared, error))
-            continue
-        try:
-            known[declared.name] = declared, definition_for(declared, settings)
-        except Misused as error:
-            problems.append(_with_line(declared, error))
-    return Declarations(settings=settings, known=known, problems=tuple(problems), also_read=tuple(also_read))
+            if isinstance(error, Unreadable):
+                is_done = False
+                known |= {name: held for name, held in before.known.items() if held[0].source == declared.source and name == declared.name}
+    return Declarations(
+        settings=settings, known=known, problems=tuple(problems), also_read=tuple(also_read), files=files, is_done=is_done
+    )  # fmt: skip
 
 
 def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
@@ -117,21 +130,32 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared
             problems.append(f"{source}: {error}")
 
 
-def _from_files(root: Path, problems: list[str], held: Mapping[str, Declared]) -> Iterator[Declared]:
-    """`held`: what was read before, by its file."""
+def _read_files(root: Path, problems: list[str], before: Mapping[str, ReadFile]) -> Iterator[tuple[str, ReadFile]]:
+    """In the order in which they are taken."""
     for folder in FOLDERS:
         pages, unread = _pages_in(root / folder, root, problems)
         for path in pages:
-            was = held.get(str(path))
-            declared, fault = _from_file(path, root, folder)
-            if declared is None and was is not None and (isinstance(fault, Unreadable) or is_recent(path)):
-                declared = was  # its writer may be in the middle of it: what is so new is read again in any case
-                fault = fault if isinstance(fault, Unreadable) else None
-            if fault is not None:
-                problems.append(f"{path}: {fault}{' It holds as it was.' if declared is not None else ''}")
-            if declared is not None:
-                yield declared
-        yield from (one for source, one in held.items() if any(source.startswith(f"{place}/") for place in unread))
+            was = before.get(str(path))
+            facts = settled_facts(path)
+            file = was if was is not None and was.is_done and facts is not None and was.facts == facts else None
+            if file is None:
+                file = _read_file(path, root, folder, facts, was)
+            if file.fault:
+                problems.append(file.fault)
+            yield str(path), file
+        # How it is to be looked at again is known by its folder, whose files are seen again then.
+        yield from ((path, was) for path, was in before.items() if any(path.startswith(f"{place}/") for place in unread))
+
+
+def _read_file(path: Path, root: Path, folder: str, facts: Facts | None, was: ReadFile | None) -> ReadFile:
+    declared, fault = _from_file(path, root, folder)
+    held = was.declared if was is not None and declared is None else None
+    if isinstance(fault, Unreadable):
+        said = f"{path}: {fault}{' It holds as it was.' if held is not None else ''}"
+        return ReadFile(facts=None, declared=held, fault=said, is_done=False)
+    if held is not None and may_be_written(path):
+        return ReadFile(facts=None, declared=held, is_done=False)
+    return ReadFile(facts=facts, declared=declared, fault=f"{path}: {fault}" if fault is not None else "")
 
 
 def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Misused | None]:

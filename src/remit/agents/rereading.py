@@ -64,6 +64,8 @@ class ProjectFiles:
         if declarations.also_read != also:
             seen = look(self._root, declarations.also_read)
             seen = replace(seen, is_settled=False)
+        if not declarations.is_done:
+            seen = replace(seen, is_settled=False)
         definitions, problems = all_joined(declarations)
         return Read(
             declarations=declarations,

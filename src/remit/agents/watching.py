@@ -20,6 +20,10 @@ MOST_FOLDERS = 500
 _RECENT_NS = 100_000_000
 """What was written so shortly before it was looked at may be written again in the same tick of the file system's clock."""
 
+_WRITING_NS = 500_000_000
+"""Whoever writes a file in place has ended by then, on a busy machine too."""
+
+Facts = tuple[str, int, int, int, int]
 Fault = Callable[[str, str, bool], None]
 """Where, what, and whether what lies there could not be looked at."""
 
@@ -28,7 +32,7 @@ Fault = Callable[[str, str, bool], None]
 class Look:
     """What lay there at a moment."""
 
-    files: tuple[tuple[str, int, int, int, int], ...]
+    files: tuple[Facts, ...]
     is_settled: bool
     """False: some of it is so new that another change might not show."""
 
@@ -55,12 +59,16 @@ def _is_ours(root: str, folder: str) -> bool:
         return False
 
 
-def is_recent(path: Path) -> bool:
+def may_be_written(path: Path) -> bool:
     """Whether it was changed so shortly ago that whoever writes it may be in the middle of it."""
-    try:
-        return 0 <= time.time_ns() - path.stat().st_ctime_ns <= _RECENT_NS
-    except OSError:
-        return False
+    found = _facts(str(path))
+    return found is not None and 0 <= time.time_ns() - found[-1] <= _WRITING_NS
+
+
+def settled_facts(path: Path) -> Facts | None:
+    """By which it is known again as long as it is not changed; None: it is gone, or so new that another change might not show."""
+    found = _facts(str(path))
+    return None if found is None or 0 <= time.time_ns() - found[-1] <= _RECENT_NS else found
 
 
 def pages_below(folder: str, tell: Fault = lambda _place, _fault, _is_unread: None) -> list[str]:
@@ -99,7 +107,7 @@ def _listed(place: str, found: list[str]) -> list[str]:
     return below
 
 
-def _facts(path: str) -> tuple[str, int, int, int, int] | None:
+def _facts(path: str) -> Facts | None:
     try:
         found = os.stat(path)
     except (OSError, ValueError):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents import watching
+from remit.agents import files, watching
 from remit.agents.directory import Directory
 from remit.settings import load_settings
 
@@ -61,13 +61,12 @@ def test_a_file_that_is_being_written_keeps_its_agent_until_it_is_done(tmp_path:
     place = write(tmp_path, "helper")
     directory = opened(tmp_path)
     known = directory.find("helper")
-    monkeypatch.setattr(watching, "_RECENT_NS", 3_600_000_000_000)
+    monkeypatch.setattr(watching, "_WRITING_NS", 3_600_000_000_000)
     for half in ("", "---\ndescription: It hel", "---\nremit:\n  kind: mo"):
         place.write_text(half)
         directory.look_again()
         assert (directory.find("helper") is known, directory.problems) == (True, [])
-    monkeypatch.setattr(watching, "_RECENT_NS", -1)
-    os.utime(place)
+    monkeypatch.setattr(watching, "_WRITING_NS", -1)
     directory.look_again()
     assert directory.find("helper") is None
     assert any("helper.md: line 1: its head is not ended" in problem for problem in directory.problems)
@@ -95,3 +94,17 @@ def test_a_schema_out_of_the_project_is_refused_alike_whether_it_is_there_or_not
     (tmp_path / "secret.json").write_text("{}")
     write(root, "helper", f"---\nremit:\n  kind: model\n  output_schema: {path}\n---\nYou help.\n")
     assert opened(root).problems == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
+
+
+def test_of_many_files_only_those_that_changed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_RECENT_NS", -1)
+    for number in range(5):
+        write(tmp_path, f"a{number}")
+    directory = opened(tmp_path)
+    read: list[str] = []
+    monkeypatch.setattr(files, "_from_file", lambda path, *more, real=files._from_file: read.append(path.name) or real(path, *more))
+    write(tmp_path, "a3", MODEL.replace("You help.", "You help more."))
+    directory.look_again()
+    assert read == ["a3.md"]
+    assert directory.declarations.known["a3"][1].instructions == "You help more."
+    assert sorted(directory.registered()) == ["a0", "a1", "a2", "a3", "a4"]
