@@ -25,7 +25,8 @@ class Line:
     left_seconds: float
     heard_seconds_ago: float
     tokens: int
-    """Spent so far."""
+    cost: float
+    """Both: spent so far."""
     stuck: str
     """Why it looks stuck; empty when it does not."""
 
@@ -53,6 +54,7 @@ class RollCall:
                 left_seconds=max(0.0, node.record.deadline_at - now),
                 heard_seconds_ago=max(0.0, now - heard[node.record.session_id]),
                 tokens=self._watch.tokens.get(node.record.session_id, node.record.tokens),
+                cost=self._watch.costs.get(node.record.session_id, node.record.cost),
                 stuck=WORDS[stuck(node.record, now, heard[node.record.session_id], living)],
             )
             for node, indent in _walked(forest(records), 0)

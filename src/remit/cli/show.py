@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from pathlib import Path
 
+    from remit.cli.chat_status import Spent
     from remit.core.events import Event
     from remit.core.record import Record
 
@@ -42,7 +43,15 @@ def show(
     if as_json:
         tree = [record_document(one) for one in records]
         document = record_document(record) | {"stuck": GONE if record.session_id in gone else None}
-        say_json({"delegation": document, "events": [event_document(event) for event in said], "tree": tree})
+        spent = _spent(records, folder)
+        say_json(
+            {
+                "delegation": document,
+                "events": [event_document(event) for event in said],
+                "tree": tree,
+                "spent": {"tokens": spent.tokens, "cost": None if spent.has_unknown else spent.cost},
+            }
+        )
         return Exit.OK
     _print(record, records, gone, folder)
     _print_events(said, every_event=events)
@@ -57,7 +66,7 @@ def _print(record: "Record", records: "list[Record]", gone: "Collection[str]", f
     from remit.cli.output import console, say
     from remit.cli.tree import View, draw, forest
 
-    _print_head(record)
+    _print_head(record, records, folder)
     say()
     for root in forest(records):
         console().print(draw(root, View(now=time.time(), gone=gone)))
@@ -70,18 +79,40 @@ def _print(record: "Record", records: "list[Record]", gone: "Collection[str]", f
         say(f"Still {record.state}: `remit follow {record.session_id}` shows how it goes on.")
 
 
-def _print_head(record: "Record") -> None:
+def _print_head(record: "Record", records: "list[Record]", folder: "Path") -> None:
     from remit.cli.output import console, put, say
 
     say(f"{record.session_id}  {record.agent}  {record.state}")
-    for name, words in _head(record):
+    for name, words in (*_head(record), *_costs(record, records, folder)):
         if words:
             put(console(), words, f"  {name:<9} ")
 
 
+def _costs(record: "Record", records: "list[Record]", folder: "Path") -> "Iterator[tuple[str, str]]":
+    """By itself, and with everything below it where that is more."""
+    yield "spent", _spent([record], folder).words()
+    if any(one.tokens or one.cost for one in records if one.session_id != record.session_id):
+        yield "in all", f"{_spent(records, folder).words()}, with what is below it"
+
+
+def _spent(records: "list[Record]", folder: "Path") -> "Spent":
+    from remit.cli.chat_status import Spent, spent_by
+
+    if not any(one.tokens or one.cost for one in records):
+        return Spent()
+    from remit.core.errors import Misused
+    from remit.settings import Settings, load_settings
+
+    try:
+        settings = load_settings(folder)
+    except Misused:  # what was spent is told also where the settings are broken
+        settings = Settings()
+    return spent_by(records, settings)
+
+
 def _head(record: "Record") -> "Iterator[tuple[str, str]]":
     from remit.cli.output import json_text
-    from remit.cli.words import duration, moment, one_line, spent
+    from remit.cli.words import duration, moment, one_line
 
     yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
     yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
@@ -93,7 +124,7 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
         yield "ran", duration(record.settled_at - record.started_at) + queued
     yield from _routed(record)
     yield "given", one_line(json_text(dict(record.parameters)), 200) if record.parameters else ""
-    for name, value in (("key", record.key), ("accept", "; ".join(record.accept)), ("spent", spent(record.tokens, record.cost))):
+    for name, value in (("key", record.key), ("accept", "; ".join(record.accept))):
         yield name, value or ""
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""

@@ -64,6 +64,7 @@ def _document(store: "Store", folder: "Path") -> dict[str, Any]:
                 "left": line.left_seconds,
                 "heard": line.heard_seconds_ago,
                 "tokens": line.tokens,
+                "cost": line.cost,
                 "stuck": line.stuck or None,
             }
             for line in lines
@@ -139,13 +140,14 @@ def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
     from remit.cli.output import ROOMY_COLUMNS, console
     from remit.cli.tables import cut, table
     from remit.cli.tree import GONE_MARK, state_mark
-    from remit.cli.words import duration, one_line, short
+    from remit.cli.words import duration, money, one_line, short
 
     now = time.time()
     is_roomy = console().width >= ROOMY_COLUMNS
     names = ["", "agent", "session", "doing", "age", "left"]
     names += ["heard"] if is_roomy else []
     names += ["tokens"] if any(line.tokens for line in lines) else []
+    names += ["money"] if any(line.cost for line in lines) else []
     shown = table(*names, shrinking=("doing",))
     for line in lines:
         record = line.record
@@ -159,6 +161,7 @@ def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
             "left": Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
             "heard": f"{duration(line.heard_seconds_ago)} ago",
             "tokens": f"{line.tokens:,}" if line.tokens else "",
+            "money": money(line.cost) if line.cost else "",
         }
         shown.add_row(*(cells[name] for name in names))
     return shown

@@ -30,6 +30,7 @@ class Watch:
         self._finished: set[str] = set()
         self.words: dict[str, Word] = {}
         self.tokens: dict[str, int] = {}
+        self.costs: dict[str, float] = {}
         """What each has spent so far, as it said itself."""
 
     def look(self, records: Iterable[Record]) -> list[Event]:
@@ -53,6 +54,7 @@ class Watch:
         for event in events:
             if event.kind is EventKind.SPENT:
                 self.tokens[event.session_id] = event.body.get("tokens", 0)
+                self.costs[event.session_id] = event.body.get("cost", 0.0)
             text = told(event)
             if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
                 self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))

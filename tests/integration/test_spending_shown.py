@@ -1,0 +1,67 @@
+"""What was spent, as people are shown it: per delegation and per tree, and where a price is unknown, that it is."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remit import Remit, agent
+from remit.cli.output import console
+from remit.cli.rollcall import RollCall
+from remit.cli.show import show
+from remit.flow.context import Context
+
+
+@pytest.fixture(autouse=True)
+def streams_of_its_own() -> Iterator[None]:
+    """The console is made once for the streams of a process; here each test has streams of its own."""
+    console.cache_clear()
+    yield
+    console.cache_clear()
+
+
+@agent("frugal")
+async def frugal(ctx: Context) -> str:
+    ctx.spend(tokens=200)
+    return "done"
+
+
+@agent("dear")
+async def dear(ctx: Context) -> str:
+    ctx.spend(tokens=1000, cost=0.25)
+    await ctx.delegate("frugal")
+    return "done"
+
+
+async def test_show_and_status_tell_what_a_delegation_and_its_tree_spent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with Remit.open(tmp_path, agents=[frugal, dear]) as remit:
+        returned = await remit.delegate("dear")
+        child = (await remit.children(returned.session_id))[0].session_id
+        lines = RollCall(remit.store, tmp_path).lines(0.0)
+    assert lines == [], "status tells of what runs, and nothing does"
+    show(returned.session_id, root=tmp_path)
+    told = capsys.readouterr().out
+    assert "spent     1,000 tokens, 0.25\n" in told
+    assert "in all    1,200 tokens, at least 0.25, with what is below it" in told
+    show(child, root=tmp_path)
+    told = capsys.readouterr().out
+    assert "spent     200 tokens, money unknown\n" in told
+    assert "in all" not in told
+    show(returned.session_id, root=tmp_path, as_json=True)
+    assert json.loads(capsys.readouterr().out)["spent"] == {"tokens": 1200, "cost": None}
+
+
+async def test_what_runs_has_its_tokens_and_money_in_the_roll_call(tmp_path: Path) -> None:
+    seen: list[tuple[int, float]] = []
+
+    @agent("asking")
+    async def asking(ctx: Context) -> str:
+        ctx.spend(tokens=30, cost=0.5)
+        await ctx.checkpoint({"written": True})
+        seen.extend((line.tokens, line.cost) for line in RollCall(remit.store, tmp_path).lines(0.0))
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[asking]) as remit:
+        assert (await remit.delegate("asking")).ok
+    assert seen == [(30, 0.5)]
