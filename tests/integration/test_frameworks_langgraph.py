@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from framework_stage import Endless, delegate, echo, present
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.outputs import ChatGeneration
 from langchain_core.runnables import RunnableLambda
@@ -177,6 +178,19 @@ class Structured(MessagesState):
 
 def _judge(state: Structured) -> Any:
     return {"structured_response": Verdict(good=True, why=str(state["messages"][-1].text))}
+
+
+async def test_beside_a_structured_response_of_openais_the_tool_is_strict(tmp_path: Path) -> None:
+    """LangChain binds every tool strictly there: one that is not is refused by the vendor."""
+    written = Call("delegate", target="echo", operation=None, parameters='{"text": "hi"}', timeout=None, priority=None)
+    async with Played([written, Say('{"good": true, "why": "It is short."}')], tmp_path) as played:
+        tool = delegate_tool(played.remit, strict=True)
+        graph = create_agent(played.model, tools=[tool], response_format=ProviderStrategy(Verdict))
+        state = await graph.ainvoke(asked("Judge."))
+        assert state["structured_response"] == Verdict(good=True, why="It is short.")
+        offered = played.models.requests[0].body["tools"][0]["function"]
+        assert (offered["strict"], offered["parameters"]["required"]) == (True, list(offered["parameters"]["properties"]))
+        assert json.loads(played.models.requests[1].results[0])["data"] == "echo hi"
 
 
 async def test_a_model_that_does_not_answer_is_left_at_the_deadline(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents.strict_schema import ensure_strict_json_schema
 from agents.tracing import add_trace_processor
 from agents.tracing.processor_interface import TracingProcessor
 from framework_stage import Endless, delegate, echo, present
@@ -28,6 +29,7 @@ from remit.agents.openai_agents import openai_agents_agent
 from remit.core.events import EventKind
 from remit.testing.models import Api, Call, Fail, ModelRequest, Reply, Say, Script, ScriptedModels, Silence, Stray, Turn, valid_return
 from remit.tool.openai_agents import delegate_tool
+from remit.tool.plain import Toolbox
 
 UNTRACED = RunConfig(tracing_disabled=True, tool_not_found_behavior="return_error_to_model")
 
@@ -118,6 +120,21 @@ async def test_a_cancelled_run_cancels_what_it_delegated(tmp_path: Path) -> None
         ended = await played.remit.result(record.session_id, wait_seconds=5)
         assert ended is not None
         assert ended.stop_reason == "cancelled"
+
+
+async def test_a_strict_schema_leaves_nothing_to_be_made_strict_and_its_calls_are_read(tmp_path: Path) -> None:
+    """By the rules of the SDK that enforces them; what may be left out is null, parameters are text."""
+    async with Remit.open(tmp_path, agents=[echo]) as remit:
+        toolbox = Toolbox(remit, strict=True)
+        (tool,) = toolbox.for_openai_responses()
+        assert tool["strict"] is True
+        assert ensure_strict_json_schema(json.loads(json.dumps(tool["parameters"]))) == tool["parameters"]
+        assert set(tool["parameters"]["required"]) == set(tool["parameters"]["properties"])
+        written = {"target": "echo", "operation": None, "parameters": '{"text": "hi"}', "timeout": None, "priority": None}
+        assert json.loads(await toolbox.call("delegate", json.dumps(written)))["data"] == "echo hi"
+        for text in ("not JSON", "[1]", '"{}"', "[" * 100_000):
+            assert json.loads(await toolbox.call("delegate", {**written, "parameters": text}))["success"] is False
+        assert (toolbox.for_openai_chat()[0]["function"]["strict"], toolbox.for_anthropic()[0]["strict"]) == (True, True)
 
 
 # ---- agents of the SDK as agents of remit's
@@ -265,8 +282,6 @@ async def test_at_the_soft_deadline_it_is_told_to_hand_in(tmp_path: Path) -> Non
 async def test_a_sync_tool_of_its_own_that_delegates_on_a_thread_makes_a_child(tmp_path: Path) -> None:
     """The context travels with the thread: limits cannot be stepped around."""
     async with Played([Call("through_a_thread"), Say("Done.")], tmp_path) as played:
-        from remit.tool.plain import Toolbox
-
         box = Toolbox(played.remit)
 
         @function_tool

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from framework_stage import Endless, delegate, echo, present
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelRetry, RunContext, UsageLimits
 from pydantic_ai.messages import ToolReturnPart
@@ -22,7 +23,9 @@ from remit.tool.pydantic_ai import delegate_toolset
 
 
 def model_at(models: ScriptedModels | Endless) -> OpenAIChatModel:
-    return OpenAIChatModel("scripted", provider=OpenAIProvider(base_url=models.openai_url, api_key="none"))
+    """Over plain HTTP: no list of authorities is loaded, which takes long."""
+    client = AsyncOpenAI(base_url=models.openai_url, api_key="none", max_retries=0, http_client=DefaultAsyncHttpxClient(verify=False))
+    return OpenAIChatModel("scripted", provider=OpenAIProvider(openai_client=client))
 
 
 class Played:

@@ -21,6 +21,7 @@ from remit.tool.reading import READ, Given, range_of
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult
 from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
+from remit.tool.strict import strict
 from remit.tool.tool import DelegateTool
 
 LOOK_SECONDS = 1.0
@@ -42,7 +43,10 @@ class Answer:
 
 
 class Anywhere:
-    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS) -> None:
+    def __init__(
+        self, remit: Office, among: Callable[[AgentSpec], bool] | None, characters: int = SHOWN_CHARACTERS, *, is_strict: bool = False
+    ) -> None:
+        self.is_strict = is_strict
         self.tool = DelegateTool(remit, among)
         self._loop = remit.loop
         self._process = os.getpid()
@@ -57,7 +61,8 @@ class Anywhere:
         """Name, description and `inputSchema` as the directory is now, without conditions: vendors of models take none."""
         specs = self.tool.catalogue.specs
         if self._drawn is None or self._drawn[0] is not specs:
-            self._drawn = (specs, self.tool.plain_schema())
+            told = self.tool.plain_schema()
+            self._drawn = (specs, {**told, "inputSchema": strict(told["inputSchema"])} if self.is_strict else told)
             self._can_read = any(spec.name == READ for spec in specs)
         return self._drawn[1]
 

@@ -21,12 +21,19 @@ with needs("langgraph", "langchain_core"):
 __all__ = ["delegate_tool"]
 
 
-def delegate_tool(remit: Office, among: Callable[[AgentSpec], bool] | None = None, *, characters: int = SHOWN_CHARACTERS) -> BaseTool:
+def delegate_tool(
+    remit: Office,
+    among: Callable[[AgentSpec], bool] | None = None,
+    *,
+    characters: int = SHOWN_CHARACTERS,
+    strict: bool = False,
+) -> BaseTool:
     """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model.
 
-    `ainvoke` on any loop; `invoke` on any thread but the one of the loop that the `Remit` was opened on.
+    `strict`: for models that are bound with `strict=True`, as `create_agent` binds OpenAI's with a `response_format`; parameters are JSON
+    as text there. `ainvoke` on any loop; `invoke` on any thread but the one of the loop that the `Remit` was opened on.
     """
-    anywhere = Anywhere(remit, among, characters)
+    anywhere = Anywhere(remit, among, characters, is_strict=strict)
     told = anywhere.announced()
     tool = _Delegate(name=DelegateTool.name, description=told["description"], args_schema=told["inputSchema"], handle_tool_error=True)
     tool._anywhere = anywhere

@@ -19,9 +19,16 @@ with needs("openai-agents", "agents", "openai"):
 __all__ = ["delegate_tool"]
 
 
-def delegate_tool(remit: Office, among: Callable[[AgentSpec], bool] | None = None, *, characters: int = SHOWN_CHARACTERS) -> FunctionTool:
-    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model."""
-    anywhere = Anywhere(remit, among, characters)
+def delegate_tool(
+    remit: Office,
+    among: Callable[[AgentSpec], bool] | None = None,
+    *,
+    characters: int = SHOWN_CHARACTERS,
+    strict: bool = False,
+) -> FunctionTool:
+    """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`: for
+    the strict mode of OpenAI's, in which parameters are JSON as text."""
+    anywhere = Anywhere(remit, among, characters, is_strict=strict)
     told = anywhere.announced()
 
     async def call(ctx: Any, arguments: str) -> str:
@@ -38,7 +45,7 @@ def delegate_tool(remit: Office, among: Callable[[AgentSpec], bool] | None = Non
         description=told["description"],
         params_json_schema=told["inputSchema"],
         on_invoke_tool=call,
-        strict_json_schema=False,  # what an operation takes depends on the operation
+        strict_json_schema=strict,
         is_enabled=drawn_anew,
     )
     return tool

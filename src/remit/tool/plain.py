@@ -22,9 +22,17 @@ __all__ = ["Toolbox"]
 
 
 class Toolbox:
-    def __init__(self, remit: Office, among: Callable[[AgentSpec], bool] | None = None, *, characters: int = SHOWN_CHARACTERS) -> None:
-        """Of an open `Remit`; `among`: which agents it offers; `characters`: at most so many of a result are given to the model."""
-        self._tool = Anywhere(remit, among, characters)
+    def __init__(
+        self,
+        remit: Office,
+        among: Callable[[AgentSpec], bool] | None = None,
+        *,
+        characters: int = SHOWN_CHARACTERS,
+        strict: bool = False,
+    ) -> None:
+        """Of an open `Remit`; `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `strict`:
+        the schema is one that strict modes take, in which parameters are JSON as text."""
+        self._tool = Anywhere(remit, among, characters, is_strict=strict)
         self._characters = characters
 
     # ---- what the model is offered: drawn from the directory at each call
@@ -36,15 +44,18 @@ class Toolbox:
 
     def for_openai_chat(self) -> list[dict[str, Any]]:
         """`tools` of Chat Completions, and of the many servers that speak it."""
-        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.announced()["inputSchema"]}}]
+        is_strict = {"strict": True} if self._tool.is_strict else {}
+        return [{"type": "function", "function": {**self._named(), "parameters": self._tool.announced()["inputSchema"], **is_strict}}]
 
     def for_openai_responses(self) -> list[dict[str, Any]]:
-        """`tools` of the Responses API. Not strict: what an operation takes depends on the operation."""
-        return [{"type": "function", **self._named(), "parameters": self._tool.announced()["inputSchema"], "strict": False}]
+        """`tools` of the Responses API, which is strict unless it is told otherwise."""
+        told = self._tool.announced()["inputSchema"]
+        return [{"type": "function", **self._named(), "parameters": told, "strict": self._tool.is_strict}]
 
     def for_anthropic(self) -> list[dict[str, Any]]:
         """`tools` of the Messages API."""
-        return [{**self._named(), "input_schema": self._tool.announced()["inputSchema"]}]
+        is_strict = {"strict": True} if self._tool.is_strict else {}
+        return [{**self._named(), "input_schema": self._tool.announced()["inputSchema"], **is_strict}]
 
     def for_google(self) -> list[dict[str, Any]]:
         """`tools` of Gemini's `generate_content` (google-genai)."""

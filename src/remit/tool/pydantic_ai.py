@@ -32,10 +32,12 @@ def delegate_toolset(
     *,
     characters: int = SHOWN_CHARACTERS,
     retries: int | None = None,
+    strict: bool = False,
 ) -> AbstractToolset[Any]:
     """Of an open `Remit`. `among`: which agents it offers; `characters`: at most so many of a result are given to the model; `retries`:
-    how often a faulty call is handed back to be corrected, None: as often as the agent allows for its tools."""
-    return DelegateToolset(Anywhere(remit, among, characters), retries)
+    how often a faulty call is handed back to be corrected, None: as often as the agent allows for its tools; `strict`: for the strict modes
+    of vendors, in which parameters are JSON as text."""
+    return DelegateToolset(Anywhere(remit, among, characters, is_strict=strict), retries)
 
 
 class DelegateToolset(AbstractToolset[Any]):
@@ -52,7 +54,10 @@ class DelegateToolset(AbstractToolset[Any]):
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         told = self._tool.announced()
         definition = ToolDefinition(
-            name=told["name"], description=told["description"], parameters_json_schema=told["inputSchema"], strict=False
+            name=told["name"],
+            description=told["description"],
+            parameters_json_schema=told["inputSchema"],
+            strict=self._tool.is_strict,
         )
         most = ctx.max_retries if self._retries is None else self._retries
         return {definition.name: ToolsetTool(toolset=self, tool_def=definition, max_retries=most, args_validator=_ANY_OBJECT)}
