@@ -32,7 +32,7 @@ def rules_of(settings: Settings) -> Rules:
 def routed_by_agents(settings: Settings, directory: Directory) -> Settings:
     """With a routing table that follows the commands and languages that agents name, as they come and go."""
     routes = Routes(settings.routing)
-    directory.when_changed(lambda: routes.follow(directory.registered_specs()))
+    directory.when_changed(lambda: routes.follow(directory.routed_specs()))
     return replace(settings, routing=routes.table)
 
 

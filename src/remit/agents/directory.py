@@ -151,8 +151,12 @@ class Directory:
         """The names of those that are loaded; nothing that is merely offered."""
         return tuple(self._agents)
 
-    def registered_specs(self) -> list[AgentSpec]:
-        return [agent.spec for agent in self._agents.values()]
+    def routed_specs(self) -> list[AgentSpec]:
+        """Those that take commands of the board, the first of two that take the same going first: functions, then as they are declared.
+        Not as they were taken up: what was edited last would come last until the next start."""
+        functions = [agent.spec for name, agent in self._agents.items() if name not in self._definitions]
+        declared = [self._agents[name].spec for name in self._definitions if name in self._agents]
+        return [spec for spec in (*functions, *declared) if spec.operations]
 
     def _take(self, *targets: str) -> None:
         for target in targets:
@@ -260,7 +264,7 @@ class Directory:
             for fault in unreached(definition.tools or (), known, self._offers)
         ]
         routing = self.declarations.settings.routing
-        faults += operation_problems([definition.spec for definition in self._definitions.values()], routing)
+        faults += operation_problems(self.routed_specs(), routing)
         return [f"{spec.source}: {self._line_of(spec.name, fault)}{fault}" for spec, fault in faults]
 
     def _line_of(self, name: str, fault: str) -> str:

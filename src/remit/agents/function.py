@@ -89,6 +89,8 @@ def agent(
     slots: int | None = None,
     effects: Sequence[Effect | str] = (),
     acts_on: Mapping[str, Fact | str] = MappingProxyType({}),
+    languages: Sequence[str] = (),
+    operations: Sequence[str] = (),
 ) -> Callable[[Callable[..., Any]], FunctionAgent]: ...
 def agent(name: Any = None, **declared: Any) -> Any:
     """Declare a function as an agent: `@agent("digest", timeout=60)`."""
@@ -123,6 +125,8 @@ def _declare(function: Callable[..., Any], name: str | None, declared: dict[str,
         workspace=workspace,
         effects=tuple(_choice(Effect, "effects", effect) for effect in declared.pop("effects", ())),
         acts_on={name: _choice(Fact, "acts_on", kind) for name, kind in declared.pop("acts_on", {}).items()},
+        languages=_names("languages", declared.pop("languages", ())),
+        operations=tuple(name.removeprefix("/") for name in _names("operations", declared.pop("operations", ()))),
         source=f"{function.__module__}:{function.__qualname__}",
         **declared,
     )
@@ -154,6 +158,13 @@ def _choice(kind: Any, option: str, value: Any) -> Any:
         return kind(value)
     except ValueError:
         raise Misused(f"{option} {value!r} is unknown.", advice=f"Use {', '.join(kind)}.") from None
+
+
+def _names(option: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple | set | frozenset) else ()
+    if not all(isinstance(name, str) and name for name in names) or (not names and value not in ((), [], None)):
+        raise Misused(f"{option} must be names, not {value!r:.60}.", advice=f'Write {option}=("…", "…").')
+    return names
 
 
 def _seconds(option: str, value: Any) -> float | None:

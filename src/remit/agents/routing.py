@@ -34,7 +34,8 @@ def with_agents(table: RoutingTable, specs: Iterable[AgentSpec]) -> RoutingTable
     commands = dict(table.commands)
     for command, rules in added.items():
         before, behind = _parts(command, table)
-        commands[command] = (*before, *rules, *behind)
+        # Whoever names the language of a task goes before whoever takes those of all languages, in whichever order they came.
+        commands[command] = (*before, *sorted(rules, key=lambda rule: rule.language is None), *behind)
     return RoutingTable(commands=commands)
 
 

@@ -125,7 +125,7 @@ def show(
     else:
         _print_named(name, specs, settings, folder, directory)
     for problem in directory.problems:
-        say_aside(f"Not loaded: {printable(problem)}")
+        say_aside(f"! {printable(problem)}")
     return Exit.OK
 
 
@@ -262,8 +262,10 @@ def _print_model(definition: "Definition", settings: "Settings") -> None:
         model = 'none is configured: put model = "anthropic:…" at the top of remit.toml, or REMIT_MODEL into the environment'
     tools = COME_WITH_REMIT if definition.tools is None else definition.tools
     say(f"  model      {printable(model)}")
-    say(f"  delegates  {printable(', '.join(tools)) if tools else 'to nobody: it answers by itself'}")
+    say(f"  delegates  to {printable(', '.join(tools)) if tools else 'nobody: it answers by itself'}")
     say(f"  requests   {definition.requests or settings.model_requests} at most")
+    if definition.temperature is not None:
+        say(f"  warmth     temperature {definition.temperature:g}")
 
 
 def _print_abilities(spec: "AgentSpec") -> None:

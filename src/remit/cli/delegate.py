@@ -205,7 +205,7 @@ def _name_problems(remit: "Remit", agent: str) -> None:
     is_known = remit.directory.find(agent) is not None
     for problem in remit.directory.problems:
         if not is_known or f"Two agents are named {agent!r}" in problem:
-            say_aside(f"Not loaded: {problem}")
+            say_aside(f"! {problem}")
 
 
 def _name_faulty_rules(remit: "Remit") -> None:

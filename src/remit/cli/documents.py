@@ -60,6 +60,7 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
         "models": list(definition.models),
         "tools": None if definition.tools is None else list(definition.tools),
         "requests": definition.requests,
+        "temperature": definition.temperature,
         "notes": list(definition.notes),
         "allow": list(definition.allow),
         "delegates": definition.delegates,

@@ -123,7 +123,7 @@ def routed_settings(root: Path, directory: "Directory") -> "Settings":
     from remit.settings import load_settings
 
     settings = load_settings(root)
-    return replace(settings, routing=with_agents(settings.routing, directory.registered_specs()))
+    return replace(settings, routing=with_agents(settings.routing, directory.routed_specs()))
 
 
 def why_not_loaded(name: str, directory: "Directory", root: Path) -> str:

@@ -62,7 +62,7 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
     directory = open_directory(folder)
     say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
     for problem in directory.problems:
-        say_aside(f"Not loaded: {printable(problem)}")
+        say_aside(f"! {printable(problem)}")
     return Exit.OK
 
 

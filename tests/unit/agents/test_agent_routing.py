@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from remit.agents.directory import Directory
+from remit.agents.function import agent
 from remit.agents.routing import Routes, with_agents
 from remit.core.agents import AgentSpec
+from remit.core.errors import Misused
 from remit.flow.route import DEFAULT_TABLE, Rule, route
 from remit.settings import load_settings
 
@@ -74,3 +76,39 @@ def test_operations_that_lead_nowhere_are_told_with_their_line(tmp_path: Path) -
     )
     assert "there is no command 'task'" in second
     assert third == f"{folder}/c.md: line 5: operations: /review goes to b already."
+
+
+def test_whoever_names_the_language_goes_before_whoever_takes_all_in_whichever_order_they_came() -> None:
+    everybody = AgentSpec(name="everybody", operations=("plan",))
+    for specs in ([everybody, RUST], [RUST, everybody]):
+        table = with_agents(DEFAULT_TABLE, specs)
+        assert route("plan", "rust", False, table).agent == "rust-coder"
+        assert route("plan", "python", False, table).agent == "everybody"
+
+
+def test_of_two_that_take_the_same_the_first_does_also_after_it_was_edited(tmp_path: Path) -> None:
+    folder = tmp_path / ".remit/agents"
+    folder.mkdir(parents=True)
+    text = "---\ndescription: x\nremit:\n  kind: model\n  operations: [review]\n---\n{}\n"
+    for name in ("a", "b"):
+        (folder / f"{name}.md").write_text(text.format("Body."))
+    directory = Directory(lambda agent: agent)
+    directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
+    (folder / "a.md").write_text(text.format("Another body."))
+    assert directory.look_again()
+    assert [spec.name for spec in directory.routed_specs()] == ["a", "b"]
+    assert directory.problems == [f"{folder}/b.md: line 5: operations: /review goes to a already."]
+
+
+def test_a_function_takes_commands_of_the_board_too() -> None:
+    @agent("rust-fn", operations=["/implement"], languages="rust")
+    async def function(task: str) -> str:
+        return task
+
+    directory = Directory(lambda one: one)
+    directory.register(function)
+    table = with_agents(DEFAULT_TABLE, directory.routed_specs())
+    assert route("implement", "rust", False, table).agent == "rust-fn"
+    assert route("implement", "python", False, table).agent == "implementer"
+    with pytest.raises(Misused, match="operations must be names, not 5"):
+        agent("x", operations=5)(function.function)  # type: ignore[arg-type]
