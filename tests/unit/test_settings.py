@@ -139,6 +139,19 @@ def test_a_misspelt_variable_is_refused_and_a_foreign_one_left_alone(tmp_path: P
     assert load(tmp_path, environ=foreign) == Settings()
 
 
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("openai:gpt-5", ("openai:gpt-5",)),
+        ("openai:gpt-5, mine", ("openai:gpt-5", "mine")),
+        ('["openai:gpt-5", "mine"]', ("openai:gpt-5", "mine")),
+    ],
+)
+def test_a_variable_names_the_model_or_several_in_their_order(tmp_path: Path, said: str, meant: tuple[str, ...]) -> None:
+    settings = load(tmp_path, 'model = "anthropic:claude-sonnet-5"', {"REMIT_MODEL": said})
+    assert (settings.model, settings.source_of("model")) == (meant, "env REMIT_MODEL")
+
+
 def test_variables_hold_what_toml_can_say(tmp_path: Path) -> None:
     settings = load(
         tmp_path,
