@@ -13,6 +13,7 @@ from remit import Remit
 from remit.agents import directory, watching
 from remit.cli.agents_new import LOOKING, new
 from remit.cli.exits import Exit
+from remit.cli.project import open_directory
 from remit.core.errors import Misused
 from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, Stray, valid_return
 from remit.tool.tool import DelegateTool
@@ -315,3 +316,26 @@ async def test_listing_looks_at_the_folders_now_and_then_only(tmp_path: Path, mo
         for _ in range(1000):
             remit.directory.specs()
         assert looked <= (asyncio.get_running_loop().time() - began) / directory.LOOK_SECONDS * 2 + 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
+)
+def test_no_file_is_written_that_would_not_be_read_or_would_take_a_roles_place(tmp_path: Path, name: str, why: str) -> None:
+    """A role of the board that looks at files and changes none would write no plan."""
+    with pytest.raises(Misused, match=why):
+        new(name, root=tmp_path)
+    assert not (tmp_path / ".remit/agents").exists()
+
+
+def test_nothing_takes_the_place_of_whom_ask_and_chat_talk_to(tmp_path: Path) -> None:
+    place = write(tmp_path, "assistant", MODEL)
+    (tmp_path / "remit.toml").write_text('[agents.assistant]\ncommand = "cat"\n')
+    opened = open_directory(tmp_path)
+    found = opened.find("assistant")
+    assert found is not None
+    assert found.spec.source.startswith("remit.")
+    assert [problem.partition(": 'assistant' is whom")[0] for problem in opened.problems] == [
+        "remit.toml:[agents.assistant]", str(place)
+    ]  # fmt: skip

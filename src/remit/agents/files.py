@@ -18,6 +18,7 @@ from remit.agents.opening import Gone, Unreadable
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
 from remit.agents.schemas import schema_file, with_schema
 from remit.agents.watching import FOLDERS, MOST_FILES, Facts, may_be_written, pages_below, settled_facts
+from remit.core.agents import ASSISTANT
 from remit.core.errors import Misused
 from remit.settings import Settings
 
@@ -88,6 +89,9 @@ def declarations_of(root: Path, settings: Settings, before: Declarations | None 
     is_done = all(file.is_done for file in files.values())
     for declared in (*_from_settings(settings, problems), *(file.declared for file in files.values() if file.declared is not None)):
         other = known.get(declared.name)
+        if declared.name == ASSISTANT:
+            problems.append(f"{declared.source}: {ASSISTANT!r} is whom `remit ask` and `remit chat` talk to; give the agent another name.")
+            continue
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
             continue

@@ -48,6 +48,8 @@ You are {name}, an agent of this project. What you are for: {purpose}
 
 A summary of two to five sentences with your answer first, then what you looked at.
 """
+OUR_WORDS = ("new", "show")
+"""What may stand behind `remit agents` beside a name."""
 PURPOSE = "Answers questions about this project by looking at its files."
 
 
@@ -94,15 +96,25 @@ def new(
 
 def _must_be_free(name: str, directory: "Directory", folder: "Path") -> None:
     from remit.cli.project import inside, project_folder
-    from remit.core.agents import is_role
+    from remit.core.agents import ROLES
     from remit.core.errors import Misused
 
+    if name.startswith("_") or name.casefold() == "readme":
+        raise Misused(f"{name}.md would not be read as an agent.", advice="Take a name that does not begin with _ and is not README.")
+    if name in OUR_WORDS:
+        raise Misused(f"`remit agents {name}` is a command, so nobody could look at an agent of that name.", advice="Take another name.")
     place = project_folder(folder) / "agents" / f"{name}.md"
     if place.exists() or place.is_symlink():
         raise Misused(f"{inside(str(place), folder)} exists already.", advice="Edit that one, or take another name.")
+    if name in ROLES:
+        raise Misused(
+            f"{name!r} is a role of the board, which a first file like this one could not fill.",
+            advice=f"`remit roles {name} --write` writes the file of the role, to be edited; "
+            f'[roles] {name} = "model" in remit.toml lets a language model have it.',
+        )
     known = directory.find(name)
     targets = {one.partition(".")[0] for one in directory.names() if "." in one}
-    if (known is not None and not is_role(known.spec)) or (known is None and name in targets) or "." in name:
+    if known is not None or name in targets or "." in name:
         where = f" in {inside(known.spec.source, folder)}" if known is not None else ""
         fault = (
             f"There is an agent {name!r}{where}." if "." not in name else f"{name!r} would be an operation of {name.partition('.')[0]!r}."
@@ -194,9 +206,8 @@ def _edit(editor: list[str], place: "Path") -> None:
 
 def _tell(name: str, shown: str, settings: "Settings", *, has_model: bool) -> None:
     from remit.cli.output import say
-    from remit.core.agents import ROLES
 
-    say(f"Written: {shown}" + (f". From now on it is the role {name}." if name in ROLES else ""))
+    say(f"Written: {shown}")
     say(f"Look at it     remit agents {name}")
     say(f'Ask it         remit delegate {name} "Say what this project does"')
     if not has_model and not settings.model:
