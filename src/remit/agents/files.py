@@ -5,6 +5,7 @@ the definitions out is joined in `app`.
 """
 
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,10 @@ from remit.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.vendors import Reader
+
+
+MOST_SECONDS = 5.0
+"""So long files are read in one go; those that are left are read the next time. A clone may hold a thousand that are slow to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,17 +141,24 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared
 
 def _read_files(root: Path, problems: list[str], before: Mapping[str, ReadFile]) -> Iterator[tuple[str, ReadFile]]:
     """In the order in which they are taken."""
+    end = time.monotonic() + MOST_SECONDS
     for folder in FOLDERS:
         pages, unread = _pages_in(root / folder, root, problems)
+        late = 0
         for path in pages:
             was = before.get(str(path))
             facts = settled_facts(path)
             file = was if was is not None and was.is_done and facts is not None and was.facts == facts else None
+            if file is None and time.monotonic() > end:
+                late += 1
+                file = ReadFile(facts=None, declared=None if was is None else was.declared, is_done=False)
             if file is None:
                 file = _read_file(path, root, folder, facts, was)
             if file.fault:
                 problems.append(file.fault)
             yield str(path), file
+        if late:
+            problems.append(f"{root / folder}: to read all of it takes more than {MOST_SECONDS:g} s; {late} of its files are not read yet.")
         # How it is to be looked at again is known by its folder, whose files are seen again then.
         yield from ((path, was) for path, was in before.items() if any(path.startswith(f"{place}/") for place in unread))
 

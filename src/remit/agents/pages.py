@@ -22,8 +22,8 @@ LARGEST_BYTES = 1024 * 1024
 LARGEST_HEAD = 64 * 1024
 DEEPEST = 50
 _BOUNDARY = re.compile(r"^---[ \t]*$", re.MULTILINE)
-_PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*?)[ \t]*$")
-_HINT_LINE = re.compile(r"^(argument-hint):[ \t]+([^\"'].*?)[ \t]*$")
+_PLAIN_LINE = re.compile(r"^([A-Za-z][\w-]*):[ \t]+([^\s\"'\[{|>&*!%@`#].*)$")
+_HINT_LINE = re.compile(r"^(argument-hint):[ \t]+([^\"'].*)$")
 """`[number] [words]`, as it stands in many a command file, is no YAML either."""
 _YAML_ERRORS = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError)
 """What the YAML library raises, beside its own errors, for values that look like dates, numbers or truths and are none."""
@@ -136,6 +136,7 @@ def _loaded(head: str) -> tuple[Any, dict[str, int]]:
 def _quoted(head: str) -> str:
     lines = []
     for line in head.split("\n"):
+        line = line.rstrip(" \t")
         plain = _PLAIN_LINE.match(line)
         if plain and not (": " in plain[2] or " #" in plain[2] or plain[2].endswith(":")):
             plain = None

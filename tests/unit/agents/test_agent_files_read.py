@@ -1,12 +1,14 @@
 """Agent files as a file system, an editor or a hostile clone may hold them: pipes, folders that cannot be read, files half written."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from remit.agents import files, watching
 from remit.agents.directory import Directory
+from remit.agents.pages import page_of
 from remit.settings import load_settings
 
 MODEL = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n"
@@ -108,3 +110,24 @@ def test_of_many_files_only_those_that_changed_are_read(tmp_path: Path, monkeypa
     assert read == ["a3.md"]
     assert directory.declarations.known["a3"][1].instructions == "You help more."
     assert sorted(directory.registered()) == ["a0", "a1", "a2", "a3", "a4"]
+
+
+def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
+    """Blanks amid a line once took a time that grew with their square: 13 s for these."""
+    began = time.monotonic()
+    page = page_of(f"---\ndescription: b{' ' * 60_000}x: y\n---\nYou help.\n", Path("helper.md"))
+    assert page is not None
+    assert page.head["description"].endswith("x: y")
+    assert time.monotonic() - began < 5
+
+
+def test_of_more_than_can_be_read_at_once_the_rest_is_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        write(tmp_path, f"a{number}")
+    monkeypatch.setattr(files, "MOST_SECONDS", -1)
+    directory = opened(tmp_path)
+    assert directory.registered() == ()
+    assert directory.problems == [f"{tmp_path}/.remit/agents: to read all of it takes more than -1 s; 3 of its files are not read yet."]
+    monkeypatch.setattr(files, "MOST_SECONDS", 60)
+    directory.look_again()
+    assert (directory.registered(), directory.problems) == (("a0", "a1", "a2"), [])
