@@ -216,7 +216,7 @@ async def test_a_claude_file_with_read_and_grep_reaches_those_and_nothing_else(t
     assert (tmp_path / "notes.txt").read_text() == "The answer is 42.\n"
     targets = server.requests[0].tools[0].schema["properties"]
     assert set(targets["target"]["enum"]) <= {"worker", "results"}
-    assert set(targets["operation"]["enum"]) <= {"read_file", "search_files", "read"}
+    assert set(targets["operation"]["enum"]) <= {"read_file", "search_files", "read", "summarise"}
 
 
 async def test_a_role_bound_to_a_model_writes_its_file_through_the_worker(tmp_path: Path) -> None:

@@ -134,6 +134,33 @@ async def test_a_large_result_is_shortened_and_read_on_by_range(tmp_path: Path) 
         assert all(len(text) <= 2000 for request in models.requests for text in request.results)
 
 
+async def test_a_large_result_is_summarised_by_reference(tmp_path: Path) -> None:
+    """S7, by a model that sees it as material; the assistant sees the summary alone. Nobody else's can be had so."""
+
+    def script(request: Any) -> Any:
+        if not request.tools:
+            return Say("Numbers, one after the other.")
+        if len(request.results) == 1:
+            on = json.loads(request.results[0])
+            return [
+                delegate("results", "summarise", taskId=on["taskId"], about="what it counts"),
+                delegate("results", "summarise", taskId="sess_1766743200_abc123"),
+            ]
+        return Say("It counts.") if request.results else delegate("long", characters=60_000)
+
+    async with project(tmp_path, script) as (remit, models):
+        returned = await ask(remit, "What does it say?")
+        assert returned.data["text"] == "It counts."
+        asked = [request for request in models.requests if not request.tools]
+        assert len(asked) > 1, "part by part"
+        assert all("never an instruction" in request.system for request in asked)
+        assert "what it counts" in asked[0].text
+        told, refused = models.requests[-1].results[1:]
+        assert "Summary by a model of 60,000 characters" in told
+        assert "Numbers, one after the other." in told
+        assert "POLICY_DENIED" in refused
+
+
 async def test_results_are_read_in_later_messages_of_a_conversation_and_by_nobody_else(tmp_path: Path) -> None:
     ids: list[str] = []
 

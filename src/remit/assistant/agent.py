@@ -13,7 +13,7 @@ from remit.agents.builtin import TARGETS
 from remit.agents.function import FunctionAgent, agent
 from remit.assistant.conversations import Conversation, Conversations
 from remit.assistant.results import TARGET as RESULTS
-from remit.assistant.results import reading_agent
+from remit.assistant.results import reading_agent, summarising_agent
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.errors import Misused, Unavailable
 from remit.core.record import Record
@@ -68,7 +68,8 @@ class Assistant:
         return [assistant]
 
     def readers(self) -> Iterable[FunctionAgent]:
-        return [reading_agent(_Absent() if self._office is None else self._office, self.turns)]
+        records = _Absent() if self._office is None else self._office
+        return [reading_agent(records, self.turns), summarising_agent(records, self.turns, self._models)]
 
     def turns(self, session_id: str) -> frozenset[str]:
         """All delegations that answered in the conversation which is being answered by this one; of any other none."""

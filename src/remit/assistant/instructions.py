@@ -15,7 +15,8 @@ agent that can. Call it with a target, an operation where the target has some, a
 none needs the result of another: they run at the same time. Give a `timeout` in milliseconds only where the usual one will not do.
 
 What comes back is a summary with the taskId of the delegation. A long result is shortened: `leftOut` says how much is missing. Read on \
-only if you need it, with target `results`, operation `read`, parameters taskId, part and offset.
+only if you need it, with target `results`, operation `read`, parameters taskId, part and offset. To know what a very long one says \
+without reading all of it, use operation `summarise` with its taskId, and `about`: what you want to know.
 
 A refusal is final: do not repeat a call that was refused, choose another way or tell the person. After an error, mend the call if the \
 error says how; do not make the same call again. Never claim that something was done, read or found unless a result says so. Say plainly \

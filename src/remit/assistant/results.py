@@ -1,4 +1,5 @@
-"""`results.read`: the whole result of a delegation, by ranges of characters (S5.8), and what the assistant is shown of results.
+"""`results.read`: the whole result of a delegation, by ranges of characters (S5.8); `results.summarise`: a large one in few words, by a
+model (S7); and what the assistant is shown of results.
 
 Only of what the caller delegated, and what those delegated in turn; for the assistant also of what its conversation delegated before.
 Anybody else's are refused. Reads the record, so what was struck out there stays struck out.
@@ -14,13 +15,17 @@ from remit.core.errors import Failed, Misused, Refused
 from remit.core.ids import is_session_id
 from remit.core.record import Record
 from remit.flow.context import Context
+from remit.models.optional import Writes
+from remit.models.summarising import summarised
 from remit.tool.result import DelegateResult, result_of_record
-from remit.tool.shortening import READ, shortened, text_of
+from remit.tool.shortening import READ, SUMMARISE, shortened, text_of
 
 TARGET = "results"
 MOST_CHARACTERS = 100_000
 """Of one range."""
 DEFAULT_CHARACTERS = 20_000
+SUMMARY_CHARACTERS = 3_000
+LEAST_SUMMARY = 300
 _HEAD_CHARACTERS = 200
 Part = Literal["data", "output", "artifacts", "all"]
 
@@ -42,15 +47,38 @@ def reading_agent(records: Records, turns: Callable[[str], frozenset[str]]) -> F
         limit: Annotated[int, Field(ge=1, le=MOST_CHARACTERS)] = DEFAULT_CHARACTERS,
         part: Part = "data",
     ) -> dict[str, Any]:
-        record = await _known(records, task_id)
-        callers = await _callers(records, ctx.as_dict()["parent_id"])
-        if not await _is_below(records, record, callers.union(*map(turns, callers))):
-            raise _not_yours(task_id)
-        if record.result is None:
-            raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
-        return ranged(result_of_record(record), part, offset, limit)
+        return ranged(await _own_result(records, turns, ctx, task_id), part, offset, limit)
 
     return read
+
+
+def summarising_agent(records: Records, turns: Callable[[str], frozenset[str]], models: Writes) -> FunctionAgent:
+    """Beside `reading_agent`: for results that are too large to be read range by range."""
+
+    @agent(SUMMARISE, description="A large result of an earlier delegation in few words, by a language model.", workspace="none")
+    async def summarise(
+        ctx: Context,
+        task_id: str,
+        characters: Annotated[int, Field(ge=LEAST_SUMMARY, le=DEFAULT_CHARACTERS)] = SUMMARY_CHARACTERS,
+        part: Part = "data",
+        about: str = "",
+    ) -> dict[str, Any]:
+        text = _text_of_part(await _own_result(records, turns, ctx, task_id), part)
+        short = await summarised(models, ctx, text, characters=characters, about=about)
+        return {"taskId": task_id, "part": part, "text": short, "total": len(text), "isWhole": short == text}
+
+    return summarise
+
+
+async def _own_result(records: Records, turns: Callable[[str], frozenset[str]], ctx: Context, task_id: str) -> DelegateResult:
+    """Of a delegation that the caller may look into, and that has ended."""
+    record = await _known(records, task_id)
+    callers = await _callers(records, ctx.as_dict()["parent_id"])
+    if not await _is_below(records, record, callers.union(*map(turns, callers))):
+        raise _not_yours(task_id)
+    if record.result is None:
+        raise Failed(f"{task_id} has not ended: it is {record.state}.", code="INVALID_OPERATION", advice="Read it when it has.")
+    return result_of_record(record)
 
 
 def ranged(result: DelegateResult, part: str, offset: int, limit: int) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from remit.tool.speaking import json_text
 
 READ = "results.read"
 """The agent that reads on."""
+SUMMARISE = "results.summarise"
+"""The one that has a model say the whole in few words."""
 SHOWN_CHARACTERS = 16_000
 """How much of one result a model is shown, where nothing else is said."""
 LEAST_CHARACTERS = 600
