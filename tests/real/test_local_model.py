@@ -84,7 +84,7 @@ def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: 
         if told["delegations"]:
             break
     assert told["delegations"], "three questions, and not one call"
-    assert {one["agent"] for one in told["delegations"]} <= {"garden.count", "results.read", "assistant"}
+    assert {one["agent"] for one in told["delegations"]} <= {"garden.count", "results.read", "results.summarise", "assistant"}
 
 
 async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path) -> None:
