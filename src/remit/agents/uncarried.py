@@ -56,9 +56,11 @@ def why_uncarried(definition: Definition) -> Unavailable:
         return _role_uncarried(definition.name, wanted)
     if wanted == MODEL:
         return Unavailable(f"{definition.name} runs on a language model, and the project names none.", code=_CODE, advice=_MODEL_ADVICE)
-    lines = f'[agents.{wanted or "claude"}] with kind = "claude" (or codex, opencode, acp)'
+    is_free = wanted is not None and wanted != BUILT_IN
+    lines = f'[agents.{wanted if is_free else "claude"}] with kind = "claude" (or codex, opencode, acp)'
+    missing = "no agent of that name is declared that could carry it out" if is_free else "has none"
     fault = (
-        f"{definition.name} runs on {wanted!r}, and no agent of that name is declared that could carry it out."
+        f"{definition.name} runs on {wanted!r}, and {missing}."
         if wanted
         else f"{definition.name} is an agent file, and no coding agent is declared that could carry it out, and no language model."
     )
