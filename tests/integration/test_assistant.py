@@ -3,11 +3,11 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import assistant_stage
 import pytest
 
 from remit import Remit, agent
@@ -18,12 +18,7 @@ from remit.core.result import Status, StopReason
 from remit.core.states import State
 from remit.flow.context import Context
 from remit.models.messages import Reply
-from remit.testing.models import Call, Drip, Fail, Say, ScriptedModels, Silence, Stray
-
-
-@agent("echo")
-async def echo(ctx: Context, text: str) -> str:
-    return text
+from remit.testing.models import Call, Drip, Fail, Say, Silence, Stray
 
 
 @agent("long")
@@ -37,16 +32,7 @@ async def slow(ctx: Context, seconds: float = 20.0) -> str:
     return "slept"
 
 
-@asynccontextmanager
-async def project(root: Path, script: Any, **settings: Any) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
-    async with ScriptedModels(script) as models:
-        given = {
-            "model": "scripted",
-            "models": {"scripted": {"kind": "openai", "url": models.openai_url, "model": "scripted"}},
-            **settings,
-        }
-        async with Remit.open(root, agents=[echo, long, slow], settings=given) as remit:
-            yield remit, models
+project = partial(assistant_stage.project, agents=[long, slow])
 
 
 def delegate(target: str, operation: str | None = None, timeout: int | None = None, **parameters: Any) -> Call:

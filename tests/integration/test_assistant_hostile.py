@@ -1,15 +1,15 @@
 """The assistant and its commands with hostile words, files and models: what must hold whatever comes (issue 6, item 4)."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import assistant_stage
 import pytest
 from chat_stage_set import make_stand_in
 
-from remit import Remit, agent
+from remit import agent
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
 from remit.assistant.lines import Spent
@@ -19,12 +19,7 @@ from remit.cli.conversations import _print
 from remit.cli.exits import Exit
 from remit.cli.output import console, error_console
 from remit.flow.context import Context
-from remit.testing.models import Call, Garbled, Say, ScriptedModels, Stray
-
-
-@agent("echo")
-async def echo(ctx: Context, text: str) -> str:
-    return text
+from remit.testing.models import Call, Garbled, Say, Stray
 
 
 @agent("thinker")
@@ -34,17 +29,7 @@ async def thinker(ctx: Context) -> str:
     return "thought"
 
 
-@asynccontextmanager
-async def project(root: Path, script: Any, **settings: Any) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
-    async with ScriptedModels(script) as models:
-        given = {
-            "model": "scripted",
-            "models": {"scripted": {"kind": "openai", "url": models.openai_url, "model": "scripted"}},
-            "prices": {"scripted": {"input": 1.0, "output": 2.0}},
-            **settings,
-        }
-        async with Remit.open(root, agents=[echo, thinker], settings=given) as remit:
-            yield remit, models
+project = partial(assistant_stage.project, agents=[thinker], prices={"scripted": {"input": 1.0, "output": 2.0}})
 
 
 async def test_a_conversation_counts_its_summaries_and_what_it_handed_on(tmp_path: Path) -> None:

@@ -1,0 +1,29 @@
+"""A project whose assistant is a scripted model, in this process; `assistant_project` is one to be killed. For the tests of the assistant."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from assistant_project import settings_for
+
+from remit import Remit, agent
+from remit.flow.context import Context
+from remit.testing.models import Script, ScriptedModels
+
+
+@agent("echo")
+async def echo(ctx: Context, text: str) -> str:
+    return text
+
+
+@asynccontextmanager
+async def project(
+    root: Path, script: Script, *, agents: Iterable[Any] = (), **settings: Any
+) -> AsyncIterator[tuple[Remit, ScriptedModels]]:
+    """With `echo` and these agents."""
+    async with (
+        ScriptedModels(script) as models,
+        Remit.open(root, agents=[echo, *agents], settings={**settings_for(models.openai_url), **settings}) as remit,
+    ):
+        yield remit, models
