@@ -20,6 +20,8 @@ NOT_ALONE = (
 )
 """Of those, the ones that promise what is left and not when: they hold on a busy machine as well."""
 
+pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen as well as in a test
+
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree
 

@@ -1,4 +1,4 @@
-"""A project whose assistant is a scripted model, in this process; `assistant_project` is one to be killed. For the tests of the assistant."""
+"""A project whose assistant is a scripted model; for the tests of the assistant. One that can be killed is `assistant_project`."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager

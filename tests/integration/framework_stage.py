@@ -1,12 +1,25 @@
-"""For the tests of other frameworks: an agent whose runs can be waited for, the calls a scripted model makes of it, and a model that
-never comes to an end."""
+"""For the tests of other frameworks: an agent whose runs can be waited for, the calls a scripted model makes of it, a model that never
+comes to an end; and the `Stage` on which each framework is tried, which says what differs: how an agent is made, wrapped and run."""
 
 import asyncio
 import json
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
-from remit import agent
-from remit.testing.models import Call
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from pydantic import BaseModel
+
+from remit import Remit, agent
+from remit.agents.function import FunctionAgent
+from remit.core.agents import AgentSpec
+from remit.core.events import EventKind
+from remit.core.result import Return
+from remit.testing.models import Call, ModelRequest, Script, ScriptedModels, Turn
+from remit.testing.models.playing import Player
 
 
 class Present:
@@ -75,3 +88,107 @@ class Endless:
             pass
         finally:
             writer.close()
+
+
+class Verdict(BaseModel):
+    """A judgement."""
+
+    good: bool
+    why: str
+
+
+class Models(ScriptedModels):
+    """One server for many scripts, one after the other."""
+
+    def play(self, script: Script) -> None:
+        self._player = Player(script)
+        self.requests.clear()
+
+
+class Stage(ABC):
+    """A scripted model, a project, and an agent of the framework whose only tool is delegate; as `guest` it is an agent of remit's too."""
+
+    package: ClassVar[str]
+    """Where the framework's own code is."""
+    two_turns: ClassVar[dict[str, Any]]
+    """Its own limit: what to declare for it."""
+    too_many: ClassVar[str]
+    """What it says when that is reached."""
+    verdict: ClassVar[Turn]
+    """How a model gives a structured output to it: good, for `It is short.`"""
+    delegate_tool: ClassVar[Callable[..., Any]]
+    """From an open `Remit` to a tool of the framework's."""
+    own_tool: ClassVar[Callable[..., Any]]
+    """The same from a function."""
+    wrapped: ClassVar[Callable[..., FunctionAgent]]
+    """From a name, and an agent of the framework's, to an agent of remit's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._clients: dict[str, AsyncOpenAI] = {}
+        self.models = Models([])
+
+    async def __aenter__(self) -> Self:
+        await self.models.__aenter__()
+        self.remit = await Remit.open(self._folder, agents=[echo]).__aenter__()
+        self.guest = self.agent(self.tool())
+        self.admit("guest", self.guest, description="A guest.")
+        return self
+
+    async def __aexit__(self, *gone: Any) -> None:
+        await self.remit.close()
+        for client in self._clients.values():
+            await client.close()
+        await self.models.__aexit__(*gone)
+
+    def client(self, at: Models | Endless | None = None) -> AsyncOpenAI:
+        """Over plain HTTP: no list of authorities is loaded, which takes long."""
+        url = (at or self.models).openai_url
+        if url not in self._clients:
+            plain = DefaultAsyncHttpxClient(verify=False)
+            self._clients[url] = AsyncOpenAI(base_url=url, api_key="none", max_retries=0, http_client=plain)
+        return self._clients[url]
+
+    @abstractmethod
+    def agent(self, *tools: Any, at: Models | Endless | None = None, output: Any = None) -> Any:
+        """One of the framework's, with these tools, whose model is at `at`: the stage's own models, if nothing is said."""
+
+    @abstractmethod
+    async def run(self, agent: Any, text: str) -> str:
+        """By the framework alone."""
+
+    def tool(self, among: Callable[[AgentSpec], bool] | None = None, **more: Any) -> Any:
+        return self.delegate_tool(self.remit, among, **more)
+
+    def admit(self, name: str, agent: Any, **declared: Any) -> None:
+        self.remit.register(self.wrapped(name, agent, **{"timeout": 20, **declared}))
+
+    def play(self, script: Script) -> list[ModelRequest]:
+        """From now on the models do this; what they are asked comes into the list."""
+        self.models.play(script)
+        return self.models.requests
+
+    async def heard(self, done: Return, kind: EventKind) -> list[Any]:
+        """What was told of it: words, steps, or tokens."""
+        said: dict[EventKind, Callable[[Any], Any]] = {
+            EventKind.DATA: lambda body: body["chunk"]["text"],
+            EventKind.PROGRESS: lambda body: body["message"],
+            EventKind.SPENT: lambda body: body["tokens"],
+        }
+        return [said[kind](event.body) for event in await self.remit.events(done.session_id) if event.kind is kind]
+
+
+def on_stage(kind: type[Stage]) -> tuple[Any, Any]:
+    """The fixtures of a file: `stage`, one for all of its tests and their loop; and after each that nothing is left of it."""
+
+    @pytest_asyncio.fixture(scope="module", loop_scope="module")
+    async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+        async with kind(tmp_path_factory.mktemp("project")) as opened:
+            yield opened
+
+    @pytest.fixture(autouse=True)
+    def nothing_is_left() -> Iterator[None]:
+        yield
+        assert present.names == set()
+
+    return stage, nothing_is_left
