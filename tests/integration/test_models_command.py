@@ -54,6 +54,7 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("COLUMNS", "140")
     settle(
         tmp_path, 'model = ["anthropic:claude-sonnet-5", "own"]', table("own", "http://127.0.0.1:9/v1"),
         '[models.gone]\nkind = "local"\nmodel = "no.gguf"', "[prices.own]\ninput = 1.5\noutput = 2.5",
@@ -65,6 +66,10 @@ def test_the_list_names_keys_by_their_variable_and_never_shows_one(
     assert "1.50 in, 2.50 out" in shown
     assert "Asked in this order" in shown
     assert KEY not in shown
+    monkeypatch.setenv("COLUMNS", "80")
+    models(root=tmp_path)
+    narrow = capfd.readouterr().out
+    assert "…" not in narrow, "where room is short, columns take more lines: nothing is cut off"
     document = told(capfd, models, root=tmp_path)
     assert KEY not in json.dumps(document)
     first, own, gone = document["models"]

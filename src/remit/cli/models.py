@@ -101,7 +101,7 @@ def _print(found: "list[Listed]") -> None:
     from remit.cli.tables import table
     from remit.cli.words import printable
 
-    shown = table("", "name", "provider", "model", "key", "price per million", "context", folding="model")
+    shown = table("", "name", "provider", "model", "key", "price per million", "context", folding=("name", "model", "key"))
     for one in found:
         meant = one.meant
         shown.add_row(

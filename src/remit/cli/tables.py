@@ -7,11 +7,12 @@ from rich.table import Table
 from rich.text import Text
 
 
-def table(*columns: str, folding: str | None = None, shrinking: Sequence[str] = ()) -> Table:
-    """Where room is short, `folding` takes more lines and `shrinking` columns are cut visibly; the others stay whole."""
+def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[str] = ()) -> Table:
+    """Where room is short, `folding` columns take more lines and `shrinking` columns are cut visibly; the others stay whole."""
     made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    folded = (folding,) if isinstance(folding, str) else folding
     for name in columns:
-        made.add_column(name, overflow="fold" if name == folding else "ellipsis", no_wrap=name != folding and name not in shrinking)
+        made.add_column(name, overflow="fold" if name in folded else "ellipsis", no_wrap=name not in folded and name not in shrinking)
     return made
 
 
