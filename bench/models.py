@@ -2,7 +2,8 @@
 
 The same agent, with a model that lives in this process and only ever calls its tool, one call a turn: with a tool that does nothing,
 and with the delegate tool to an agent that does nothing, durable like any delegation. The runs take turns; a turn is timed from one
-question of the model to the next, and the difference of the medians is what a call costs more.
+question of the model to the next. Of each round the medians of the two are subtracted; the median of these differences is what a call
+costs more: both of a round ran in the same minute, so a machine that slows down meanwhile is not counted as cost.
 """
 
 import tempfile
