@@ -1,6 +1,7 @@
 """For all tests: nothing of a delegation around them; what was skipped is said at the end, with reason and count, so that a thin run
 never looks like a full one."""
 
+import gc
 import os
 from collections import Counter
 from pathlib import Path
@@ -24,6 +25,18 @@ pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only those are run that run alone, no other is even imported: half of the files load libraries that take seconds."""
+    if config.option.markexpr != "alone" or collection_path.suffix != ".py":
+        return None
+    return None if collection_path.relative_to(Path(__file__).parent).as_posix().startswith(ALONE) else True
+
+
+def pytest_collection_finish() -> None:
+    """Half a million objects of libraries, which stay: without this each full collection of garbage looks through them all."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
