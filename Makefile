@@ -29,7 +29,7 @@ demo: $(READY)
 test:
 	@$(AGAIN) --no-print-directory -j 2 set-up
 	@said=$$(mktemp); nice -n 5 $(AGAIN) --no-print-directory -k lint >$$said 2>&1 & checks=$$!; \
-	echo "== pytest, two at a time; meanwhile ruff, mypy and import-linter"; $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; many=$$?; \
+	echo "== pytest, two at a time; meanwhile ruff, mypy and import-linter"; $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not alone"; many=$$?; \
 	wait $$checks; lint=$$?; cat $$said; rm -f $$said; test $$lint -eq 0 || echo "a check failed, see above; the tests run all the same" >&2; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
