@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ALONE = ("chaos/", "integration/test_bench.py", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
 """Where seconds count: these run one at a time, after the others, two of which run at a time (`make test`)."""
@@ -21,7 +22,8 @@ NOT_ALONE = (
 )
 """Of those, the ones that promise what is left and not when: they hold on a busy machine as well."""
 
-SLOWEST = ("real/", "chaos/", "integration/test_docs.py", "conformance/", "integration/test_acp.py", "integration/test_cli")
+settings.register_profile("house", max_examples=60)  # of those that say nothing: the whole suite is to stay under fifteen minutes
+settings.load_profile("house")
 
 pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen as well as in a test
 
@@ -47,8 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         name = item.path.relative_to(tests).as_posix()
         if name.startswith(ALONE) and name not in NOT_ALONE:
             item.add_marker("alone")
-    # The slowest files first, so that no processor is without work at the end while another still has one of them.
-    items.sort(key=lambda item: not item.path.relative_to(tests).as_posix().startswith(SLOWEST))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -90,7 +90,7 @@ async def test_after_hundreds_of_them_nothing_is_left_and_it_still_answers(
     project = tmp_path / "project"
     project.mkdir()
     late: list[tuple[str, float]] = []
-    names = NAMES * 13  # some 400: enough for a leak of one in a hundred to show; `bench` counts what a thousand leave
+    names = NAMES * 7  # some 200: enough for a leak of one in fifty to show; `bench` counts what a thousand leave
     random.Random(7).shuffle(names)
     async with Remit.open(project, agents=hostile_agents(Isolation.PROCESS, Isolation.INLINE)) as remit:
         for _ in range(3):
