@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from remit.core import secrets
+
 ALONE = ("chaos/", "integration/test_bench.py", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
 """Where seconds count: these run one at a time, after the others, two of which run at a time (`make test`)."""
 NOT_ALONE = (
@@ -29,6 +31,13 @@ pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
     del os.environ[_name]  # run by an agent, the tests are no part of its tree
+
+
+@pytest.fixture(autouse=True)
+def _no_secret_of_the_test_before() -> None:
+    """What one test passed as a password, "cancelled" say, is struck out of everything for a while: not of what the next one says."""
+    secrets._recent.clear()
+    secrets._refresh()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
