@@ -19,7 +19,8 @@ from remit.agents.process.target import must_not_start_anything
 from remit.assistant.agent import offer_assistant
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.origin import ORIGIN, Origin
 from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
@@ -216,21 +217,34 @@ class Remit(Looking):
         self._must_be_open()
         if self._attachment is not None:
             return await self._attachment.delegate(call(agent, **asked))
-        return await halves.delegate(call(agent, **asked), self._caller(), self._house, self.engine)
+        caller, origin = self._caller()
+        return await halves.delegate(call(agent, **asked), caller, self._house, self.engine, origin)
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
         self._must_be_open()
         if self._attachment is not None:
             return await self._attachment.start(call(agent, **asked))
-        return await halves.start(call(agent, **asked), self._caller(), self._house, self.engine)
+        caller, origin = self._caller()
+        return await halves.start(call(agent, **asked), caller, self._house, self.engine, origin)
 
-    def _caller(self) -> Any:
-        """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around."""
+    def _caller(self) -> tuple[Any, Origin | None]:
+        """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around.
+
+        From outside, whoever came in by a door is known by its origin (`core.origin`)."""
         running = CURRENT.get()
-        if running is not None and running.engine is not self.engine:
-            raise not_yours(running.delegation.agent)
-        return running
+        if running is not None:
+            if running.engine is not self.engine:
+                raise not_yours(running.delegation.agent)
+            return running, None
+        origin = ORIGIN.get()
+        if origin is not None and origin.parent is not None:
+            running = self.engine.running.get(origin.parent)
+            if running is None or running.is_settled:
+                raise Refused(
+                    "The delegation that this token was given to has ended.", code="CALLER_REFUSED", advice="Ask with a token of your own."
+                )
+        return running, origin
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from remit.core.budget import Limits
 from remit.core.deadline import Deadline
 from remit.core.lineage import Lineage
+from remit.core.origin import Came
 from remit.core.states import Priority
 
 
@@ -62,6 +63,8 @@ class Delegation(NamedTuple):
     task: TaskContext | None = None
     resumes: str | None = None
     """The session of an earlier delegation to the same agent that this one goes on from."""
+    came: Came | None = None
+    """Who asked from outside, of the whole tree; None: a person or a program of this project."""
 
     @property
     def session_id(self) -> str:

@@ -16,8 +16,9 @@ class Lineage(NamedTuple):
     """The names from the root to this agent, itself included."""
 
     @classmethod
-    def root(cls, session_id: str, agent: str, callers: tuple[str, ...] = (ROOT_CALLER,)) -> "Lineage":
-        return cls(session_id, session_id, None, 1, (*callers, agent))
+    def root(cls, session_id: str, agent: str, callers: tuple[str, ...] = (ROOT_CALLER,), depth: int = 1) -> "Lineage":
+        """Of a new tree here; one that another machine's goes on in has the depth and path of that."""
+        return cls(session_id, session_id, None, depth, (*callers, agent))
 
     def child(self, session_id: str, agent: str) -> "Lineage":
         return Lineage(session_id, self.root_id, self.session_id, self.depth + 1, (*self.path, agent))

@@ -8,6 +8,7 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import Misused
 from remit.core.events import STEPS, Event
+from remit.core.origin import Came
 from remit.core.result import Return
 from remit.core.states import Priority, State
 
@@ -45,6 +46,7 @@ class Record:
     limits: Limits | None = None
     idle_seconds: float | None = None
     resumes: str | None = None
+    came: Came | None = None
     step_times: StepTimes = NO_STEPS
     result: Return | None = None
     tokens: int = 0

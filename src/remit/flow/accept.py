@@ -18,7 +18,8 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.lineage import Lineage
+from remit.core.origin import Origin
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
 from remit.core.result import Return
@@ -27,11 +28,12 @@ from remit.core.states import Priority, priority_of
 from remit.flow import reply
 from remit.flow.context_files import level_of
 from remit.flow.guard import Case, bad_parameters, first_refusal, not_permitted
-from remit.flow.house import ROOT_LINEAGE, Caller, House, Order, Tree
+from remit.flow.house import Caller, House, Order
 from remit.flow.permit import asked_for, effects_of, judged_all, refusal
 from remit.flow.plain import clean, weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
+from remit.flow.standing import standing
 
 log = logging.getLogger("remit.flow")
 
@@ -62,8 +64,8 @@ class _Terms:
     warnings: tuple[str, ...] = ()
 
 
-def accept(request: Request, caller: Caller | None, house: House) -> Order:
-    """The order for `request`, with its refusal when a guard said no."""
+def accept(request: Request, caller: Caller | None, house: House, origin: Origin | None = None) -> Order:
+    """The order for `request`, with its refusal when a guard said no. `origin`: who asks from outside."""
     wall = house.clock.wall
     steps = _BLANK_STEPS.copy()
     terms = _Terms(request.agent)
@@ -79,7 +81,7 @@ def accept(request: Request, caller: Caller | None, house: House) -> Order:
         terms.fault = terms.fault or Misused(f"The parameters could not be checked: {type(error).__name__}: {error}.")
     if terms.task is None and caller is not None:
         terms.task = caller.delegation.task  # a child works on its caller's task (S1.6)
-    order = _order(request, terms, caller, house, steps)
+    order = _order(request, terms, caller, house, steps, origin)
     steps[4] = wall()
     return order
 
@@ -146,20 +148,10 @@ def _read_terms(request: Request, terms: _Terms, house: House) -> None:
         raise Misused(f"resume must be the id of a session, not {request.resume!r}.", advice="`remit history` lists them.")
 
 
-def _order(request: Request, terms: _Terms, caller: Caller | None, house: House, steps: list[float | None]) -> Order:
+def _order(request: Request, terms: _Terms, caller: Caller | None, house: House, steps: list[float | None], origin: Origin | None) -> Order:
     now = house.clock.monotonic()
     created_at = house.clock.wall()
-    above = ROOT_LINEAGE if caller is None else caller.delegation.lineage
-    if caller is None:
-        budget = Budget(house.rules.budget, opened_at=now)
-        if terms.limits is not None:
-            budget = budget.narrowed(terms.limits, now)
-        tree = Tree(budget)
-        hard_at = None
-    else:
-        tree = caller.tree
-        budget = caller.budget if terms.limits is None else caller.budget.narrowed(terms.limits, now)
-        hard_at = caller.delegation.deadline.hard_at
+    above, tree, budget, hard_at, max_depth, asks, came = standing(caller, origin, terms.limits, house, now)
     lineage = _lineage(above, caller is None, terms, created_at)
     case = Case(
         target=terms.target,
@@ -167,7 +159,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         caller_path=above.path if terms.command is None else (*above.path, terms.command),
         caller_depth=above.depth,
         caller_hard_at=hard_at,
-        max_depth=house.rules.max_depth,
+        max_depth=max_depth,
         budget=budget,
         known=terms.agent is not None,
         directory=house.agents.names,
@@ -180,7 +172,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _policy_says(case, terms, caller, house, lineage)
+        error, pending = _policy_says(case, terms, caller, house, lineage, asks)
     delegation = Delegation(
         lineage,
         terms.target,
@@ -196,6 +188,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         terms.command,
         terms.task,
         request.resume if is_session_id(request.resume) else None,
+        came,
     )
     order = Order(delegation, terms.agent, terms.arguments, tree, budget, caller, steps, warnings=terms.warnings)
     if pending is not None:
@@ -208,12 +201,11 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
 
 
 def _policy_says(
-    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage
+    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: str
 ) -> tuple[ErrorInfo | None, Pending | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
     spec = terms.agent.spec
-    asks = ROOT_CALLER if caller is None else lineage.path[-2]
     effects = effects_of(spec) if spec.effects else ()
     known = None if spec.acts_on else house.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
@@ -233,7 +225,8 @@ def _lineage(above: Lineage, is_root: bool, terms: _Terms, created_at: float) ->
     session_id = new_session_id(created_at)
     if not is_root:
         return above.child(session_id, terms.target)
-    return Lineage.root(session_id, terms.target, above.path if terms.command is None else (*above.path, terms.command))
+    callers = above.path if terms.command is None else (*above.path, terms.command)
+    return Lineage.root(session_id, terms.target, callers, above.depth + 1)
 
 
 def redrawn(order: Order, policy: Policy = EVERYTHING) -> None:

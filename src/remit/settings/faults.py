@@ -18,7 +18,9 @@ from remit.settings.model import (
     PriceTable,
     RuleTable,
     SearchTable,
+    ServeTable,
     SettingsTable,
+    SignalTable,
     TimeoutTable,
     WebTable,
 )
@@ -95,6 +97,10 @@ def _table_at(location: Key) -> type[BaseModel]:
             return PriceTable
         case ("assistant",):
             return AssistantTable
+        case ("serve",):
+            return ServeTable
+        case ("signals",):
+            return SignalTable
         case _:
             return SettingsTable
 

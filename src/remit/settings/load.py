@@ -60,7 +60,7 @@ def _told(settings: Settings) -> list[tuple[str, Any]]:
                 told += [(f"{name}.{agent}", value) for agent, value in getattr(settings, name).items()]
             case "routing":
                 told += [(f"routing.{command}", [_shown(r) for r in rules]) for command, rules in settings.routing.commands.items()]
-            case "web" | "search" | "assistant":
+            case "web" | "search" | "assistant" | "serve" | "signals":
                 table = asdict(getattr(settings, name))
                 told += [(f"{name}.{key}", list(value) if isinstance(value, tuple) else value) for key, value in table.items()]
             case "languages" | "builtin_agents":

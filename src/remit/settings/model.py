@@ -7,7 +7,18 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from remit.core.budget import Limits
 from remit.core.deadline import TimeLimits
 from remit.flow.route import DEFAULT_TABLE, RoutingTable, Rule
-from remit.settings.values import DEFAULT_TIMEOUTS, OTHER, AssistantSettings, ModelAddress, Price, Search, Settings, Web
+from remit.settings.values import (
+    DEFAULT_TIMEOUTS,
+    OTHER,
+    AssistantSettings,
+    ModelAddress,
+    Price,
+    Search,
+    ServeSettings,
+    Settings,
+    SignalSettings,
+    Web,
+)
 
 
 def _none(value: Any) -> Any:
@@ -81,6 +92,39 @@ class AssistantTable(_Table):
     compact_tokens: Annotated[int, Field(strict=True, ge=1000)] = AssistantSettings().compact_tokens
 
 
+_SERVE = ServeSettings()
+_SIGNALS = SignalSettings()
+NameOrNone = Annotated[Name | None, BeforeValidator(_none)]
+Listening = Annotated[str, Field(pattern=r"^(unix|unix:\S.*|\S+:\d{1,5})$")]
+
+
+class ServeTable(_Table):
+    doors: Annotated[tuple[Literal["grpc", "http", "a2a", "mcp", "metrics"], ...], BeforeValidator(_one_or_several)] = _SERVE.doors  # type: ignore[assignment]
+    grpc: Listening = _SERVE.grpc
+    http: Listening = _SERVE.http
+    public_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
+    tls_certificate: NameOrNone = None
+    tls_key: NameOrNone = None
+    client_ca: NameOrNone = None
+    behind_proxy: Annotated[bool, Field(strict=True)] = _SERVE.behind_proxy
+    allow_hosts: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
+    request_bytes: Annotated[int, Field(strict=True, ge=1024)] = _SERVE.request_bytes
+    requests_per_second: Seconds = _SERVE.requests_per_second
+    burst: Count = _SERVE.burst
+    streams: Count = _SERVE.streams
+    stop_seconds: Waiting = _SERVE.stop_seconds
+    heartbeat_seconds: Seconds = _SERVE.heartbeat_seconds
+    push_inside: Annotated[bool, Field(strict=True)] = _SERVE.push_inside
+
+
+class SignalTable(_Table):
+    otlp_url: Annotated[str | None, Field(pattern=r"^https?://[^/@\s]+(/\S*)?$"), BeforeValidator(_none)] = None
+    service_name: Name = _SIGNALS.service_name
+    content: Annotated[bool, Field(strict=True)] = _SIGNALS.content
+    metric_seconds: Seconds = _SIGNALS.metric_seconds
+    logs: Literal["text", "json"] = _SIGNALS.logs
+
+
 class RuleTable(_Table):
     agent: Annotated[Name | None, BeforeValidator(_none)]
     mode: str = ""
@@ -128,6 +172,8 @@ class SettingsTable(_Table):
     model_requests: Count = _BUILT_IN.model_requests
     model_idle_seconds: Seconds = _BUILT_IN.model_idle_seconds
     assistant: AssistantTable = AssistantTable()
+    serve: ServeTable = ServeTable()
+    signals: SignalTable = SignalTable()
     web: WebTable = WebTable()
     search: SearchTable = SearchTable()
 
@@ -141,6 +187,8 @@ class SettingsTable(_Table):
             models={name: ModelAddress(**table.model_dump()) for name, table in self.models.items()},
             prices={name: Price(**table.model_dump()) for name, table in self.prices.items()},
             assistant=AssistantSettings(**self.assistant.model_dump()),
+            serve=ServeSettings(**self.serve.model_dump()),
+            signals=SignalSettings(**self.signals.model_dump()),
             web=Web(**self.web.model_dump()),
             search=Search(**self.search.model_dump()),
             sources=sources,
@@ -161,5 +209,5 @@ class SettingsTable(_Table):
         return DEFAULT_TABLE.extended({name: [r.rule() for r in rules] for name, rules in self.routing.items()})
 
 
-_COMPOSED = frozenset({"budget", "timeouts", "routing", "models", "prices", "assistant", "web", "search"})
+_COMPOSED = frozenset({"budget", "timeouts", "routing", "models", "prices", "assistant", "serve", "signals", "web", "search"})
 _PLAIN = tuple(name for name in SettingsTable.model_fields if name not in _COMPOSED)

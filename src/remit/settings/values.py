@@ -102,6 +102,55 @@ class AssistantSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """`[serve]`: what `remit serve` opens, and what whoever comes in may take, unless its token says otherwise."""
+
+    doors: tuple[str, ...] = ("grpc", "http", "a2a", "mcp", "metrics")
+    grpc: str = "unix"
+    """Where gRPC listens: `unix` (a socket of this project that its owner alone can open), `unix:PATH`, or HOST:PORT."""
+    http: str = "127.0.0.1:7411"
+    """Where HTTP, A2A, MCP and the metrics listen: HOST:PORT, or `unix:PATH`. Port 0: any that is free."""
+    public_url: str | None = None
+    """How others reach it, for the A2A card; None: where it listens."""
+    tls_certificate: str | None = None
+    """PEM; below the project's root unless it is a whole path. Needed to listen beyond this machine."""
+    tls_key: str | None = None
+    client_ca: str | None = None
+    """PEM: callers whose certificate it signed are known by it (mutual TLS)."""
+    behind_proxy: bool = False
+    """A proxy in front of it ends TLS: it may listen beyond this machine without a certificate. Tokens are needed all the same."""
+    allow_hosts: tuple[str, ...] = ()
+    """Names of this machine that clients may call it by, beside loopback's and those it listens at."""
+    request_bytes: int = 4 * 1024 * 1024
+    requests_per_second: float = 200.0
+    """Of one principal."""
+    burst: int = 400
+    streams: int = 2000
+    """How many one principal may have open at once."""
+    stop_seconds: float = 30.0
+    """Told to stop, it lets what runs finish for so long; what is left then is stopped, and what it did is kept."""
+    heartbeat_seconds: float = 10.0
+    """A registered agent that is not heard of for twice that long is lost."""
+    push_inside: bool = False
+    """Whether A2A push notifications may go to addresses inside (loopback, private networks)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignalSettings:
+    """`[signals]`: what is told to whoever watches from outside."""
+
+    otlp_url: str | None = None
+    """Where traces and metrics go, by OTLP over HTTP, e.g. http://127.0.0.1:4318; None: nowhere."""
+    service_name: str = "remit"
+    content: bool = False
+    """Whether spans carry parameters and summaries too."""
+    metric_seconds: float = 15.0
+    """How often metrics are sent."""
+    logs: Literal["text", "json"] = "text"
+    """How `remit serve` writes its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     durability: Literal["process", "power"] = "process"
     """Survives the death of the process, or also a power cut (each group is synced to disk)."""
@@ -159,6 +208,8 @@ class Settings:
     model_idle_seconds: float = 60.0
     """A model that says nothing for so long has failed; the next one is asked."""
     assistant: AssistantSettings = field(default_factory=AssistantSettings)
+    serve: ServeSettings = field(default_factory=ServeSettings)
+    signals: SignalSettings = field(default_factory=SignalSettings)
     web: Web = field(default_factory=Web)
     search: Search = field(default_factory=Search)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -33,6 +33,8 @@ class Chunk:
     data: Mapping[str, Any]
     result: DelegateResult | None = None
     """With the last one."""
+    number: int = 0
+    """Of the event it was made of, by which a stream is taken up again; 0: of none."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"type": str(self.type), "taskId": self.task_id, "data": dict(self.data)}
@@ -43,22 +45,23 @@ def begun(task_id: str, agent: str) -> Chunk:
     return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data={"message": f"{agent} has been started."})
 
 
-def ended(result: DelegateResult) -> Chunk:
+def ended(result: DelegateResult, number: int = 0) -> Chunk:
     document = result.to_dict()
     if result.success:
-        return Chunk(type=ChunkType.COMPLETE, task_id=result.task_id, data={"result": document}, result=result)
-    return Chunk(type=ChunkType.ERROR, task_id=result.task_id, data={"error": document["error"], "result": document}, result=result)
+        return Chunk(type=ChunkType.COMPLETE, task_id=result.task_id, data={"result": document}, result=result, number=number)
+    data = {"error": document["error"], "result": document}
+    return Chunk(type=ChunkType.ERROR, task_id=result.task_id, data=data, result=result, number=number)
 
 
 def chunk_of(event: Event) -> Chunk | None:
     """What an event says on the way; None for those that say nothing to a caller."""
     body, kind = event.body, event.kind
     if kind is EventKind.DATA:
-        return Chunk(type=ChunkType.DATA, task_id=event.session_id, data={"chunk": body.get("chunk")})
+        return Chunk(type=ChunkType.DATA, task_id=event.session_id, data={"chunk": body.get("chunk")}, number=event.number)
     data: dict[str, Any] = {"message": _words(kind, body)}
     if kind is EventKind.PROGRESS and body.get("fraction") is not None:
         data["fraction"] = body["fraction"]
-    return Chunk(type=ChunkType.PROGRESS, task_id=event.session_id, data=data) if data["message"] else None
+    return Chunk(type=ChunkType.PROGRESS, task_id=event.session_id, data=data, number=event.number) if data["message"] else None
 
 
 def is_paused(events: Iterable[Event]) -> bool:

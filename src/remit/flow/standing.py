@@ -1,0 +1,67 @@
+"""Where whoever delegates stands: its place in a tree, what is left of its time and budget, and in whose name it asks. Used by `accept`.
+
+Three kinds of callers: nobody (a person or a program of this project: a new root), a running delegation (its child), and somebody who came
+in by a door (`core.origin`): a new root that counts on from where that one stands, or a child, with the token of a delegation.
+"""
+
+from typing import NamedTuple
+
+from remit.core.budget import Budget, Limits
+from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.origin import Came, Origin
+from remit.flow.house import ROOT_LINEAGE, Caller, House, Tree
+
+
+class Standing(NamedTuple):
+    above: Lineage
+    """The caller's."""
+    tree: Tree
+    budget: Budget
+    hard_at: float | None
+    """Monotonic: when the caller itself ends; None: it does not."""
+    max_depth: int
+    asks: str
+    """The principal of the policy."""
+    came: Came | None
+
+
+def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
+    """`limits`: what the request asks for itself."""
+    if caller is not None:
+        return _of_child(caller, origin, limits, house, now)
+    if origin is not None:
+        return _of_visitor(origin, limits, house, now)
+    budget = Budget(house.rules.budget, opened_at=now)
+    if limits is not None:
+        budget = budget.narrowed(limits, now)
+    return Standing(ROOT_LINEAGE, Tree(budget), budget, None, house.rules.max_depth, ROOT_CALLER, None)
+
+
+def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
+    delegation = caller.delegation
+    budget, max_depth = caller.budget, house.rules.max_depth
+    hard_at: float | None = delegation.deadline.hard_at
+    if origin is not None:  # a token of this delegation, which may have been narrowed on its way
+        budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, house, now)
+    if limits is not None:
+        budget = budget.narrowed(limits, now)
+    return Standing(delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, delegation.came)
+
+
+def _of_visitor(origin: Origin, limits: Limits | None, house: House, now: float) -> Standing:
+    budget = Budget(house.rules.budget, opened_at=now, outer=origin.budget)
+    narrowed, hard_at, max_depth = _narrowed(origin, budget, None, house, now)
+    if limits is not None:
+        narrowed = narrowed.narrowed(limits, now)
+    above = Lineage("", "", None, origin.depth, origin.path)
+    return Standing(above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, origin.came)
+
+
+def _narrowed(origin: Origin, budget: Budget, hard_at: float | None, house: House, now: float) -> tuple[Budget, float | None, int]:
+    if origin.limits is not None:
+        budget = budget.narrowed(origin.limits, now)
+    if origin.deadline_at is not None:
+        theirs = now + origin.deadline_at - house.clock.wall()
+        hard_at = theirs if hard_at is None else min(hard_at, theirs)
+    max_depth = house.rules.max_depth
+    return budget, hard_at, max_depth if origin.max_depth is None else min(max_depth, origin.max_depth)

@@ -1,0 +1,1 @@
+"""The HTTP door: a small REST API with OpenAPI and server-sent events."""

@@ -1,0 +1,1 @@
+"""What can be measured from outside: traces and metrics of OpenTelemetry, an endpoint for Prometheus, structured logs."""
