@@ -1,4 +1,4 @@
-"""Used by the tests of the command line: a project with agents, and `remit` run in it as a real process."""
+"""Used by the tests of the command line: a project with agents, and `remit` run in it as a process of its own."""
 
 import json
 import subprocess
@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from forking import run
 
 AGENTS = '''
 import asyncio, time
@@ -58,8 +60,7 @@ async def long(ctx: Context) -> str:
 
 
 def remit(project: Path, *arguments: str, stdin: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remit.cli.main", *arguments]
-    return subprocess.run(command, cwd=project, input=stdin, capture_output=True, text=True, timeout=60, check=False, **more)
+    return run(["-m", "remit.cli.main", *arguments], project, stdin=stdin, **more)
 
 
 def remit_json(project: Path, *arguments: str, code: int = 0, stdin: str | None = None) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from forking import LOADED, run
 from remit import Remit, Return
 from remit.cli.exits import MEANINGS
 from remit.cli.main import every_command
@@ -51,7 +52,7 @@ def table(document: Path, heading: str = "") -> list[list[str]]:
 
 def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     (folder / "README.md").write_text("one two three\n")
-    return subprocess.run([sys.executable, str(script), *arguments], cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run([str(script), *arguments], folder, loaded=(*LOADED, "pydantic_ai", "remit.testing.models"))
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +134,7 @@ def test_the_example_of_a_test_passes(letters: Path) -> None:
 
 
 def remit_command(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "remit.cli.main", *arguments, "--root", str(folder)]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    return run(["-m", "remit.cli.main", *arguments, "--root", str(folder)], folder)
 
 
 async def test_the_tutorials_agents_answer_as_it_says(letters: Path) -> None:

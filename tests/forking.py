@@ -1,0 +1,177 @@
+"""Python programs as processes of their own, without what each takes to import: they are forked off one process that has done so.
+
+Arguments, folder, environment, input, output, end and exit code are those of `python PROGRAM …`, `python -m MODULE …`; what is not is
+the start of the interpreter itself, for which tests use `subprocess`. Used by the tests that run `remit`, or an example, to its end.
+"""
+
+import atexit
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+LOADED = (
+    *("remit.cli.main", "remit.cli.project", "remit.cli.live", "remit.cli.answer", "typer.rich_utils", "remit.app", "remit.policy.project"),
+    *("remit.agents.builtin.worker", "remit.agents.builtin.coder", "remit.agents.builtin.researcher", "remit.agents.coding.detect"),
+    *("remit.agents.pages", "remit.agents.roles", "remit.board", "remit.board.repository", "remit.orchestrator"),
+)
+"""What most of the commands import."""
+AT_THE_START = ("PYTHON", "LANG", "LC_", "REMIT_")
+"""Variables that are read as the interpreter starts, or from outside of the process, where only those are seen that it started with."""
+
+
+def run(
+    arguments: Sequence[str],
+    folder: Path,
+    *,
+    stdin: str | None = None,
+    timeout: float = 60.0,
+    loaded: tuple[str, ...] = LOADED,
+    **more: Any,
+) -> "subprocess.CompletedProcess[str]":
+    """`subprocess.run([sys.executable, *arguments], …)` to its end, its output as text. It is just that where it has to be: where more is
+    asked for than another environment, or one that counts as the interpreter starts."""
+    environment: Mapping[str, str] = more.pop("env", None) or os.environ
+    if more or _started_with(environment) != _started_with(os.environ) or _started_with(environment) != _server(loaded)[1]:
+        more["env"] = dict(environment)
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, text=True, timeout=timeout, check=False, **more)
+    asked = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment)}
+    return _run(_server(loaded)[0], asked, stdin, timeout)
+
+
+def _started_with(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(AT_THE_START)}
+
+
+def _run(server: socket.socket, asked: dict[str, Any], stdin: str | None, timeout: float) -> "subprocess.CompletedProcess[str]":
+    ours, theirs = socket.socketpair()
+    pipes = [os.pipe() for _ in range(3)]
+    (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
+    with ours:
+        socket.send_fds(server, [b"!"], [theirs.fileno(), in_read, out_write, err_write])
+        theirs.close()
+        for end in (in_read, out_write, err_write):
+            os.close(end)
+        ours.sendall(json.dumps(asked).encode())
+        ours.shutdown(socket.SHUT_WR)
+        heard: dict[int, str] = {}
+        readers = [threading.Thread(target=_read, args=(end, heard)) for end in (out_read, err_read)]
+        for thread in (*readers, threading.Thread(target=_write, args=(in_write, stdin))):
+            thread.start()
+        code = _ended(ours, timeout, asked["arguments"])
+    for thread in readers:
+        thread.join()
+    return subprocess.CompletedProcess(asked["arguments"], code, heard[out_read], heard[err_read])
+
+
+def _ended(line: socket.socket, timeout: float, arguments: list[str]) -> int:
+    answers = line.makefile("r")
+    pid = int(answers.readline())
+    line.settimeout(timeout)
+    try:
+        return int(answers.readline())
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        raise subprocess.TimeoutExpired(arguments, timeout) from None
+
+
+def _read(end: int, heard: dict[int, str]) -> None:
+    with os.fdopen(end, "r", encoding="utf-8") as pipe:
+        heard[end] = pipe.read()
+
+
+def _write(end: int, text: str | None) -> None:
+    with suppress(BrokenPipeError), os.fdopen(end, "w", encoding="utf-8") as pipe:  # perhaps it does not want to know
+        pipe.write(text or "")
+
+
+@cache
+def _server(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
+    """One for each process that runs tests, ended with it; and what it started with."""
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, __file__, str(theirs.fileno()), *loaded]
+    pipe = subprocess.PIPE  # as those that are forked will have: of what kind they are is looked at only at the start
+    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=pipe, stdout=pipe, stderr=pipe)
+    theirs.close()
+    atexit.register(lambda: (ours.close(), process.wait()))
+    return ours, _started_with(os.environ)
+
+
+# ---- from here on: the process that is forked
+
+
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Comes back in each of the processes that are forked, with what is asked of it; in this one never."""
+    gc.freeze()  # what is loaded stays: no collection of garbage copies its pages
+    signal.signal(signal.SIGCHLD, _reap)
+    while True:
+        _, ends, _, _ = socket.recv_fds(control, 1, 4)
+        if not ends:
+            os._exit(0)
+        if os.fork() == 0:
+            control.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return _keep(ends)
+        for end in ends:
+            os.close(end)
+
+
+def _reap(*_: Any) -> None:
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+
+
+def _keep(ends: list[int]) -> dict[str, Any]:
+    """Tells whoever asked the number of the process and how it ended; comes back in that process."""
+    line = socket.socket(fileno=ends[0])
+    asked: dict[str, Any] = json.load(line.makefile("r"))
+    pid = os.fork()
+    if pid == 0:
+        line.close()
+        for place, end in enumerate(ends[1:]):
+            os.dup2(end, place)
+            os.close(end)
+        return asked
+    for end in ends[1:]:
+        os.close(end)
+    line.sendall(f"{pid}\n".encode())
+    _, status = os.waitpid(pid, 0)
+    line.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
+
+
+def _become(asked: dict[str, Any]) -> None:
+    os.chdir(asked["folder"])
+    os.environ.clear()
+    os.environ.update(asked["environment"])
+    first, *rest = asked["arguments"]
+    if first == "-m":
+        sys.path[0], sys.argv = asked["folder"], rest
+        sys.modules.pop(rest[0], None)
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path[0], sys.argv = str(Path(first).parent), [first, *rest]
+        runpy.run_path(first, run_name="__main__")
+
+
+def _main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for name in sys.argv[2:]:
+        __import__(name)
+    _become(_serve(control))
+
+
+if __name__ == "__main__":
+    _main()
