@@ -102,8 +102,10 @@ def _opencode(home: Path, base_url: str) -> Mapping[str, str]:
         "provider": {"scripted": provider},
     }
     (home / "opencode.json").write_text(json.dumps(config))
+    (home / "models.json").write_text("{}")  # in place of the list of all models there are, which takes it seconds to read
     folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
-    return {"OPENCODE_CONFIG": str(home / "opencode.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1", **folders}
+    known = {"OPENCODE_MODELS_PATH": str(home / "models.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return {"OPENCODE_CONFIG": str(home / "opencode.json"), **known, **folders}
 
 
 def _bash(command: str) -> Call:
