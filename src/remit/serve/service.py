@@ -66,7 +66,11 @@ class Service:
     def read(self, call: Call, arguments: Mapping[str, Any]) -> DelegateRequest:
         """The request, judged, and allowed to this caller; nothing runs. Raises `DelegateError`, `Refused`."""
         self._must(call, Doing.DELEGATE)
-        request = self.tool.read(arguments, *EXTRAS)
+        return self.allowed(call, self.tool.read(arguments, *EXTRAS))
+
+    def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
+        """For a door that reads requests in its own way. Raises `Refused`."""
+        self._must(call, Doing.DELEGATE)
         grants = call.visitor.grants
         if not grants.may_use(request.agent):
             raise Refused(
@@ -153,8 +157,9 @@ class Service:
 
 @contextlib.contextmanager
 def coming_from(call: Call) -> Iterator[None]:
-    """Whatever is begun inside is this caller's."""
-    token = ORIGIN.set(origin_of(call))
+    """Whatever is begun inside is this caller's. The owner's own, with nothing that came along, is as if asked at the command line."""
+    is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at)
+    token = ORIGIN.set(None if is_plain else origin_of(call))
     try:
         yield
     finally:
