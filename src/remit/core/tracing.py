@@ -1,0 +1,110 @@
+"""Trace and span ids of delegations (W3C Trace Context), derived from their session ids: nothing is stored and nothing can be lost.
+
+One tree is one trace, whichever processes and doors it runs through and however often it is resumed, since each of them computes the same
+ids: the trace is the caller's, where it gave a `traceparent`, else a hash of the root's session; the span of a delegation is a hash of its
+own session. A tree has a span of its own too, above its root. Pure; knows nothing of OpenTelemetry (see `signals.traces`). Used by
+`signals`, by `engine.running` for agents' processes, by remotes and by doors, which `parse` what a caller sent.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from remit.core.delegation import Delegation
+from remit.core.lineage import ROOT_CALLER
+from remit.core.origin import Came, Origin
+
+HEADER = "traceparent"
+"""Of HTTP, of gRPC's metadata and of MCP's `_meta`."""
+VARIABLE = "TRACEPARENT"
+"""Of a process."""
+SAMPLED = 0x01
+_FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,200})?", re.ASCII)
+_NEVER_VERSION = "ff"
+_KNOWN_FLAGS = 0x03
+"""Sampled, and (level 2) random: the others mean nothing yet and are not handed on."""
+
+
+class Traceparent(NamedTuple):
+    trace_id: str
+    """32 lower-case hexadecimal digits, not all zero."""
+    span_id: str
+    """16 of them."""
+    flags: int = SAMPLED
+
+    @property
+    def is_sampled(self) -> bool:
+        return bool(self.flags & SAMPLED)
+
+    def __str__(self) -> str:
+        return f"00-{self.trace_id}-{self.span_id}-{self.flags & _KNOWN_FLAGS:02x}"
+
+
+def parse(text: object) -> Traceparent | None:
+    """What a caller sent, whoever it is; None: there is none, or it is not one. A later version's is read as far as ours goes."""
+    if not isinstance(text, str):
+        return None
+    found = _FORM.fullmatch(text)
+    if found is None:
+        return None
+    version, trace_id, span_id, flags, more = found.groups()
+    if version == _NEVER_VERSION or (version == "00" and more):
+        return None
+    if not int(trace_id, 16) or not int(span_id, 16):
+        return None
+    return Traceparent(trace_id, span_id, int(flags, 16) & _KNOWN_FLAGS)
+
+
+def span_id_of(session_id: str) -> str:
+    """Of the span of a delegation."""
+    return _digest("span", session_id, 8)
+
+
+def tree_span_id_of(root_id: str) -> str:
+    """Of the span of a whole tree: what its root's hangs below."""
+    return _digest("tree", root_id, 8)
+
+
+def above_tree(came: Came | None) -> Traceparent | None:
+    """The span of whoever asked for the tree, where it said which."""
+    return None if came is None else parse(came.traceparent)
+
+
+def tree_of(root_id: str, came: Came | None) -> Traceparent:
+    """The span of a tree, with the trace that all of it belongs to."""
+    given = above_tree(came)
+    if given is not None:
+        return Traceparent(given.trace_id, tree_span_id_of(root_id), given.flags)
+    return Traceparent(_digest("trace", root_id, 16), tree_span_id_of(root_id))
+
+
+def context_of(delegation: Delegation) -> Traceparent:
+    """The span of a delegation."""
+    lineage = delegation.lineage
+    tree = tree_of(lineage.root_id, delegation.came)
+    return tree._replace(span_id=span_id_of(lineage.session_id))
+
+
+def parent_of(delegation: Delegation) -> Traceparent:
+    """The span that a delegation's hangs below: its caller's; of a root, its tree's."""
+    lineage = delegation.lineage
+    tree = tree_of(lineage.root_id, delegation.came)
+    return tree if lineage.parent_id is None else tree._replace(span_id=span_id_of(lineage.parent_id))
+
+
+def traceparent_of(delegation: Delegation) -> str:
+    """What an agent's process, and whoever carries the delegation out elsewhere, is told: what they do hangs below it."""
+    return str(context_of(delegation))
+
+
+def origin_in(environment: Mapping[str, str]) -> Origin | None:
+    """Of whoever started this program, when it told its span (`TRACEPARENT`): what is begun here hangs below that. None: it did not."""
+    given = parse(environment.get(VARIABLE, "").strip())
+    return None if given is None else Origin(came=Came(ROOT_CALLER, traceparent=str(given)))
+
+
+def _digest(what: str, name: str, size: int) -> str:
+    """Not a secret and not a signature: only so spread that no two are alike."""
+    found = hashlib.blake2b(f"remit {what} {name}".encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()
+    return found if int(found, 16) else f"{1:0{2 * size}x}"

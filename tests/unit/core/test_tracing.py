@@ -1,0 +1,62 @@
+"""Trace and span ids, derived from session ids (issue 7 item 6)."""
+
+from remit.core.deadline import Deadline
+from remit.core.delegation import Delegation
+from remit.core.lineage import Lineage
+from remit.core.origin import Came
+from remit.core.states import Priority
+from remit.core.tracing import context_of, origin_in, parent_of, parse, traceparent_of, tree_of
+
+GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def _delegation(lineage: Lineage, came: Came | None = None) -> Delegation:
+    deadline = Deadline(timeout_seconds=60.0, soft_at=54.0, hard_at=60.0)
+    return Delegation(lineage, lineage.path[-1], {}, "orchestrator", Priority.NORMAL, deadline, 1.0, came=came)
+
+
+def _root() -> Lineage:
+    return Lineage.root("sess_1700000000_aaaaaa", "planner")
+
+
+def test_every_process_computes_the_same_ids_for_one_tree() -> None:
+    root = _root()
+    child = root.child("sess_1700000001_bbbbbb", "reviewer")
+    first, second = context_of(_delegation(root)), context_of(_delegation(child))
+    assert first == context_of(_delegation(root))
+    assert first.trace_id == second.trace_id
+    assert first.span_id != second.span_id
+    assert parent_of(_delegation(child)) == first
+    assert parent_of(_delegation(root)) == tree_of(root.root_id, None)
+    assert parse(traceparent_of(_delegation(child))) == second
+
+
+def test_a_tree_goes_on_in_the_trace_that_its_caller_named() -> None:
+    root = _root()
+    of = context_of(_delegation(root, Came("alice", "http", traceparent=GIVEN)))
+    assert of.trace_id == "0af7651916cd43dd8448eb211c80319c"
+    assert of.is_sampled
+    unsampled = context_of(_delegation(root, Came("alice", "http", traceparent=GIVEN[:-1] + "0")))
+    assert not unsampled.is_sampled
+    assert str(unsampled).endswith("-00")
+
+
+def test_what_is_not_a_traceparent_is_none() -> None:
+    zero, span = "0" * 32, "b7ad6b7169203331"
+    wrong = [
+        None, 7, b"x", "", "00", GIVEN + "-x", GIVEN.upper(), GIVEN + "\n", f"00-{zero}-{span}-01", f"00-{'a' * 32}-{'0' * 16}-01",
+        "ff" + GIVEN[2:], " " + GIVEN, GIVEN.replace("0af", "0aٳ"), GIVEN + "-" + "x" * 10_000,
+    ]  # fmt: skip
+    assert [parse(text) for text in wrong] == [None] * len(wrong)
+    assert parse(GIVEN) is not None
+    assert str(parse(GIVEN)) == GIVEN
+    assert str(parse("cc" + GIVEN[2:] + "-what-the-future-adds")) == GIVEN
+    assert str(parse(GIVEN[:-2] + "ff")) == GIVEN[:-2] + "03"
+
+
+def test_a_program_started_inside_a_trace_knows_it_by_its_environment() -> None:
+    origin = origin_in({"TRACEPARENT": GIVEN})
+    assert origin is not None
+    assert origin.came.traceparent == GIVEN
+    assert origin_in({}) is None
+    assert origin_in({"TRACEPARENT": "nonsense"}) is None
