@@ -127,9 +127,7 @@ class Service:
         record = await self.record(call, task_id)
         if not self._is_theirs(call, record, Doing.CANCEL_ALL):
             raise Refused(f"{task_id} is not {call.visitor.principal}'s to cancel.", code="FORBIDDEN")
-        nodes: list[dict[str, Any]] = []
-        if not record.state.is_settled:
-            nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}")
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}")
         return await self.tool.look(task_id), nodes
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
@@ -138,6 +136,9 @@ class Service:
         raise NotImplementedError
 
     # ---- who may
+
+    def may_see(self, call: Call, record: Record) -> bool:
+        return self._is_theirs(call, record, Doing.SEE_ALL)
 
     def _must(self, call: Call, doing: Doing) -> None:
         if not call.visitor.may(doing):

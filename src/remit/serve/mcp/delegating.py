@@ -6,6 +6,7 @@ Knows no transport. A request that is cancelled stops waiting and nothing else: 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +20,29 @@ from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
 from remit.serve.mcp import answers, looking
 from remit.serve.mcp.asking import DELEGATION_EXTRAS, arguments_of, milliseconds, session_of, whole_number
+from remit.serve.mcp.calling import LOCAL
 from remit.serve.mcp.listing import agents_document
 from remit.serve.mcp.shortening import PAGE_CHARACTERS, json_text, page_of
 from remit.serve.mcp.tools import MANY
 from remit.serve.mcp.waiting import Progress, settled_within
+from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
 from remit.tool.request import DelegateRequest
-from remit.tool.tool import DelegateTool
 
 if TYPE_CHECKING:
     from remit.app import Remit
 
-Tool = Callable[[Mapping[str, Any], Progress], Awaitable[CallToolResult]]
+Tool = Callable[[Mapping[str, Any], Progress, Call], Awaitable[CallToolResult]]
 FARTHEST = 10**9
 
 
 class Delegations:
-    def __init__(self, remit: "Remit", answer_after_seconds: float) -> None:
+    def __init__(self, remit: "Remit", answer_after_seconds: float, service: Service | None = None) -> None:
         self._remit = remit
         self._answer_after = answer_after_seconds
+        self._service = service or Service(remit)
         self._starting: set[asyncio.Task[Handle]] = set()
-        self._tool = DelegateTool(remit)
+        self._tool = self._service.tool
         self.catalogue = self._tool.catalogue
         self.tools: dict[str, Tool] = {
             "delegate": self._delegate,
@@ -50,10 +53,10 @@ class Delegations:
             "list_agents": self._list_agents,
         }
 
-    async def call(self, name: str, arguments: Mapping[str, Any] | None, progress: Progress) -> CallToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any] | None, progress: Progress, call: Call = LOCAL) -> CallToolResult:
         """Whatever goes wrong is told to the model, in words it can act on."""
         try:
-            return await self.tools[name](arguments or {}, progress)
+            return await self.tools[name](arguments or {}, progress, call)
         except RemitError as error:
             return answers.answer(answers.error_document(error), is_error=True)
         except Exception as error:  # noqa: BLE001 - the boundary to clients: a fault of ours is told as an error, never as a traceback
@@ -84,21 +87,21 @@ class Delegations:
 
     # ---- the tools
 
-    async def _delegate(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
-        request = self._tool.read(given, *DELEGATION_EXTRAS, "wait_ms")
+    async def _delegate(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
+        request = self._service.allowed(call, self._tool.read(given, *DELEGATION_EXTRAS, "wait_ms"))
         wait = self._wait(request.also)
-        handle = await self._started(request)
+        handle = await self._started(request, call)
         told = self._told(progress, request.target, handle.stream()) if progress.is_wanted else ()
         (done,) = await settled_within(wait, [handle.result()], told)
         return await self._outcome(handle.session_id, done, wait)
 
-    async def _delegate_many(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+    async def _delegate_many(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "delegations", "wait_ms")
         wait = self._wait(arguments)
         asked = arguments.get("delegations")
         if not isinstance(asked, list) or not 1 <= len(asked) <= MANY:
             raise Misused(f"delegations must be a list of 1 to {MANY}.", advice="Describe each as for delegate.")
-        begun = await asyncio.gather(*(self._begun(one) for one in asked))
+        begun = await asyncio.gather(*(self._begun(one, call) for one in asked))
         handles = [one for one in begun if not isinstance(one, RemitError)]
         told: list[Awaitable[None]] = []
         if progress.is_wanted:
@@ -123,20 +126,20 @@ class Delegations:
                 running += 1
         return answers.many_answer(documents, running=running, is_error=failures == len(documents), links=links[: answers.LINKS])
 
-    async def _status(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+    async def _status(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id")
         store, run_folder, now = self._remit.store, self._run_folder, time.time()
         if "session_id" not in arguments:
-            return answers.answer(await off_loop(looking.living_document, store, run_folder, now))
-        record = await self._remit.describe(session_of(arguments))
+            return answers.answer(await off_loop(looking.living_document, store, run_folder, now, partial(self._service.may_see, call)))
+        record = await self._service.record(call, session_of(arguments))
         return answers.answer(await off_loop(looking.status_document, store, run_folder, record, now))
 
-    async def _result(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+    async def _result(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id", "wait_ms", "offset", "limit")
         session_id, wait = session_of(arguments), self._wait(arguments)
         offset = whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
         limit = whole_number("limit", arguments.get("limit", PAGE_CHARACTERS), least=1, most=FARTHEST)
-        record = await self._minded(await self._remit.describe(session_id))
+        record = await self._minded(await self._service.record(call, session_id))
         if record.result is None:
             told = self._told(progress, record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
             await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
@@ -149,23 +152,24 @@ class Delegations:
             return answers.answer({"session_id": session_id, "state": answers.return_document(result)["state"], "page": page})
         return answers.return_answer(result, self._remit.root)
 
-    async def _cancel(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+    async def _cancel(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "session_id", "reason")
         session_id, reason = session_of(arguments), arguments.get("reason", "")
         if not isinstance(reason, str):
             raise Misused(f"reason must be text, not {reason!r:.60}.")
-        await self._minded(await self._remit.describe(session_id))
-        nodes = await self._remit.cancel(session_id, reason[:1000], source="an MCP client")
+        await self._minded(await self._service.record(call, session_id))
+        _, nodes = await self._service.cancel(call, session_id, reason)
         state = (await self._remit.describe(session_id)).state
         return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
 
-    async def _list_agents(self, given: Mapping[str, Any], progress: Progress) -> CallToolResult:
+    async def _list_agents(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "target", "offset")
         target, offset = arguments.get("target"), whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
         if target is not None and target not in self.catalogue.targets():
             self.catalogue.find(target, None)  # says what there is
-        remit = self._remit
-        return answers.answer(agents_document(self.catalogue, remit.settings, target, offset, remit.directory.problems))
+        remit, grants = self._remit, call.visitor.grants
+        problems = remit.directory.problems if call.visitor.is_local else ()
+        return answers.answer(agents_document(self.catalogue, remit.settings, target, offset, problems, grants.may_use))
 
     # ---- beginning and ending
 
@@ -178,19 +182,18 @@ class Delegations:
             return self._answer_after
         return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
 
-    async def _started(self, request: DelegateRequest) -> Handle:
+    async def _started(self, request: DelegateRequest, call: Call) -> Handle:
         """Begun whole or not at all, whatever becomes of the request."""
-        extras = {name: request.also[name] for name in DELEGATION_EXTRAS if name in request.also}
-        start = asyncio.ensure_future(self._remit.start(request.agent, **request.asked(), **extras))
+        start = asyncio.ensure_future(self._service.execute(call, request))
         self._starting.add(start)
         start.add_done_callback(self._starting.discard)
         return await asyncio.shield(start)
 
-    async def _begun(self, one: object) -> Handle | RemitError:
+    async def _begun(self, one: object, call: Call) -> Handle | RemitError:
         try:
             if not isinstance(one, Mapping):
                 raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
-            return await self._started(self._tool.read(one, *DELEGATION_EXTRAS))
+            return await self._started(self._service.allowed(call, self._tool.read(one, *DELEGATION_EXTRAS)), call)
         except RemitError as error:
             return error
 

@@ -3,7 +3,7 @@
 Used by the tool `list_agents`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from remit.core.agents import AgentSpec
@@ -17,14 +17,21 @@ ROOM_BYTES = LARGEST_BYTES - 4_000
 
 
 def agents_document(
-    catalogue: Catalogue, settings: Settings, target: str | None, offset: int, problems: Sequence[str] = ()
+    catalogue: Catalogue,
+    settings: Settings,
+    target: str | None,
+    offset: int,
+    problems: Sequence[str] = (),
+    is_shown: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, Any]:
-    """The agents, or those of one target, from number `offset` on; `next_offset` is absent with the last page."""
+    """The agents, or those of one target, from number `offset` on; `next_offset` is absent with the last page.
+
+    `is_shown`: which of them, by name, are the caller's to use."""
     found = [
         (name, operation, spec)
         for name, operations in catalogue.targets().items()
         for operation, spec in operations.items()
-        if target is None or target.partition(".")[0] == name
+        if (target is None or target.partition(".")[0] == name) and is_shown(spec.name)
     ]
     documents = list(_fitting(_document(*one, settings) for one in found[offset:]))
     document: dict[str, Any] = {"agents": documents, "problems": list(problems)}

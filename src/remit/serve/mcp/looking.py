@@ -3,7 +3,7 @@
 Reads the store only, so it tells the same whichever process runs the delegation. Used by the tool `delegation_status`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ def status_document(store: Store, run_folder: Path, record: Record, now: float) 
     }
 
 
-def living_document(store: Store, run_folder: Path, now: float) -> dict[str, Any]:
-    """Of everything queued or running in the project."""
-    records = store.live()
+def living_document(store: Store, run_folder: Path, now: float, is_shown: Callable[[Record], bool] = lambda _: True) -> dict[str, Any]:
+    """Of everything queued or running in the project that is the caller's to see."""
+    records = list(filter(is_shown, store.live()))
     heard = _heard(store, records)
     living = living_owners(store, run_folder) if records else set()
     lines = [_line(store, record, heard, living, now) for record in records[:LIVING]]

@@ -28,7 +28,9 @@ from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
 from remit.flow.plain import clean
+from remit.serve.mcp.calling import LOCAL
 from remit.serve.mcp.shortening import json_text
+from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
@@ -42,11 +44,12 @@ LARGEST_BYTES = 1024 * 1024
 
 
 class Resources:
-    def __init__(self, remit: "Remit") -> None:
+    def __init__(self, remit: "Remit", service: Service | None = None) -> None:
         self._remit = remit
+        self._service = service or Service(remit)
 
-    async def listed(self) -> ListResourcesResult:
-        artifacts = await off_loop(self._artifacts)
+    async def listed(self, call: Call = LOCAL) -> ListResourcesResult:
+        artifacts = await off_loop(self._artifacts, call)
         return ListResourcesResult(
             resources=[
                 Resource(
@@ -70,11 +73,11 @@ class Resources:
         )
         return ListResourceTemplatesResult(resource_templates=[template])
 
-    async def read(self, uri: str) -> ReadResourceResult:
+    async def read(self, uri: str, call: Call = LOCAL) -> ReadResourceResult:
         if uri.startswith(RETURNS):
-            return await self._return(uri)
+            return await self._return(uri, call)
         path = _path_of(uri, self._remit.root)
-        if path is None or path not in await off_loop(self._artifacts):
+        if path is None or path not in await off_loop(self._artifacts, call):
             raise _none(uri)
         data = await off_loop(self._contents, path)
         if data is None:
@@ -88,10 +91,10 @@ class Resources:
             blob = base64.b64encode(data).decode()
             return ReadResourceResult(contents=[BlobResourceContents(uri=uri, mime_type=kind, blob=blob)])
 
-    async def _return(self, uri: str) -> ReadResourceResult:
+    async def _return(self, uri: str, call: Call) -> ReadResourceResult:
         session_id = uri.removeprefix(RETURNS)
         try:
-            record = await self._remit.describe(session_id) if is_session_id(session_id) else None
+            record = await self._service.record(call, session_id) if is_session_id(session_id) else None
         except RemitError:
             record = None
         if record is None or record.result is None:
@@ -99,11 +102,12 @@ class Resources:
         text = json_text(record.result.to_dict())
         return ReadResourceResult(contents=[TextResourceContents(uri=uri, mime_type="application/json", text=text)])
 
-    def _artifacts(self) -> dict[str, Artifact]:
-        """By their path, the newest first."""
+    def _artifacts(self, call: Call) -> dict[str, Artifact]:
+        """By their path, the newest first: of what the caller may see."""
         found: dict[str, Artifact] = {}
         for record in self._remit.store.history(HistoryQuery(limit=NEWEST)):
-            for artifact in record.result.artifacts if record.result is not None else ():
+            is_shown = record.result is not None and self._service.may_see(call, record)
+            for artifact in record.result.artifacts if is_shown and record.result is not None else ():
                 found.setdefault(artifact.path, artifact)
         return found
 

@@ -16,6 +16,7 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
+from remit.serve.mcp.calling import call_of
 from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
@@ -72,16 +73,16 @@ class ToolServer(Server[Any]):
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in self._delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
-        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta))
+        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call_of(ctx.request, ctx.meta))
 
     async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await self._resources.listed()
+        return await self._resources.listed(call_of(ctx.request, ctx.meta))
 
     async def _list_templates(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return await self._resources.templates()
 
     async def _read_resource(self, ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._resources.read(params.uri)
+        return await self._resources.read(params.uri, call_of(ctx.request, ctx.meta))
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in tools_of(self._delegations.catalogue) if tool.name == name), None)

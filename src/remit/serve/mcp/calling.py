@@ -1,0 +1,27 @@
+"""Who calls a tool of the MCP door, and what came along. On stdin and stdout, and where nobody is asked who they are, it is the owner."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from remit.access.visitor import OWNER
+from remit.core.tracing import parse
+from remit.serve.service import Call
+
+LOCAL = Call(visitor=OWNER, door="mcp")
+VISITOR = "remit.visitor"
+"""Where the entrance of the HTTP doors (`serve.http.entering`) puts who came in."""
+
+
+def call_of(request: Any, meta: Mapping[str, Any] | None) -> Call:
+    """`request`: the HTTP request it came with, if any; `meta`: what the client sent along, `traceparent` among it."""
+    scope = getattr(request, "scope", None) or {}
+    traceparent = _traceparent(meta, getattr(request, "headers", None))
+    visitor = scope.get(VISITOR, OWNER)
+    return LOCAL if visitor is OWNER and traceparent is None else Call(visitor=visitor, door="mcp", traceparent=traceparent)
+
+
+def _traceparent(meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> str | None:
+    for said in ((meta or {}).get("traceparent"), (headers or {}).get("traceparent")):
+        if isinstance(said, str) and parse(said) is not None:
+            return said
+    return None
