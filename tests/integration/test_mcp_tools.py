@@ -335,7 +335,7 @@ async def test_a_session_that_is_none_is_refused_in_words(ask: Any, tool: str, s
     if tool == "delegation_status" and session_id is None:
         session_id = {}  # left out, everything is listed
     result = await ask(tool, {"session_id": session_id})
-    assert code_of(result) in ("INVALID_TARGET", "INVALID_PARAMETERS")
+    assert code_of(result) in ("TASK_NOT_FOUND", "INVALID_PARAMETERS")
     assert len(result.content[0].text) < 1000
 
 
