@@ -1,0 +1,113 @@
+"""JSON as google.protobuf.Value and Struct, there and back. Knows no message of ours. Used by the gRPC door, its clients, and remotes.
+
+Numbers of protobuf are doubles, and it reads no deeper than a hundred messages into one another. So, and nothing else is changed:
+- a whole number comes back as an integer (2.0 as 2, which JSON does not tell apart); what is beyond 2**53 stays a double;
+- an integer beyond 2**53, which a double would round, goes as its digits in text, as protobuf's own JSON does with 64-bit integers;
+- what is nested deeper than `MAX_LEVELS` goes as its JSON in text;
+- NaN and the infinities are null, half a character is a question mark.
+"""
+
+import math
+from collections.abc import Mapping
+from json import dumps
+from typing import Any
+
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+from pydantic_core import to_json
+
+MOST_EXACT = 2**53
+MAX_LEVELS = 28
+"""Three messages to a level, of the hundred that readers take; a few are around it."""
+
+
+def value_of(json: Any) -> Value:
+    value = Value()
+    _fill(value, json, MAX_LEVELS)
+    return value
+
+
+def struct_of(json: Mapping[str, Any]) -> Struct:
+    struct = Struct()
+    _fill_struct(struct, json, MAX_LEVELS)
+    return struct
+
+
+def json_of(value: Value) -> Any:
+    """A value that was never set is None."""
+    kind = value.WhichOneof("kind")
+    if kind == "string_value":
+        return value.string_value
+    if kind == "number_value":
+        return number_of(value.number_value)
+    if kind == "bool_value":
+        return value.bool_value
+    if kind == "struct_value":
+        return dict_of(value.struct_value)
+    if kind == "list_value":
+        return [json_of(item) for item in value.list_value.values]
+    return None
+
+
+def dict_of(struct: Struct) -> dict[str, Any]:
+    return {name: json_of(item) for name, item in struct.fields.items()}
+
+
+def number_of(number: float) -> int | float | None:
+    if not math.isfinite(number):
+        return None
+    if number.is_integer() and -MOST_EXACT <= number <= MOST_EXACT and not (number == 0 and math.copysign(1, number) < 0):
+        return int(number)
+    return number
+
+
+def text_of(text: str) -> str:
+    """As protobuf takes it: a lone surrogate has no encoding."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def _fill(value: Value, json: Any, levels: int) -> None:
+    if json is None:
+        value.null_value = 0  # type: ignore[assignment]  # of an enum with one value
+    elif isinstance(json, str):
+        value.string_value = text_of(json)
+    elif isinstance(json, bool):
+        value.bool_value = json
+    elif isinstance(json, int):
+        if -MOST_EXACT <= json <= MOST_EXACT:
+            value.number_value = json
+        else:
+            value.string_value = str(json)
+    elif isinstance(json, float):
+        if math.isfinite(json):
+            value.number_value = json
+        else:
+            value.null_value = 0  # type: ignore[assignment]
+    elif levels == 0:
+        value.string_value = _written(json)
+    elif isinstance(json, Mapping):
+        value.struct_value.SetInParent()
+        _fill_struct(value.struct_value, json, levels - 1)
+    elif isinstance(json, list | tuple):
+        value.list_value.SetInParent()
+        _fill_list(value.list_value, json, levels - 1)
+    else:
+        value.string_value = text_of(str(json))
+
+
+def _written(json: Any) -> str:
+    try:
+        return to_json(json, inf_nan_mode="null", fallback=str).decode()
+    except ValueError:  # half a character somewhere in it
+        return dumps(json, default=str)
+
+
+def _fill_struct(struct: Struct, json: Mapping[str, Any], levels: int) -> None:
+    fields = struct.fields
+    for name, item in json.items():
+        _fill(fields[text_of(str(name))], item, levels)
+
+
+def _fill_list(listed: ListValue, json: list[Any] | tuple[Any, ...], levels: int) -> None:
+    add = listed.values.add
+    for item in json:
+        _fill(add(), item, levels)
