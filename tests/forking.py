@@ -166,11 +166,27 @@ def _become(asked: dict[str, Any]) -> None:
         runpy.run_path(first, run_name="__main__")
 
 
+def _leave(code: Any) -> None:
+    """As the interpreter does, but what was loaded is not taken apart: that would copy every page of it."""
+    if code is not None and not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((code or 0) & 0xFF)
+
+
 def _main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         __import__(name)
-    _become(_serve(control))
+    try:
+        _become(_serve(control))
+    except SystemExit as ended:
+        _leave(ended.code)
+    _leave(0)
 
 
 if __name__ == "__main__":
