@@ -25,6 +25,7 @@ from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
+from remit.engine import handing
 from remit.engine.cancelling import cancel_anywhere
 from remit.engine.doorbell import Doorbell
 from remit.engine.embedded import CURRENT, EmbeddedEngine
@@ -184,8 +185,10 @@ class Remit(Looking):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Stop what still runs, write everything, leave nothing behind."""
+    async def close(self, *, hand_over: bool = False) -> None:
+        """Stop what still runs, write everything, leave nothing behind.
+
+        With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it."""
         if not self._is_open:
             return
         self._is_open = False
@@ -196,6 +199,8 @@ class Remit(Looking):
             return
         if self._bell is not None:
             self._bell.close()
+        if hand_over:
+            await handing.hand_over(self.engine)
         await self.engine.close()
         if self._board is not None:
             await self._board.close()
