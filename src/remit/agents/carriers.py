@@ -1,6 +1,7 @@
 """Carriers: a declared function gets the isolation it asked for (design 6), a definition the adapter of its kind."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
@@ -48,10 +49,12 @@ class ProcessAgent:
 class Carriers:
     """The pools of one Remit."""
 
-    def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Office) -> None:
+    def __init__(self, processes: ProcessPool, grace_seconds: float, models: Models, office: Office, root: Path | None = None) -> None:
         self.processes = processes
         self._models = models
         self._office = office
+        self._root = root or Path()
+        """Of the project: files that agents elsewhere name lie below it."""
         self.threads = ThreadPool()
         self._grace_seconds = grace_seconds
         self._targets: list[Target] = []
@@ -79,6 +82,14 @@ class Carriers:
             from remit.agents.model.agent import ModelAgent
 
             return ModelAgent(definition, self._models, self._office)
+        if definition.kind is Kind.GRPC:
+            from remit.agents.grpc.agent import GrpcAgent
+
+            return GrpcAgent(definition, self._root)
+        if definition.kind is Kind.A2A:
+            from remit.agents.a2a.agent import A2aAgent
+
+            return A2aAgent(definition, self._root)
         self._has_commands = True
         match definition.kind:
             case Kind.COMMAND:

@@ -10,13 +10,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from remit.agents.table import NO_SIGNAL, OURS, PROMPT_SCHEMA, DefinitionTable, Kind, PromptBy, faults_of
-from remit.core.agents import AgentSpec, Isolation
+from remit.agents.table import ELSEWHERE, NO_SIGNAL, OURS, PROMPT_SCHEMA, DefinitionTable, Kind, PromptBy, faults_of
+from remit.core.agents import AgentSpec, Answers, Isolation, Workspace
 from remit.core.errors import Misused
 from remit.core.spelling import own_spelling
 
 __all__ = [
-    "NO_SIGNAL", "OURS", "PROMPT_SCHEMA", "Definition", "DefinitionTable", "Kind", "PromptBy",
+    "ELSEWHERE", "NO_SIGNAL", "OURS", "PROMPT_SCHEMA", "Definition", "DefinitionTable", "Kind", "PromptBy",
     "checked_parameters", "checked_task", "definition_of",
 ]  # fmt: skip
 
@@ -58,6 +58,15 @@ class Definition:
     """For a profile: the agent that carries it out; None: the one the settings name, or the first that can."""
     built_in: str | None = None
     """For a profile: the role that comes with remit and carries it out where nobody else is bound (see `agents.builtin.roles`)."""
+    address: str = ""
+    """Of one elsewhere: `unix:/path` or `host:port` of gRPC, the URL of A2A."""
+    remote: str | None = None
+    """Of one elsewhere: what it is called there (`worker.read_file`, a skill); None: by its name here."""
+    token_variable: str | None = None
+    """Of one elsewhere: the variable of the environment that holds our token for it, which itself never stands in a file."""
+    ca_file: str | None = None
+    """Of one elsewhere: PEM of who signed its certificate, below the project's root unless it is a whole path; None: for gRPC no TLS
+    unless the address says so, for HTTPS those that this machine trusts."""
     notes: tuple[str, ...] = ()
     """What its file says that is not done here, or not as it says; told to whoever looks at the agent."""
 
@@ -76,15 +85,16 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
             advice="`remit agents --help` and docs/reference/agents.md say what an agent declares.",
         ) from None
     command = said.words
-    kind = said.kind or (Kind.COMMAND if command else Kind.PROFILE)
+    kind = said.meant_kind
+    is_elsewhere = kind in ELSEWHERE
     spec = AgentSpec(
         name=name,
         description=said.description,
         timeout_seconds=said.timeout,
         idle_seconds=said.idle,
-        isolation=Isolation.INLINE if kind is Kind.MODEL else Isolation.PROCESS,
-        answers=said.answers,
-        workspace=said.workspace,
+        isolation=Isolation.INLINE if kind is Kind.MODEL or is_elsewhere else Isolation.PROCESS,
+        answers=Answers.VALUE if is_elsewhere and "answers" not in said.model_fields_set else said.answers,
+        workspace=Workspace.NONE if is_elsewhere else said.workspace,
         merge=said.merge,
         resumable=said.resumable,
         requires_artifacts=said.requires_artifacts,
@@ -117,6 +127,10 @@ def definition_of(name: str, table: Mapping[str, Any], *, source: str) -> Defini
         options=said.options,
         runs_on=said.runs_on,
         built_in=said.built_in,
+        address=(said.grpc if kind is Kind.GRPC else said.a2a if kind is Kind.A2A else None) or "",
+        remote=said.remote,
+        token_variable=said.token_variable,
+        ca_file=said.ca_file,
     )
 
 

@@ -28,8 +28,16 @@ class Kind(StrEnum):
     OPENCODE = "opencode"
     MODEL = "model"
     """A language model, asked in words; it acts on the world only by delegating."""
+    GRPC = "grpc"
+    """An agent of a remit elsewhere, or of anything else that speaks tasks.proto."""
+    A2A = "a2a"
+    """An agent elsewhere that speaks A2A."""
     PROFILE = "profile"
     """Instructions (an agent file) carried out by another agent of the directory: `runs_on`."""
+
+
+ELSEWHERE = (Kind.GRPC, Kind.A2A)
+"""Those that run in another process or on another machine, and are only asked from here."""
 
 
 class PromptBy(StrEnum):
@@ -82,6 +90,13 @@ _NOT_A_MODELS = {
     "built_in": "a model is carried by nobody",
 }
 """Keys that a model has no use for, and why."""
+_THEIRS_ALONE = ("remote", "token_variable", "ca_file", "parameters")
+"""Keys that mean something to an agent elsewhere only."""
+_NOT_THEIRS = (
+    "command", "prompt", "folder", "pass_environment", "environment", "instructions", "model", "allow", "delegates", "hand_in", "options",
+    "runs_on", "built_in", "tools", "requests", "temperature", "merge",
+)  # fmt: skip
+"""Keys that one elsewhere has no use for: it is asked, not started, and what it does there is its own."""
 
 
 class DefinitionTable(BaseModel):
@@ -120,6 +135,12 @@ class DefinitionTable(BaseModel):
     output_schema: dict[str, Any] | None = None
     languages: Names = ()
     operations: Names = ()
+    grpc: Annotated[str, Field(strict=True, min_length=1, max_length=500)] | None = None
+    a2a: Annotated[str, Field(strict=True, min_length=1, max_length=2000)] | None = None
+    remote: Annotated[str, Field(strict=True, min_length=1, max_length=200)] | None = None
+    token_variable: Annotated[str, Field(strict=True, min_length=1, max_length=200)] | None = None
+    ca_file: Annotated[str, Field(strict=True, min_length=1, max_length=1000)] | None = None
+    parameters: dict[str, Any] | None = None
 
     @field_validator("hand_in")
     @classmethod
@@ -168,9 +189,20 @@ class DefinitionTable(BaseModel):
             raise ValueError(f"{folder!r} is no folder; write one that lies inside of the workspace")
         return folder
 
+    @property
+    def meant_kind(self) -> Kind:
+        """What it is, where that is not said."""
+        if self.kind is not None:
+            return self.kind
+        return Kind.GRPC if self.grpc else Kind.A2A if self.a2a else Kind.COMMAND if self.command else Kind.PROFILE
+
     @model_validator(mode="after")
     def _fits(self) -> "DefinitionTable":
-        if self.kind is Kind.MODEL:
+        if self.meant_kind in ELSEWHERE:
+            self._fits_one_elsewhere()
+        elif named := [key for key in (*map(str, ELSEWHERE), *_THEIRS_ALONE) if getattr(self, key) is not None]:
+            raise ValueError(f"{named[0]}: it is for agents elsewhere (grpc, a2a)")
+        elif self.kind is Kind.MODEL:
             self._fits_a_model()
         elif self.isolation is not Isolation.PROCESS:
             raise ValueError("isolation: a command is always a process of its own: leave it out, or write process")
@@ -183,6 +215,21 @@ class DefinitionTable(BaseModel):
         if self.command and self.kind in (None, Kind.COMMAND):
             _check_places(self.words, self.prompt)
         return self
+
+    def _fits_one_elsewhere(self) -> None:
+        kind = self.meant_kind
+        if getattr(self, kind) is None:
+            raise ValueError(f'kind = "{kind}" needs its address: {kind} = "…"')
+        for other in ELSEWHERE:
+            if other is not kind and getattr(self, other) is not None:
+                raise ValueError(f"{other}: it has an address of {kind} already; an agent has one")
+        for key in _NOT_THEIRS:
+            if key in self.model_fields_set:
+                raise ValueError(f"{key}: it is for agents that are started here, and this one is elsewhere ({kind})")
+        if "isolation" in self.model_fields_set and self.isolation is not Isolation.INLINE:
+            raise ValueError(f"isolation: it runs elsewhere, so {self.isolation} would hold nothing apart: leave it out")
+        if self.workspace not in (Workspace.SHARED, Workspace.NONE):
+            raise ValueError(f"workspace: it runs elsewhere and has no folder here, so {self.workspace} means nothing: leave it out")
 
     def _fits_a_model(self) -> None:
         for key, reason in _NOT_A_MODELS.items():
@@ -208,7 +255,10 @@ class DefinitionTable(BaseModel):
 
     @property
     def parameters_schema(self) -> dict[str, Any]:
-        """What a delegation to it is given: a task in words; of a command, whatever stands for a parameter in it."""
+        """What a delegation to it is given: a task in words; of a command, whatever stands for a parameter in it; of one elsewhere,
+        whatever that one takes, which it tells when it is reached."""
+        if self.meant_kind in ELSEWHERE:
+            return self.parameters or {"type": "object", "properties": {}, "additionalProperties": True}
         named = parameters_in(self.words) if self.kind in (None, Kind.COMMAND) else ()
         if not named:
             return PROMPT_SCHEMA

@@ -29,6 +29,11 @@ _NOT_OURS = frozenset(
 _NOT_A_GUESTS = frozenset(
     {
         "kind",
+        "grpc",
+        "a2a",
+        "remote",
+        "token_variable",
+        "ca_file",
         "command",
         "options",
         "environment",
