@@ -5,20 +5,20 @@ makes a `Remit` of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
 from remit.core.clock import Clock
-from remit.core.errors import Misused
+from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import Event
-from remit.core.happening import Happening
+from remit.core.happening import OUTCOMES, Happening, HappeningKind
 from remit.core.metrics import Metrics, metrics_of
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
 from remit.engine import elsewhere
 from remit.engine.embedded import EmbeddedEngine
-from remit.engine.happenings import Happenings, Listeners
+from remit.engine.happenings import Happenings, Listeners, tell_at_door
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -78,13 +78,20 @@ class Looking:
         since = None if since_seconds is None else now - since_seconds
         return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
 
-    def on_event(self, listener: Callable[[Happening], None]) -> Callable[[], None]:
-        """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called (S5.9)."""
-        return self._listeners().hear(listener)
+    def on_event(self, listener: Callable[[Happening], None], kinds: Iterable[HappeningKind] = OUTCOMES) -> Callable[[], None]:
+        """Call `listener` when a delegation starts or ends here, on the event loop, until what is given back is called (S5.9).
 
-    def happenings(self) -> Happenings:
+        `kinds`: what to listen for instead; `EVERYTHING` is also each step of the flow, what delegations say, and who came to a door."""
+        return self._listeners().hear(listener, kinds)
+
+    def happenings(self, kinds: Iterable[HappeningKind] = OUTCOMES) -> Happenings:
         """The same as an iterator, `async for`: what happens from now on, until this is closed."""
-        return self._listeners().read()
+        return self._listeners().read(kinds)
+
+    def note_visit(self, door: str, principal: str | None, error: ErrorInfo | None = None) -> None:
+        """A door says that a request was let in, or (`error`) was not: to whoever listens for it."""
+        if self.engine.listeners.wants_more:
+            tell_at_door(self.engine.listeners, door=door, principal=principal, at=self.clock.wall(), error=error)
 
     def _listeners(self) -> Listeners:
         self._must_be_open()

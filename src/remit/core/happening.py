@@ -1,10 +1,15 @@
-"""What is told of every delegation to whoever listens (S5.9): that it started, and how it ended. A value; `engine.happenings` tells it."""
+"""What is told to whoever listens (S5.9): that a delegation started and how it ended, each of its steps and what it said meanwhile, and
+who came in by a door or was turned away there. A value; `engine.happenings` tells it.
+"""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
+from remit.core.result import Return
 
 
 class HappeningKind(StrEnum):
@@ -12,6 +17,24 @@ class HappeningKind(StrEnum):
     COMPLETED = "delegation.completed"
     FAILED = "delegation.failed"
     """It ended otherwise than completed: also refused, timed out, cancelled, partial, blocked."""
+    STEP = "delegation.step"
+    """`{step}`: it reached one of the thirteen steps of the flow (S4)."""
+    PROGRESS = "delegation.progress"
+    DATA = "delegation.data"
+    ARTIFACT = "delegation.artifact"
+    NOTICE = "delegation.notice"
+    SPENT = "delegation.spent"
+    CANCEL = "delegation.cancel"
+    """These with the body that `core.events` says."""
+    ADMITTED = "door.admitted"
+    """A request came in by a door: `principal` and `door` say whose and where."""
+    TURNED_AWAY = "door.refused"
+    """It was not let in; `error` says why."""
+
+
+OUTCOMES = frozenset({HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED})
+"""What is told unless somebody asks for more."""
+EVERYTHING = frozenset(HappeningKind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,21 +42,32 @@ class Happening:
     kind: HappeningKind
     at: float
     """Wall clock, seconds."""
-    session_id: str
-    root_id: str
-    parent_id: str | None
-    depth: int
-    target: str
-    operation: str | None
-    state: str
-    """`running`, then the state it ended in."""
+    session_id: str = ""
+    """Empty at a door: nothing was begun yet."""
+    root_id: str = ""
+    parent_id: str | None = None
+    depth: int = 0
+    target: str = ""
+    operation: str | None = None
+    state: str = ""
+    """`queued`, `running`, then the state it ended in."""
     duration_seconds: float | None = None
-    """From being asked for to the outcome; None: it has only started."""
+    """From being asked for to the outcome; None: it has not ended."""
     success: bool | None = None
     error: ErrorInfo | None = None
     """The first of its return."""
     tokens: int = 0
     cost: float = 0.0
+    principal: str | None = None
+    """Who asked from outside; None: a person or a program of this project."""
+    door: str | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """Of a step, and of what it said."""
+    delegation: Delegation | None = field(default=None, repr=False, compare=False)
+    """The whole of it, for whoever listens in this process; not part of `to_dict`. So are the two below."""
+    result: Return | None = field(default=None, repr=False, compare=False)
+    step_times: tuple[float, ...] = field(default=(), repr=False, compare=False)
+    """Of one that ended: when it reached each of the thirteen steps; not a number: never."""
 
     @property
     def agent(self) -> str:
@@ -55,4 +89,7 @@ class Happening:
             "error": None if self.error is None else self.error.to_dict(),
             "tokens": self.tokens,
             "cost": self.cost,
+            **({} if self.principal is None else {"principal": self.principal}),
+            **({} if self.door is None else {"door": self.door}),
+            **({"body": dict(self.body)} if self.body else {}),
         }

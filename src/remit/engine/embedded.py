@@ -22,7 +22,7 @@ from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
 from remit.engine.handle import LocalHandle
-from remit.engine.happenings import Listeners, tell_ended, tell_started
+from remit.engine.happenings import Listeners, tell_queued, tell_settled, tell_started
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.options import EngineOptions
 from remit.engine.replay import look_back
@@ -185,6 +185,8 @@ class EmbeddedEngine:
             self._launch(running)
         else:
             running.place = self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
+            if self.listeners.wants_more:
+                tell_queued(self, running)
             self._fill()
 
     def _not_recorded(self, running: Running, problem: Problem) -> None:
@@ -294,7 +296,7 @@ class EmbeddedEngine:
         running.rouse()
         running.tell(result)
         if self.listeners:
-            tell_ended(self, running.delegation, result, running.tokens, running.cost)
+            tell_settled(self, running, result)
         # Each closes a circle (task, context, desk): opened here, so that what has ended is freed at once, not by the collector.
         running.task = None
         running.ctx = None  # type: ignore[assignment]

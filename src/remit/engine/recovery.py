@@ -19,6 +19,7 @@ from remit.core.result import StopReason
 from remit.core.secrets import is_redacted
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.ending import clear_later
+from remit.engine.happenings import tell_ended
 from remit.engine.owners import is_dead
 from remit.engine.restoring import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engine.running import Running
@@ -192,6 +193,8 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
         clear_later(engine, left.spare_room)
     engine.pending.pop(record.session_id, None)
     engine.house.note_errors(delegation, result.errors, "")
+    if engine.listeners:
+        tell_ended(engine, delegation, result, tokens, cost, settled.step_times)
 
 
 async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftovers:

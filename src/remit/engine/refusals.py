@@ -8,7 +8,7 @@ from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.record import Record, Recorded
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engine.happenings import tell_ended
+from remit.engine.happenings import tell_refused
 from remit.engine.journal import Clash, Problem
 from remit.engine.running import Running
 from remit.flow import reply
@@ -27,7 +27,7 @@ async def refuse(engine: "EmbeddedEngine", order: Order) -> Return:
         refusal = await _recorded(engine, order, refusal)
         engine.house.note_errors(order.delegation, refusal.errors, "")
         if engine.listeners:
-            tell_ended(engine, order.delegation, refusal)
+            tell_refused(engine, order.delegation, refusal, order.step_times)
     if isinstance(order.caller, Running):
         order.caller.add_failure(refusal)
     return refusal

@@ -20,6 +20,8 @@ from remit.core.record import Said
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.secrets import redacted_bytes
 from remit.core.states import State
+from remit.core.tracing import VARIABLE, traceparent_of
+from remit.engine.happenings import tell_reached, tell_said
 from remit.flow.context import Context, Repair
 from remit.flow.house import House, Order
 from remit.flow.perform import Work
@@ -86,6 +88,8 @@ class Running:
     chunk_bytes: int = 0
     chunks_dropped: int = 0
     said: int = 0
+    steps_told: int = 0
+    """How many of its steps those who listen for them know of."""
     tokens: int = 0
     cost: float = 0.0
     result: Return | None = None
@@ -204,6 +208,8 @@ class Running:
         while step < last:
             step += 1
             self.step_times[step] = now
+        if self.engine.listeners.wants_more:
+            tell_reached(self)
 
     def notice(self, message: str) -> None:
         self.say(EventKind.NOTICE, {"message": message})
@@ -249,7 +255,8 @@ class Running:
     def _marks(self) -> dict[str, str]:
         session_id = self.delegation.session_id
         mark = f"{self.engine.options.project}:{self.engine.owner.owner_id}:{session_id}"
-        return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root)}
+        trace = traceparent_of(self.delegation)
+        return {"REMIT_MARK": mark, "REMIT_SESSION": session_id, "REMIT_ROOT": str(self.root), VARIABLE: trace}
 
     def keep_prose(self, text: str) -> Artifact | None:
         try:
@@ -288,6 +295,8 @@ class Running:
             self.chunks = []
         self.chunks.append(event)
         engine.journal.write(Said(event))
+        if engine.listeners.wants_more:
+            tell_said(self, event)
         self.rouse()
 
     # ---- how it ends, for whoever waits
