@@ -1,0 +1,151 @@
+"""Where a server listens: addresses read, judged and bound before anything is opened, so that what cannot be is told at once.
+
+Nothing listens beyond this machine without TLS, unless a proxy in front of it ends that; who may come in is `access`'s to say, everywhere.
+"""
+
+import ipaddress
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from remit.core.errors import Misused, Unavailable
+from remit.settings.values import ServeSettings
+from remit.switchboard.address import listening as listening_at
+
+UNIX = "unix"
+BACKLOG = 1024
+GRPC_SOCKET = "grpc.sock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A Unix socket, or a host and a port."""
+
+    path: Path | None = None
+    host: str = ""
+    port: int = 0
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches it."""
+        if self.path is not None:
+            return True
+        try:
+            return ipaddress.ip_address(self.host.partition("%")[0]).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"{UNIX}:{self.path}" if self.path is not None else f"{_bracketed(self.host)}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificates:
+    """The contents of the files that the settings name."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+
+
+def place_of(text: str, usual: Path, root: Path) -> Place:
+    """`unix` is the usual socket, `unix:PATH` another one; everything else is HOST:PORT. Raises `Misused`."""
+    if text == UNIX:
+        return Place(path=usual)
+    if text.startswith(f"{UNIX}:"):
+        return Place(path=root / Path(text.removeprefix(f"{UNIX}:")).expanduser())
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise Misused(f"{text!r:.80} is no address to listen at.", advice="Write unix, unix:PATH or HOST:PORT, such as 127.0.0.1:7411.")
+    return Place(host=host.removeprefix("[").removesuffix("]"), port=int(port))
+
+
+def must_be_safe(place: Place, settings: ServeSettings) -> None:
+    """Raises `Misused` for a place beyond this machine that nothing protects."""
+    if place.is_local or settings.tls_certificate is not None or settings.behind_proxy:
+        return
+    raise Misused(
+        f"{place} can be reached from other machines, and what goes there, tokens too, would be readable on the way.",
+        advice="Give a certificate (serve.tls_certificate and serve.tls_key), or say that a proxy in front ends TLS (serve.behind_proxy).",
+    )
+
+
+def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
+    """Raises `Misused` for what is half said or cannot be read."""
+    certificate, key, client_ca = settings.tls_certificate, settings.tls_key, settings.client_ca
+    if certificate is None and key is None:
+        if client_ca is not None:
+            raise Misused("serve.client_ca needs a certificate of the server's own.", advice="Set serve.tls_certificate and serve.tls_key.")
+        return None
+    if certificate is None or key is None:
+        raise Misused("A certificate needs its key, and a key its certificate.", advice="Set serve.tls_certificate and serve.tls_key.")
+    found = Certificates(
+        certificate=_file(root, certificate, "serve.tls_certificate"),
+        key=_file(root, key, "serve.tls_key"),
+        client_ca=None if client_ca is None else _file(root, client_ca, "serve.client_ca"),
+    )
+    if found.key.stat().st_mode & 0o077:
+        raise Misused(f"{found.key} can be read by others.", advice=f"chmod 600 {found.key}")
+    return found
+
+
+def bound(place: Place) -> socket.socket:
+    """Listening, or an error that says what to do. A Unix socket is its owner's alone."""
+    return _bound_unix(place.path) if place.path is not None else _bound_port(place)
+
+
+def _bound_unix(path: Path) -> socket.socket:
+    if _answers(path):
+        raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice="Stop it, or choose another path.")
+    try:
+        return listening_at(path)
+    except OSError as error:
+        advice = "Choose another path, in a folder that is yours."
+        raise Unavailable(f"{path} cannot be listened on: {error.strerror}.", code="TOOL_UNAVAILABLE", advice=advice) from None
+
+
+def _answers(path: Path) -> bool:
+    from remit.switchboard.address import connected
+
+    try:
+        connected(path, 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def _bound_port(place: Place) -> socket.socket:
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, number)
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise Misused(f"There is no address {place.host}: {error}.", advice="Use 127.0.0.1.") from None
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+        sock.listen(BACKLOG)
+        sock.setblocking(False)
+    except OSError as error:
+        sock.close()
+        advice = "Choose another port; 0 takes any that is free."
+        raise Unavailable(f"{place} cannot be listened on: {error.strerror}.", code="TOOL_UNAVAILABLE", advice=advice) from None
+    return sock
+
+
+def url_of(sock: socket.socket, *, is_tls: bool) -> str:
+    name = sock.getsockname()
+    if sock.family == socket.AF_UNIX:
+        return f"{UNIX}:{os.fsdecode(name)}"
+    return f"http{'s' if is_tls else ''}://{_bracketed(name[0])}:{name[1]}"
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _file(root: Path, named: str, setting: str) -> Path:
+    path = root / Path(named).expanduser()
+    if not path.is_file() or not os.access(path, os.R_OK):
+        raise Misused(f"{setting}: {path} cannot be read.", advice="Name a PEM file, by a path below the project or a whole one.")
+    return path
