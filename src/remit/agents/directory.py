@@ -6,7 +6,6 @@ is open are taken up when agents are listed (a moment may pass), when a name is 
 runs keeps the agent it has.
 """
 
-import importlib.metadata
 import importlib.util
 import logging
 import sys
@@ -32,6 +31,7 @@ from remit.core.agents import ROLES, AgentSpec, is_built_in
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.settings import Settings
+from remit.system.installed import offered
 
 ENTRY_POINTS = "remit.agents"
 LOOK_SECONDS = 0.1
@@ -274,7 +274,7 @@ class Directory:
 
     def load_entry_points(self) -> None:
         """The agents that installed packages offer."""
-        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        for entry in offered(ENTRY_POINTS):
             self._load(f"entry point {entry.name}", lambda entry=entry: _agents_of(entry.load()))  # type: ignore[misc]
 
     def _load(self, where: str, load: Callable[[], Iterable[FunctionAgent]]) -> None:
