@@ -46,10 +46,14 @@ class Grants:
     request_bytes: int | None = None
     streams: int | None = None
     """How many may be open at once."""
+    within: tuple[tuple[str, ...], ...] = ()
+    """Further patterns like `agents`, of each of which one must fit too: a token that was narrowed several times."""
 
     def may_use(self, agent: str) -> bool:
         """`worker` covers `worker.read_file`."""
-        return self.agents is None or _matches(agent, self.agents) or _matches(agent.partition(".")[0], self.agents)
+        target = agent.partition(".")[0]
+        allowed = self.within if self.agents is None else (self.agents, *self.within)
+        return all(_matches(agent, patterns) or _matches(target, patterns) for patterns in allowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +63,10 @@ class Visitor:
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. What is asked for is its child."""
+    credential: str = field(default="", compare=False)
+    """By what it came in, so that it can be asked later whether that still holds (`Entrance.is_welcome`); empty: it always does."""
+    scopes: tuple[tuple[str, Limits], ...] = field(default=(), compare=False, repr=False)
+    """With the token of a delegation: the budgets that it and those it was narrowed from may draw, the widest first."""
 
     @property
     def is_local(self) -> bool:

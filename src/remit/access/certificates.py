@@ -1,0 +1,72 @@
+"""Certificates as identities: what a verified client certificate calls its holder, and what was granted to that name (mutual TLS).
+
+That it was signed by our `client_ca` and belongs to whoever shows it was checked by the TLS library before this is asked; here it is only
+read. A name that nothing was granted to is refused: being signed is not being let in. Used by `entrance`.
+"""
+
+import hashlib
+import ssl
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from remit.access.tokens import Token
+
+PIN = "sha256:"
+_LONGEST = 253
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    names: tuple[str, ...] = ()
+    """Its alternative names first, then its common name: as RFC 6125 has it."""
+    fingerprint: str = ""
+    """SHA-256 of the whole, in hexadecimal."""
+
+
+def of_peer(peer: Mapping[str, Any] | None, der: bytes | None = None) -> Certificate | None:
+    """As `ssl.SSLObject.getpeercert()` gives it, with and without `binary_form`; None: none was shown."""
+    if not peer:
+        return None
+    names = [str(value) for kind, value in peer.get("subjectAltName", ()) if kind in ("DNS", "URI", "email")]
+    names += [str(value) for group in peer.get("subject", ()) for kind, value in group if kind == "commonName"]
+    return Certificate(names=_plain(names), fingerprint=hashlib.sha256(der).hexdigest() if der else "")
+
+
+def of_grpc(context: Mapping[str, Sequence[bytes]]) -> Certificate | None:
+    """As `grpc.ServicerContext.auth_context()` gives it."""
+    if not context.get("x509_pem_cert") and not context.get("x509_common_name"):
+        return None
+    named = (*context.get("x509_subject_alternative_name", ()), *context.get("x509_common_name", ()))
+    pem = next(iter(context.get("x509_pem_cert", ())), b"")
+    return Certificate(names=_plain(one.decode("utf-8", "replace") for one in named), fingerprint=_fingerprint(pem))
+
+
+def granted(certificate: Certificate, tokens: Iterable[Token]) -> tuple[Token, str] | None:
+    """What was granted to it, and the name that counts: a fingerprint first, then a whole name, then a pattern of names."""
+    listed = list(tokens)
+    for token in listed:
+        if token.certificate is not None and certificate.fingerprint and token.certificate == PIN + certificate.fingerprint:
+            return token, token.name
+    for name in certificate.names:
+        for token in listed:
+            if token.certificate == name:
+                return token, name
+    for name in certificate.names:
+        for token in listed:
+            if token.certificate is not None and not token.certificate.startswith(PIN) and fnmatchcase(name, token.certificate):
+                return token, name
+    return None
+
+
+def _plain(names: Iterable[str]) -> tuple[str, ...]:
+    """Those that can stand in a record and a rule as they are; a name with a line break or a zero in it is there to deceive."""
+    return tuple(dict.fromkeys(name for name in names if name.isprintable() and name.isascii() and 0 < len(name) <= _LONGEST))
+
+
+def _fingerprint(pem: bytes) -> str:
+    try:
+        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem.decode("ascii"))).hexdigest()
+    except (ValueError, UnicodeError):
+        return ""

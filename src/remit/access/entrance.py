@@ -1,0 +1,250 @@
+"""The entrance that all doors share: from what a request shows to a `Visitor`, or to nobody. Also its limits: rate, size, streams, budget.
+
+A door hands over the words of its protocol (`enter`); which credential counts, and what becomes of a wrong one, is decided here once. To
+whoever is refused an unknown, expired, revoked and forged token look alike; what it was stands in the audit log (`note`). Good
+credentials are never shut out by somebody else's bad ones: those who send bad ones are slowed by where they come from, in bounded memory.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.access.certificates import Certificate, granted
+from remit.access.limits import Buckets, RateLimited
+from remit.access.local import LocalToken
+from remit.access.secret import DELEGATION_PREFIX
+from remit.access.streams import Open, Streams
+from remit.access.tokens import Token, Tokens
+from remit.access.visitor import OWNER, Visitor
+from remit.core.budget import Budget
+from remit.core.clock import SYSTEM_CLOCK, Clock
+from remit.core.delegation import Delegation
+from remit.core.errors import Refused
+from remit.settings.values import ServeSettings
+
+log = logging.getLogger("remit.access")
+
+HEADER = "authorization"
+DELEGATION_HEADER = "remit-delegation"
+"""Beside a credential of one's own: the token of the delegation on whose behalf it asks."""
+SCHEME = "bearer"
+LONGEST = 16 * 1024
+FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
+"""So often may one address be wrong before it is told to wait."""
+NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
+"""So many refusals go into the audit log; a flood is counted there, not copied."""
+PEERS_KEPT = 4096
+
+
+class Living(Protocol):
+    """A delegation that runs, as the engine knows it."""
+
+    @property
+    def delegation(self) -> Delegation: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def is_settled(self) -> bool: ...
+    @property
+    def budget(self) -> Budget: ...
+
+
+class Drawn(Protocol):
+    """What a principal has drawn so far, by the record."""
+
+    @property
+    def delegations(self) -> int: ...
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def cost(self) -> float: ...
+
+
+class Entrance:
+    """Lives on the event loop of its server."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: ServeSettings,
+        *,
+        living: Callable[[str], Living | None] = lambda _session_id: None,
+        drawn: Callable[[str], Drawn | None] = lambda _principal: None,
+        note: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        """Of the project whose `.remit` is `folder`. `living`: a delegation by its session, while it runs here."""
+        self.settings = settings
+        self.tokens = Tokens(folder, clock)
+        self.local = LocalToken(folder)
+        self._living = living
+        self._drawn = drawn
+        self._note = note
+        self._clock = clock
+        self._requests = Buckets(clock.monotonic)
+        self._failures = Buckets(clock.monotonic, PEERS_KEPT)
+        self._notes = Buckets(clock.monotonic, 1)
+        self._unnoted = 0
+        self._budgets: dict[str, Budget] = {}
+        self._streams = Streams(self.is_welcome, lambda _visitor: _sent_away())
+
+    def open(self) -> Path:
+        """Makes the local token; where it is. Once, when a server starts."""
+        return self.local.make()
+
+    def close(self) -> None:
+        self._streams.close()
+        self.tokens.write_used()
+
+    # ---- who comes in
+
+    def enter(
+        self,
+        *,
+        authorization: str | None = None,
+        delegation: str | None = None,
+        certificate: Certificate | None = None,
+        is_socket: bool = False,
+        door: str = "",
+        peer: str = "",
+    ) -> Visitor:
+        """What a request shows, whatever its protocol. A credential that is shown must be good, also where another would do.
+
+        `is_socket`: it came by the project's own socket. Raises `Refused` (UNAUTHENTICATED), `RateLimited`."""
+        bearer = None if authorization is None else bearer_of(authorization)
+        visitor: Visitor | None = None
+        if bearer is not None and bearer.startswith(DELEGATION_PREFIX) and delegation is None:
+            bearer, delegation = None, bearer
+        if bearer is not None:
+            visitor = self.by_bearer(bearer, door=door, peer=peer)
+        elif certificate is not None:
+            visitor = self.by_certificate(certificate, door=door, peer=peer)
+        elif is_socket:
+            visitor = self.by_socket()
+        if delegation is not None:
+            return self.by_delegation(delegation, shown_by=visitor, door=door, peer=peer)
+        if visitor is None:
+            raise self._refused("nothing was shown", door=door, peer=peer)
+        return visitor
+
+    def by_bearer(self, text: str, *, door: str = "", peer: str = "") -> Visitor:
+        """A token, the local token, or the token of a delegation; without the word `Bearer`."""
+        if text.startswith(DELEGATION_PREFIX):
+            return self.by_delegation(text, door=door, peer=peer)
+        if len(text) > LONGEST:
+            raise self._refused("too long for a token", door=door, peer=peer)
+        is_local = self.local.is_it(text)
+        token = self.tokens.find(text)
+        if is_local:
+            return OWNER
+        if token is None:
+            raise self._refused("unknown token", door=door, peer=peer)
+        return self._welcomed(token, f"token:{token.name}", door, peer)
+
+    def by_socket(self) -> Visitor:
+        """Whoever could open a socket of 0600 owns the project."""
+        return OWNER
+
+    def by_certificate(self, certificate: Certificate, *, door: str = "", peer: str = "") -> Visitor:
+        found = granted(certificate, [one for one in self.tokens.for_certificates() if one.fault(self._clock.wall()) is None])
+        if found is None:
+            shown = ", ".join(certificate.names)[:200] or certificate.fingerprint
+            raise self._refused(f"nothing is granted to the certificate of {shown}", door=door, peer=peer)
+        token, name = found
+        return self._welcomed(token, f"cert:{name}", door, peer)
+
+    def by_delegation(self, text: str, *, shown_by: Visitor | None = None, door: str = "", peer: str = "") -> Visitor:
+        """On behalf of a delegation that runs here: what is asked for is its child."""
+        raise self._refused("tokens of delegations are not taken yet", door=door, peer=peer)
+
+    def _welcomed(self, token: Token, principal: str, door: str, peer: str) -> Visitor:
+        fault = token.fault(self._clock.wall())
+        if fault is not None:
+            raise self._refused(f"{fault} token", principal=principal, door=door, peer=peer)
+        self.tokens.used(token)
+        return Visitor(principal=principal, grants=token.grants, credential=token.token_id)
+
+    def is_welcome(self, visitor: Visitor) -> bool:
+        """Whether what it came in by still holds: for what goes on for long."""
+        if not visitor.credential:
+            return True
+        token = self.tokens.by_id(visitor.credential)
+        return token is not None and token.fault(self._clock.wall()) is None
+
+    # ---- how much it may
+
+    def admit(self, visitor: Visitor, size: int = 0) -> None:
+        """One request of `size` bytes. Raises `RateLimited`, `Refused` (TOO_LARGE)."""
+        grants, house = visitor.grants, self.settings
+        largest = self.largest(visitor)
+        if size > largest:
+            raise Refused(f"The request has {size} bytes; {largest} are allowed.", code="TOO_LARGE", advice="Send less at once.")
+        rate = grants.requests_per_second if grants.requests_per_second is not None else house.requests_per_second
+        burst = grants.burst if grants.burst is not None else max(rate, 1.0) if grants.requests_per_second is not None else house.burst
+        wait = self._requests.take(visitor.principal, rate, burst)
+        if wait:
+            raise RateLimited(f"{visitor.principal} may make {rate:g} requests a second.", retry_after_seconds=wait)
+
+    def largest(self, visitor: Visitor) -> int:
+        """The size in bytes of a request of its."""
+        most = visitor.grants.request_bytes
+        return self.settings.request_bytes if most is None else min(most, self.settings.request_bytes)
+
+    def stream(self, visitor: Visitor) -> Open:
+        """`with entrance.stream(visitor): …` around whatever goes on for long, in the task that sends it. Raises `RateLimited`."""
+        most = visitor.grants.streams
+        return self._streams.open(visitor, self.settings.streams if most is None else most)
+
+    def budget_of(self, visitor: Visitor) -> Budget | None:
+        """The scope that everything it ever asks for draws from; None: it has none of its own."""
+        limits = visitor.grants.budget
+        if limits is None:
+            return None
+        known = self._budgets.get(visitor.principal)
+        if known is None or known.limits != limits:
+            token = self.tokens.by_id(visitor.credential)
+            age = 0.0 if token is None else max(0.0, self._clock.wall() - token.created_at)
+            fresh = Budget(limits, opened_at=self._clock.monotonic() - age)
+            so_far = known if known is not None else self._drawn(visitor.principal)
+            if so_far is not None:
+                fresh.delegations, fresh.tokens, fresh.cost = so_far.delegations, so_far.tokens, so_far.cost
+            if known is not None:
+                fresh.alive = known.alive
+            known = self._budgets[visitor.principal] = fresh
+        return known
+
+    # ---- who does not
+
+    def _refused(self, why: str, *, principal: str = "", door: str = "", peer: str = "") -> Refused:
+        """The same words whatever it was; the reason goes into the log."""
+        wait = self._failures.take(peer, FAILURES_PER_SECOND, FAILURES_BURST)
+        if self._notes.take("", NOTES_PER_SECOND, NOTES_BURST):
+            self._unnoted += 1
+        else:
+            entry = {"event": "turned_away", "principal": principal, "door": door, "peer": peer[:200], "because": why}
+            if self._unnoted:
+                entry["more"] = self._unnoted
+                self._unnoted = 0
+            self._note({name: value for name, value in entry.items() if value})
+        if wait:
+            return RateLimited("Too many wrong credentials came from there.", retry_after_seconds=wait)
+        return unauthenticated()
+
+
+def bearer_of(header: str) -> str:
+    """The token in the value of the header; what has no such scheme is as good as a wrong one."""
+    scheme, _, token = header.strip().partition(" ")
+    return token.strip() if scheme.lower() == SCHEME else ""
+
+
+def unauthenticated() -> Refused:
+    return Refused(
+        "Who asks is not known here: there is no token or certificate with the request, or it does not hold (any more).",
+        code="UNAUTHENTICATED",
+        advice=f"Send `{HEADER}: Bearer TOKEN`, with a token that `remit token new NAME` made.",
+    )
+
+
+def _sent_away() -> Refused:
+    return Refused("What you came in by does not hold any more.", code="UNAUTHENTICATED", advice="Ask for a new token, and go on by id.")

@@ -1,0 +1,73 @@
+"""How much one may ask for: requests by time, bytes, open streams; and how often one may be wrong. Memory is bounded whoever comes.
+
+A bucket for each that was seen lately: it holds `burst` requests and is filled again at its rate. One that is full again says nothing and
+is forgotten; so those kept are those that were busy within the time a bucket takes to fill, and no more than `MOST` of them.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from remit.core.errors import Refused
+
+MOST = 10_000
+
+
+class RateLimited(Refused):
+    """With when to come again: `retry-after` of HTTP, `RetryInfo` of gRPC."""
+
+    default_code = "RATE_LIMITED"
+
+    def __init__(self, message: str, *, retry_after_seconds: float, advice: str = "") -> None:
+        super().__init__(message, advice=advice or f"Try again in {max(retry_after_seconds, 0.1):.1f} s.")
+        self.retry_after_seconds = retry_after_seconds
+
+
+class Buckets:
+    def __init__(self, clock: Callable[[], float], most: int = MOST) -> None:
+        self._clock = clock
+        self._most = most
+        self._held: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        """What is left in each, and when that was so; the one that was asked for longest ago first."""
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def take(self, name: str, rate: float, burst: float) -> float:
+        """0: one was taken; else in how many seconds there is one."""
+        now = self._clock()
+        burst = max(burst, 1.0)
+        held = self._held.get(name)
+        left = burst if held is None else min(burst, held[0] + max(0.0, now - held[1]) * rate)
+        is_there = left >= 1.0
+        self._held[name] = (left - 1.0 if is_there else left, now)
+        self._held.move_to_end(name)
+        if len(self._held) > self._most:
+            self._held.popitem(last=False)
+        return 0.0 if is_there else (1.0 - left) / rate if rate > 0 else 3600.0
+
+
+class Counts:
+    """Of what is open at once."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+
+    def enter(self, name: str, most: int) -> None:
+        count = self._open.get(name, 0)
+        if count >= most:
+            raise RateLimited(
+                f"{name} has {count} streams open, which is as many as it may.",
+                retry_after_seconds=1.0,
+                advice="Close one first; several tasks can be looked at without a stream each.",
+            )
+        self._open[name] = count + 1
+
+    def leave(self, name: str) -> None:
+        left = self._open.get(name, 0) - 1
+        if left > 0:
+            self._open[name] = left
+        else:
+            self._open.pop(name, None)
+
+    def of(self, name: str) -> int:
+        return self._open.get(name, 0)
