@@ -7,6 +7,7 @@ delegate is their child, and a child has the origin of its tree.
 """
 
 import contextvars
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,10 +25,27 @@ class Came(NamedTuple):
     """The caller's own word for the conversation this belongs to."""
     traceparent: str | None = None
     """Of W3C Trace Context: the span of the caller's that this tree hangs below."""
+    max_depth: int | None = None
+    """Nothing of the tree stands deeper, whatever the settings allow."""
+    limits: Limits | None = None
+    """What it may draw, from where this was first said downwards: also after a crash."""
 
     def to_dict(self) -> dict[str, Any]:
         """Without what is absent: most of it mostly is."""
-        return {name: value for name, value in zip(self._fields, self, strict=True) if value}
+        known = {name: value for name, value in zip(self._fields, self, strict=True) if value not in (None, "")}
+        if self.limits is not None:
+            known["limits"] = self.limits.to_dict()
+        return known
+
+
+def came_of(principal: str | None, kept: Mapping[str, Any] | None) -> Came | None:
+    """As it was kept; None: nobody from outside asked."""
+    if principal is None:
+        return None
+    known = {name: value for name, value in (kept or {}).items() if name in Came._fields and name != "principal"}
+    if known.get("limits") is not None:
+        known["limits"] = Limits(**known["limits"])
+    return Came(principal, **known)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

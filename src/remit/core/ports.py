@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from remit.core.agents import AgentSpec
 from remit.core.events import Event
 from remit.core.metrics import Tally
-from remit.core.record import Applied, CancelRequest, HistoryQuery, Owner, Record, Write
+from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
 
 
 class Store(Protocol):
@@ -40,8 +40,12 @@ class Store(Protocol):
 
     def history(self, query: HistoryQuery) -> list[Record]: ...
     def count(self, state: str | None = None) -> int: ...
-    def events(self, session_id: str, after: int = 0) -> list[Event]:
-        """Steps and everything said, by number, those above `after`."""
+    def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
+        """Steps and everything said, by number, those above `after`; the first `most` of them."""
+        ...
+
+    def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        """How far each is, of those that are known."""
         ...
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
@@ -55,6 +59,10 @@ class Store(Protocol):
 
     def tally(self, since: float | None = None) -> Tally:
         """Those asked for since then, or all, summed up (S5.9); read in one pass, none of them kept."""
+        ...
+
+    def drawn(self, principal: str) -> Drawn:
+        """By all that this principal ever asked for, with everything below it. What still lives counts with what it has told."""
         ...
 
     def change_stamp(self) -> int:

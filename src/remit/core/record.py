@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext
@@ -70,6 +70,7 @@ def registry_entry(record: Record) -> dict[str, Any]:
         "status": str(record.state),
         "depth": record.depth,
         "path": list(record.path),
+        "principal": record.came.principal if record.came else None,
     }
 
 
@@ -175,12 +176,26 @@ class HistoryQuery:
     root_id: str | None = None
     agent: str | None = None
     state: State | None = None
+    states: tuple[State, ...] = ()
+    """Any of these; empty: any at all."""
     task_number: int | None = None
     since: float | None = None
     until: float | None = None
+    principal: str | None = None
+    """Who asked from outside, for the tree it belongs to."""
+    conversation: str | None = None
+    """The word of whoever asked for the conversation it belongs to (`Came.session`)."""
+    roots_only: bool = False
     limit: int = 50
     before_session: str | None = None
     """For the next page: the last session id of the page before."""
+
+    @property
+    def wanted(self) -> tuple[State, ...] | None:
+        """Any of these states; None: whichever."""
+        if self.state is None:
+            return self.states or None
+        return (self.state,) if not self.states or self.state in self.states else ()
 
 
 def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
@@ -195,8 +210,28 @@ def history_query(status: str | None, query: Mapping[str, Any]) -> HistoryQuery:
         return HistoryQuery(**asked)
     except TypeError:
         raise Misused(
-            f"Unknown filter among {', '.join(asked)}.", advice="Use agent, status, root_id, task_number, since, until, limit."
+            f"Unknown filter among {', '.join(asked)}.",
+            advice="Use agent, status, root_id, task_number, since, until, principal, conversation, roots_only, limit.",
         ) from None
+
+
+class Head(NamedTuple):
+    """How far a delegation is: by this it is seen that there is something new."""
+
+    state: State
+    owner: str
+    number: int
+    """Of its newest event that is no step."""
+
+
+class Drawn(NamedTuple):
+    """What everything that a principal ever asked for has drawn, also what the history has forgotten since (S8)."""
+
+    delegations: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    since: float | None = None
+    """When it asked first; None: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -94,6 +94,7 @@ def _record_of(order: Order, refusal: Return, owner_id: str, settled_at: float) 
         accept=delegation.accept,
         limits=delegation.limits,
         idle_seconds=delegation.idle_seconds,
+        came=delegation.came,
         step_times=tuple(order.step_times),
         result=refusal,
     )

@@ -153,4 +153,5 @@ def delegation_of(record: Record, engine: "EmbeddedEngine") -> Delegation:
         command=record.command,
         task=record.task,
         resumes=record.resumes,
+        came=record.came,
     )

@@ -15,7 +15,7 @@ from remit.store import faults
 
 APPLICATION_ID = 0x52454D54
 """`REMT`, in the header of every database of ours."""
-VERSION = 1
+VERSION = 2
 """The newest migration; `schema.sql` is what all migrations up to it lead to."""
 BUSY_SECONDS = 5.0
 PAGE_BYTES = 2048

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.store.database import begin, connect, roll_back
+from remit.store.drawing import keep_drawn
 from remit.store.searching import SETTLED, pairs
 
 LARGE_LOG_BYTES = 64 * 1024 * 1024
@@ -61,6 +62,7 @@ class Housekeeper:
 
     def _forget_tree(self, root_id: str) -> int:
         session_ids = self._connection.execute(_OF_TREE, (root_id,)).fetchall()
+        keep_drawn(self._connection, root_id)
         for table in ("events", "checkpoints", "cancel_requests", "delegations"):
             self._connection.executemany(f"DELETE FROM {table} WHERE session_id=?", session_ids)
         return len(session_ids)

@@ -17,6 +17,8 @@ from remit.core.record import (
     Begun,
     CancelRequest,
     Checkpointed,
+    Drawn,
+    Head,
     HistoryQuery,
     Owner,
     Record,
@@ -27,6 +29,7 @@ from remit.core.record import (
     Write,
 )
 from remit.core.states import State
+from remit.store.drawing import summed
 from remit.store.reading import newest_of
 from remit.store.rows import EVENT_OURS, Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
 from remit.store.searching import DURATIONS_KEPT
@@ -44,6 +47,8 @@ class _Shelf:
     checkpoints: dict[str, str] = field(default_factory=dict)
     owners: dict[str, Owner] = field(default_factory=dict)
     cancels: list[CancelRequest] = field(default_factory=list)
+    drawn: dict[str, Drawn] = field(default_factory=dict)
+    """By what has been forgotten since."""
     writes: int = 0
 
 
@@ -159,14 +164,29 @@ class MemoryStore:
     def count(self, state: str | None = None) -> int:
         return sum(1 for row in self._rows() if state is None or row.status == state)
 
-    def events(self, session_id: str, after: int = 0) -> list[Event]:
+    def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
         with self._shelf.lock:
             row = self._shelf.rows.get(session_id)
             said = list(self._shelf.said.get(session_id, {}).items())
         events = [] if row is None else events_of_steps(session_id, unpacked(row.step_times), row.chunk_count)
         for number, (at, kind, body) in said:
             events.append(Event(session_id=session_id, number=number, at=at, kind=EventKind(kind), body=decoded(body)))
-        return sorted((event for event in events if event.number > after), key=lambda event: event.number)
+        return sorted((event for event in events if event.number > after), key=lambda event: event.number)[:most]
+
+    def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        with self._shelf.lock:
+            known = {session_id: self._shelf.rows.get(session_id) for session_id in session_ids}
+            said = self._shelf.said
+            return {
+                session_id: Head(State(row.status), row.owner, max(said.get(session_id, ()), default=0))
+                for session_id, row in known.items()
+                if row is not None
+            }
+
+    def drawn(self, principal: str) -> Drawn:
+        with self._shelf.lock:
+            parts = [_drawn_by(self._shelf, row) for row in self._shelf.rows.values() if row.principal == principal]
+            return summed([*parts, self._shelf.drawn.get(principal, Drawn())])
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
         signs = {}
@@ -227,11 +247,22 @@ class MemoryStore:
     def _forget(self, session_id: str) -> None:
         shelf = self._shelf
         row = shelf.rows.pop(session_id)
+        if row.principal is not None:
+            shelf.drawn[row.principal] = summed([_drawn_by(shelf, row), shelf.drawn.get(row.principal, Drawn())])
         if row.key is not None:
             shelf.keys.pop(row.key, None)
         shelf.said.pop(session_id, None)
         shelf.checkpoints.pop(session_id, None)
         shelf.cancels = [request for request in shelf.cancels if request.session_id != session_id]
+
+
+def _drawn_by(shelf: _Shelf, row: Row) -> Drawn:
+    """On its row once it is settled, told by itself before."""
+    tokens, cost = row.tokens, row.cost
+    if row.settled_at is None:
+        told = [decoded(body) for _, (_, kind, body) in sorted(shelf.said.get(row.session_id, {}).items()) if kind == EventKind.SPENT]
+        tokens, cost = (int(told[-1].get("tokens", 0)), float(told[-1].get("cost", 0.0))) if told else (0, 0.0)
+    return Drawn(int(row.status != State.REFUSED), tokens, cost, row.created_at)
 
 
 def _is_before(row: Row, moment: float) -> bool:
@@ -242,10 +273,13 @@ def _matches(row: Row, query: HistoryQuery) -> bool:
     wanted: Iterable[tuple[object, object]] = (
         (query.root_id, row.root_id),
         (query.agent, row.agent),
-        (query.state, row.status),
         (query.task_number, row.task_number),
+        (query.principal, row.principal),
+        (query.conversation, row.conversation),
     )
     if any(asked is not None and asked != found for asked, found in wanted):
+        return False
+    if (query.wanted is not None and row.status not in query.wanted) or (query.roots_only and row.parent_id is not None):
         return False
     return (query.since is None or row.created_at >= query.since) and (query.until is None or row.created_at <= query.until)
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from remit.core.events import Event, EventKind, events_of_steps
-from remit.core.record import Record
+from remit.core.record import Head, Record
+from remit.core.states import State
 from remit.store.rows import COLUMNS, decoded, record_of, unpacked
 
 SELECT = f"SELECT {COLUMNS} FROM delegations"
@@ -33,16 +34,29 @@ def children(connection: sqlite3.Connection, session_id: str) -> list[Record]:
     return [record_of(row) for row in connection.execute(statement, (session_id,))]
 
 
-def events(connection: sqlite3.Connection, session_id: str, after: int) -> list[Event]:
+def events(connection: sqlite3.Connection, session_id: str, after: int, most: int | None = None) -> list[Event]:
     known = connection.execute("SELECT step_times, chunk_count FROM delegations WHERE session_id=?", (session_id,)).fetchone()
     steps = [] if known is None else events_of_steps(session_id, unpacked(known[0]), known[1])
     said = connection.execute(
-        "SELECT number, at, kind, body FROM events WHERE session_id=? AND number>? ORDER BY number", (session_id, after)
+        "SELECT number, at, kind, body FROM events WHERE session_id=? AND number>? ORDER BY number LIMIT ?",
+        (session_id, after, -1 if most is None else most),
     )
     found = [step for step in steps if step.number > after]
     for number, at, kind, body in said:
         found.append(Event(session_id=session_id, number=number, at=at, kind=EventKind(kind), body=decoded(body)))
     found.sort(key=lambda event: event.number)
+    return found if most is None else found[:most]
+
+
+def heads(connection: sqlite3.Connection, session_ids: Sequence[str]) -> dict[str, Head]:
+    statement = (
+        "SELECT status, owner, (SELECT max(number) FROM events e WHERE e.session_id=d.session_id) FROM delegations d WHERE session_id=?"
+    )
+    found = {}
+    for session_id in session_ids:
+        row = connection.execute(statement, (session_id,)).fetchone()
+        if row is not None:
+            found[session_id] = Head(State(row[0]), row[1], row[2] or 0)
     return found
 
 

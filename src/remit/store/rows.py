@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext
 from remit.core.events import STEPS
+from remit.core.origin import Came, came_of
 from remit.core.record import NO_STEPS, Begun, Record, Settled, StepTimes
 from remit.core.result import Evidence, Return, Status, StopReason
 from remit.core.secret_looks import REDACTED
@@ -26,8 +27,9 @@ NAN = float("nan")
 _TIMES = Struct(f"<{len(STEPS)}d")
 _NO_TIMES = _TIMES.pack(*[NAN] * len(STEPS))
 _INT64 = 2**63 - 1
+_NOBODY = (None, None)
 _CONTEXT_OURS: Shape = dict.fromkeys(
-    ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes")
+    ("depth", "path", "timeout_seconds", "caller", "priority", "deadline_at", "command", "limits", "idle_seconds", "resumes", "came")
 )
 _ARTIFACT_OURS: Shape = dict.fromkeys(("evidence", "size", "sha256", "mtime"))
 _RESULT_OURS: Shape = {**dict.fromkeys(("seconds", "status", "stop_reason", "evidence")), "artifacts": _ARTIFACT_OURS}
@@ -56,6 +58,8 @@ class Row(NamedTuple):
     step_times: bytes
     context: str
     result: str | None
+    principal: str | None
+    conversation: str | None
 
 
 COLUMNS = ", ".join(Row._fields)
@@ -204,7 +208,13 @@ def _context(
         context["idle_seconds"] = of.idle_seconds
     if of.resumes is not None:
         context["resumes"] = of.resumes
+    if of.came is not None and (came := _beyond_columns(of.came)):
+        context["came"] = came
     return context
+
+
+def _beyond_columns(came: Came) -> dict[str, Any]:
+    return {name: value for name, value in came.to_dict().items() if name not in ("principal", "session")}
 
 
 def _without_secrets(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -253,10 +263,15 @@ def row_of(record: Record) -> tuple[Any, ...]:
         packed(record.step_times),
         _context_text(record),
         None if record.result is None else result_text(record.result),
+        None if record.came is None else record.came.principal,
+        None if record.came is None else record.came.session,
     )
 
 
-NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
+NEW_COLUMNS = (
+    "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context, "
+    "principal, conversation"
+)
 """What is known of a delegation that begins; the rest of its row is the same for all of them (see `whole`)."""
 
 
@@ -280,12 +295,13 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
         if _is_bare(delegation)
         else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
+        *(_NOBODY if delegation.came is None else (delegation.came.principal, delegation.came.session)),
     )
 
 
 def whole(new: tuple[Any, ...]) -> Row:
     """The whole row of a delegation that begins."""
-    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:], None))
+    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:12], None, *new[12:]))
 
 
 def _is_bare(delegation: Delegation) -> bool:
@@ -299,6 +315,7 @@ def _is_bare(delegation: Delegation) -> bool:
         and delegation.command is None
         and delegation.resumes is None
         and not delegation.accept
+        and delegation.came is None
     )
 
 
@@ -349,6 +366,7 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         limits=None if limits is None else Limits(**limits),
         idle_seconds=context.get("idle_seconds"),
         resumes=context.get("resumes"),
+        came=_came_of(row, context),
         step_times=unpacked(row.step_times),
         result=result_of(row, context),
         tokens=row.tokens,
@@ -356,6 +374,11 @@ def record_of(columns: tuple[Any, ...]) -> Record:
         attempt=row.attempt,
         chunk_count=row.chunk_count,
     )
+
+
+def _came_of(row: Row, context: Mapping[str, Any]) -> Came | None:
+    came = came_of(row.principal, context.get("came"))
+    return came if came is None or row.conversation is None else came._replace(session=row.conversation)
 
 
 def tamed(columns: tuple[Any, ...]) -> tuple[Any, ...]:

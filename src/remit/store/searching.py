@@ -6,8 +6,10 @@ question that leaves them open is asked of each pair that occurs: no more entrie
 Functions over a connection, used by `sqlite`; they write nothing.
 """
 
+import json
 import sqlite3
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from remit.core.metrics import Tally
@@ -65,9 +67,14 @@ def history(connection: sqlite3.Connection, query: HistoryQuery) -> list[Record]
             places += connection.execute(statement, values)
     elif query.task_number is not None:
         places += connection.execute(task_statement(query), values)
+    elif query.conversation is not None:
+        places += connection.execute(conversation_statement(query), values)
+    elif query.principal is not None and not LIVE.issuperset(query.wanted or SETTLED):  # what is live is found sooner by its state
+        places += connection.execute(principal_statement(query), values)
     else:
         statement = pair_statement(query)
-        for agent, status in pairs(connection, query.agent, None if query.state is None else (query.state.value,)):
+        wanted = None if query.wanted is None else [state.value for state in query.wanted]
+        for agent, status in pairs(connection, query.agent, wanted):
             places += connection.execute(statement, {**values, "agent": agent, "status": status})
     places.sort(reverse=True)
     return [record_of(connection.execute(BY_ID, (number,)).fetchone()) for _, number in places[: max(0, query.limit)]]
@@ -77,8 +84,11 @@ def _values(query: HistoryQuery, before: Place | None) -> dict[str, Any]:
     return {
         "root": query.root_id,
         "agent": query.agent,
-        "status": None if query.state is None else query.state.value,
+        "status": None,
+        "states": None if query.wanted is None else json.dumps([state.value for state in query.wanted]),
         "task": query.task_number,
+        "principal": query.principal,
+        "conversation": query.conversation,
         "since": query.since,
         "until": query.until,
         "before_at": None if before is None else before[0],
@@ -91,16 +101,27 @@ def _values(query: HistoryQuery, before: Place | None) -> dict[str, Any]:
 
 
 def pair_statement(query: HistoryQuery) -> str:
-    return _newest(["agent=:agent", "status=:status", *_time(query)])
+    return _newest(["agent=:agent", "status=:status", *_time(query), *_asked_for_by(query)])
 
 
 def task_statement(query: HistoryQuery) -> str:
-    return _newest(["task_number=:task", *_time(query), *_agent_and_state(query)])
+    return _newest(["task_number=:task", *_time(query), *_agent_and_state(query), *_asked_for_by(query)])
+
+
+def principal_statement(query: HistoryQuery) -> str:
+    roots = ["+parent_id IS NULL"] if query.roots_only else []
+    return _newest(["principal=:principal", *_time(query), *_agent_and_state(query), *roots])
+
+
+def conversation_statement(query: HistoryQuery) -> str:
+    """Whose it is just filters: a conversation is small."""
+    others = _asked_for_by(replace(query, conversation=None))
+    return _newest(["conversation=:conversation", *_time(query), *_agent_and_state(query), *others])
 
 
 def tree_statements(query: HistoryQuery) -> tuple[str, str]:
     """The root by its own id and the rest by the tree's index: a tree is small, so the other filters just filter."""
-    rest = [*_time(query, plus="+"), *_agent_and_state(query)]
+    rest = [*_time(query, plus="+"), *_agent_and_state(query), *_asked_for_by(query)]
     if query.task_number is not None:
         rest.append("+task_number=:task")
     return (
@@ -126,7 +147,14 @@ def _time(query: HistoryQuery, plus: str = "") -> list[str]:
 
 def _agent_and_state(query: HistoryQuery) -> list[str]:
     conditions = [] if query.agent is None else ["+agent=:agent"]
-    return conditions if query.state is None else [*conditions, "+status=:status"]
+    return conditions if query.wanted is None else [*conditions, "+status IN (SELECT value FROM json_each(:states))"]
+
+
+def _asked_for_by(query: HistoryQuery) -> list[str]:
+    conditions = [] if query.principal is None else ["+principal=:principal"]
+    if query.conversation is not None:
+        conditions.append("+conversation=:conversation")
+    return [*conditions, "+parent_id IS NULL"] if query.roots_only else conditions
 
 
 # ---- figures

@@ -16,8 +16,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from remit.core.events import Event
 from remit.core.metrics import Tally
-from remit.core.record import Applied, CancelRequest, HistoryQuery, Owner, Record, Write
-from remit.store import database, faults, handover, reading, searching
+from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
+from remit.store import database, drawing, faults, handover, reading, searching
 from remit.store.database import Durability
 from remit.store.housekeeping import Housekeeper
 from remit.store.writing import Group, write_in_transaction
@@ -130,8 +130,11 @@ class SqliteStore:
     def count(self, state: str | None = None) -> int:
         return self._ask(searching.count, state)
 
-    def events(self, session_id: str, after: int = 0) -> list[Event]:
-        return self._ask(reading.events, session_id, after)
+    def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
+        return self._ask(reading.events, session_id, after, most)
+
+    def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
+        return self._ask(reading.heads, session_ids)
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
         return self._ask(reading.last_sign, session_ids)
@@ -144,6 +147,9 @@ class SqliteStore:
 
     def tally(self, since: float | None = None) -> Tally:
         return self._ask(searching.tally, since)
+
+    def drawn(self, principal: str) -> Drawn:
+        return self._ask(drawing.drawn, principal)
 
     def owners(self) -> list[Owner]:
         return self._ask(handover.owners)

@@ -20,7 +20,9 @@ CREATE TABLE delegations (
     chunk_count INTEGER NOT NULL,
     step_times BLOB NOT NULL,             -- little-endian doubles, NaN for a step that was not reached
     context TEXT NOT NULL,                -- JSON: what is never searched for
-    result TEXT                           -- JSON: the return
+    result TEXT,                          -- JSON: the return
+    principal TEXT,                       -- who asked from outside, for the whole tree
+    conversation TEXT                     -- what whoever asked calls the conversation that it belongs to
 );
 
 -- The one index every delegation pays for besides its id: each page that a commit touches costs as much as the row itself.
@@ -30,6 +32,17 @@ CREATE INDEX delegations_by_agent ON delegations (agent, status, created_at);
 CREATE INDEX delegations_in_tree ON delegations (root_id, parent_id) WHERE parent_id IS NOT NULL;
 CREATE INDEX delegations_by_task ON delegations (task_number, created_at) WHERE task_number IS NOT NULL;
 CREATE UNIQUE INDEX delegations_by_key ON delegations (key) WHERE key IS NOT NULL;
+CREATE INDEX delegations_by_principal ON delegations (principal, created_at) WHERE principal IS NOT NULL;
+CREATE INDEX delegations_by_conversation ON delegations (conversation, created_at) WHERE conversation IS NOT NULL;
+
+-- What was drawn by delegations that the history has forgotten since: nobody's budget is refilled by that.
+CREATE TABLE drawn (
+    principal TEXT PRIMARY KEY,
+    delegations INTEGER NOT NULL,
+    tokens INTEGER NOT NULL,
+    cost REAL NOT NULL,
+    since REAL NOT NULL                   -- when it asked first
+) WITHOUT ROWID;
 
 CREATE TABLE events (
     session_id TEXT NOT NULL,
