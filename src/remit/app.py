@@ -185,22 +185,23 @@ class Remit(Looking):
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    async def close(self, *, hand_over: bool = False) -> None:
+    async def close(self, *, hand_over: bool = False) -> list[str]:
         """Stop what still runs, write everything, leave nothing behind.
 
-        With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it."""
+        With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it. Gives what was handed over."""
+        handed_over: list[str] = []
         if not self._is_open:
-            return
+            return handed_over
         self._is_open = False
         if self._attachment is not None:
             await self._attachment.close()
             await self._carriers.close()
             await self.models.close()
-            return
+            return handed_over
         if self._bell is not None:
             self._bell.close()
         if hand_over:
-            await handing.hand_over(self.engine)
+            handed_over = await handing.hand_over(self.engine)
         await self.engine.close()
         if self._board is not None:
             await self._board.close()
@@ -214,6 +215,7 @@ class Remit(Looking):
         if self._store_given is None:
             await off_loop(self.store.close)
         note_closed(self.owner.owner_id)
+        return handed_over
 
     # ---- delegating
 
@@ -250,6 +252,17 @@ class Remit(Looking):
                     "The delegation that this token was given to has ended.", code="CALLER_REFUSED", advice="Ask with a token of your own."
                 )
         return running, origin
+
+    async def reload(self) -> list[str]:
+        """Read the project's agents again, Python files too; what is wrong with them. What runs keeps what it has.
+
+        Agent files and the policy are taken up by themselves within a second; here is the whole of it, at once."""
+        self._must_be_open()
+        read = await off_loop(self.directory.changed)
+        if read is not None:
+            self.directory.take(read)
+        self.directory.load_folder_again(self.folder / "agents")
+        return self.directory.problems
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()

@@ -62,6 +62,8 @@ class Directory:
         self._told: list[Callable[[AgentSpec], None]] = []
         self._told_of_changes: list[Callable[[], None]] = []
         self._problems: list[str] = []
+        self._python: dict[Path, tuple[str, tuple[str, ...]]] = {}
+        """The Python files of the project: which version of each is loaded, and the agents it declares."""
         self._declared_problems: tuple[str, ...] = ()
 
     @property
@@ -180,9 +182,30 @@ class Directory:
 
     def load_folder(self, folder: Path) -> None:
         """The agents that the Python files of a folder declare."""
-        for path in sorted(folder.glob("*.py")) if folder.is_dir() else ():
-            if not path.name.startswith("_"):
-                self._load(str(path), lambda path=path: agents_of_file(path))  # type: ignore[misc]
+        for path, stamp in stamps_of(folder).items():
+            self._load(str(path), lambda path=path, stamp=stamp: self._agents_of_file(path, stamp, ""))  # type: ignore[misc]
+
+    def load_folder_again(self, folder: Path) -> None:
+        """Take up files that are new, changed or gone; one that cannot be loaded any more keeps what it had, and is among the problems."""
+        now = stamps_of(folder)
+        for path in [known for known in self._python if known not in now]:
+            for name in self._python.pop(path)[1]:
+                self._forget(name)
+        for path, stamp in now.items():
+            if self._python.get(path, ("", ()))[0] != stamp:
+                self._problems = [problem for problem in self._problems if not problem.startswith(str(path))]
+                self._load(str(path), lambda path=path, stamp=stamp: self._agents_of_file(path, stamp, f"_{stamp}"))  # type: ignore[misc]
+        self._tell_of_change()
+
+    def _agents_of_file(self, path: Path, stamp: str, version: str) -> list[FunctionAgent]:
+        """Of a version of it: loaded under a name of its own, so that whoever runs the one before keeps it."""
+        found = agents_of_file(path, version)
+        names = tuple(agent.spec.name for agent in found)
+        for name in self._python.get(path, ("", ()))[1]:
+            if name not in names:
+                self._forget(name)
+        self._python[path] = stamp, names
+        return found
 
     def load_definitions(self, root: Path, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
         """The agents that agent files and settings of a project declare; `reload` reads the settings anew (see `rereading`)."""
@@ -304,9 +327,15 @@ def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAge
     return found
 
 
-def agents_of_file(path: Path) -> list[FunctionAgent]:
+def agents_of_file(path: Path, version: str = "") -> list[FunctionAgent]:
     """The agents a Python file declares. Whatever its code raises is raised here."""
-    return agents_in(_module(path), str(path))
+    return agents_in(_module(path, version), str(path))
+
+
+def stamps_of(folder: Path) -> dict[Path, str]:
+    """The Python files of a folder, and by what a change of each shows."""
+    paths = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")] if folder.is_dir() else []
+    return {path: f"{seen.st_mtime_ns:x}_{seen.st_size:x}" for path in paths for seen in (path.stat(),)}
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:
@@ -320,10 +349,10 @@ def _agents_of(loaded: object) -> list[FunctionAgent]:
     raise Misused(f"it gives {loaded!r}.", advice="It must name a module, an agent, or a list of agents.")
 
 
-def _module(path: Path) -> ModuleType:
+def _module(path: Path, version: str) -> ModuleType:
     """Loaded under a name of its own, the same in every process."""
     path = path.resolve()
-    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}"
+    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}{version}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded")
