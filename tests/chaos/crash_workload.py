@@ -7,6 +7,7 @@ the project and judge what it finds. What really happened stands in an append-on
 """
 
 import asyncio
+import gc
 import hashlib
 import json
 import os
@@ -19,9 +20,12 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import remit.policy.project  # noqa: F401 - each of those that are forked would import it for itself
 from remit import Context, Remit, agent, call
+from remit.agents.directory import ENTRY_POINTS
 from remit.core.record import Record
 from remit.core.states import State
+from remit.system.installed import offered
 from remit.system.processes import marked
 
 STAGES = 6
@@ -232,6 +236,8 @@ def judged(folder: Path) -> list[str]:
 def main() -> None:
     play = {"killed": killed, "raced": raced, "crowded": crowded}[sys.argv[1]]
     folder, first, rounds = Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    offered(ENTRY_POINTS)
+    gc.freeze()
     for seed in range(first, first + rounds):
         random.seed(seed)
         project = folder / f"round-{seed}"
