@@ -13,6 +13,7 @@ import pytest
 from mcp.client.client import Client
 from mcp_project import free_port, is_alive, make_project, owner_pid, serving_http, stdio, until
 
+from forking import run
 from remit import Remit, agent
 from remit.serve.mcp import server as mcp_server
 from remit.serve.mcp import waiting
@@ -184,10 +185,7 @@ def test_a_keeper_that_is_told_to_stop_stops_what_it_runs(project: Path) -> None
     assert is_alive(keeper)
     os.kill(keeper, signal.SIGTERM)
     until(lambda: not is_alive(keeper))
-    shown = subprocess.run(
-        [sys.executable, "-m", "remit", "show", session_id, "--json", "--root", str(project)], capture_output=True, text=True, check=True
-    )
-    assert '"cancelled"' in shown.stdout
+    assert '"cancelled"' in remit(project, "show", session_id, "--json").stdout
 
 
 def test_a_server_over_http_stops_cleanly(project: Path) -> None:
@@ -216,8 +214,7 @@ def test_a_missing_extra_is_named(project: Path) -> None:
 
 
 def remit(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "remit", *arguments]
-    return subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False)
+    return run(["-m", "remit", *arguments], project)
 
 
 async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

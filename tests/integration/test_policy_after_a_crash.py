@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from forking import run
+
 AGENTS = """
 import asyncio
 from pathlib import Path
@@ -46,22 +48,8 @@ def killed_while_it_ran(folder: Path, *parameters: str) -> None:
 
 
 def recovered(folder: Path) -> dict[str, object]:
-    subprocess.run(
-        [sys.executable, "-m", "remit.cli.main", "recover"],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    shown = subprocess.run(
-        [sys.executable, "-m", "remit.cli.main", "show", "last", "--json"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    run(["-m", "remit.cli.main", "recover"], folder)
+    shown = run(["-m", "remit.cli.main", "show", "last", "--json"], folder)
     document = json.loads(shown.stdout)
     return dict(document.get("delegation", document)["return"])
 

@@ -2,12 +2,12 @@
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forking import run
 from remit import Remit, agent
 from remit.core.secret_looks import REDACTED
 from remit.policy.audit import FILE
@@ -34,8 +34,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "remit.cli.main", *arguments]
-    return subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    return run(["-m", "remit.cli.main", *arguments], folder)
 
 
 def told(folder: Path, *arguments: str) -> Any:

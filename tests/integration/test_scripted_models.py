@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from forking import run
 from remit.flow.format import format_instruction
 from remit.flow.validate import check_return
 from remit.testing.models import Api, Call, Cut, Drip, Fail, ModelRequest, Reply, Say, ScriptedModels, Silence, valid_return
@@ -300,8 +301,7 @@ def test_it_can_be_run_by_hand(tmp_path: Path) -> None:
 
 
 def by_hand(*arguments: str, **more: Any) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "remit.testing.models", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False, **more)
+    return run(["-m", "remit.testing.models", *arguments], Path.cwd(), **more)
 
 
 @pytest.mark.parametrize(

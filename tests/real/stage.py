@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from forking import run
 from remit import Remit
 from remit.testing.models import Call, ScriptedModels
 from remit.testing.models.turns import Script
@@ -163,8 +164,7 @@ class Stage:
 
     def remit(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """The command line, to its end."""
-        command = [sys.executable, "-m", "remit.cli.main", *arguments]
-        return subprocess.run(command, cwd=self.project, capture_output=True, text=True, timeout=60, check=False)
+        return run(["-m", "remit.cli.main", *arguments], self.project)
 
     def remit_started(self, *arguments: str) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "remit.cli.main", *arguments]
