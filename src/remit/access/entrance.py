@@ -7,20 +7,23 @@ credentials are never shut out by somebody else's bad ones: those who send bad o
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from remit.access.certificates import Certificate, granted
+from remit.access.delegating import Delegated, DelegationKey, Narrower
 from remit.access.limits import Buckets, RateLimited
 from remit.access.local import LocalToken
+from remit.access.scopes import Scopes
 from remit.access.secret import DELEGATION_PREFIX
 from remit.access.streams import Open, Streams
 from remit.access.tokens import Token, Tokens
-from remit.access.visitor import OWNER, Visitor
+from remit.access.visitor import OWNER, Grants, Visitor
 from remit.core.budget import Budget
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
-from remit.core.errors import Refused
+from remit.core.errors import Refused, Unavailable
 from remit.settings.values import ServeSettings
 
 log = logging.getLogger("remit.access")
@@ -35,6 +38,7 @@ FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
 NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
 """So many refusals go into the audit log; a flood is counted there, not copied."""
 PEERS_KEPT = 4096
+_NO_NARROWER = Narrower()
 
 
 class Living(Protocol):
@@ -87,6 +91,8 @@ class Entrance:
         self._notes = Buckets(clock.monotonic, 1)
         self._unnoted = 0
         self._budgets: dict[str, Budget] = {}
+        self._key = DelegationKey(folder)
+        self._scopes = Scopes(self._is_living)
         self._streams = Streams(self.is_welcome, lambda _visitor: _sent_away())
 
     def open(self) -> Path:
@@ -156,20 +162,83 @@ class Entrance:
 
     def by_delegation(self, text: str, *, shown_by: Visitor | None = None, door: str = "", peer: str = "") -> Visitor:
         """On behalf of a delegation that runs here: what is asked for is its child."""
-        raise self._refused("tokens of delegations are not taken yet", door=door, peer=peer)
+        try:
+            delegated = self._key.read(text)
+            running = self._running(delegated, shown_by)
+            budget = self._scopes.of(delegated, running.budget, self._clock.monotonic())
+        except ValueError as error:
+            raise self._refused(str(error), principal=shown_by.principal if shown_by else "", door=door, peer=peer) from None
+        except Unavailable as error:  # without its key none of them is good
+            log.error("Tokens of delegations are not taken: %s", error)
+            raise self._refused(error.message, door=door, peer=peer) from None
+        own = shown_by.grants if shown_by is not None else Grants()
+        ends_at = delegated.deadline_at
+        grants = Grants(
+            within=delegated.operations,
+            max_depth=delegated.depth,
+            expires_at=ends_at,
+            deadline_at=ends_at,
+            requests_per_second=own.requests_per_second,
+            burst=own.burst,
+            request_bytes=own.request_bytes,
+            streams=own.streams,
+        )
+        return Visitor(
+            principal=f"delegation:{delegated.session_id}",
+            grants=grants,
+            parent=delegated.session_id,
+            credentials=(f"{delegated.session_id}/{delegated.attempt}", *(shown_by.credentials if shown_by is not None else ())),
+            budget=budget,
+        )
+
+    def token_for(self, running: Living, *, holder: str | None = None, narrower: Narrower = _NO_NARROWER) -> str:
+        """The token of a delegation that runs, for the agent elsewhere that carries it out. `holder`: the principal that alone may show it.
+
+        It holds no longer than the delegation, nor than this attempt at it."""
+        delegation = running.delegation
+        if running.is_settled:
+            raise Refused(f"{delegation.session_id} has ended.", code="CALLER_REFUSED")
+        ends_at = delegation.deadline_wall
+        if narrower.deadline_at is not None:
+            ends_at = min(ends_at, narrower.deadline_at)
+        return self._key.sign(delegation.session_id, running.attempt, holder, replace(narrower, deadline_at=ends_at))
+
+    def _running(self, delegated: Delegated, shown_by: Visitor | None) -> Living:
+        """The delegation that it stands for. Raises `ValueError`: nobody may use it, or not this one."""
+        ends_at = delegated.deadline_at
+        if ends_at is not None and self._clock.wall() >= ends_at:
+            raise ValueError(f"expired token of {delegated.session_id}")
+        if delegated.holder is not None and (shown_by is None or shown_by.principal != delegated.holder):
+            raise ValueError(f"token of {delegated.session_id} that {delegated.holder} holds, shown by somebody else")
+        running = self._living(delegated.session_id)
+        if running is None or running.is_settled:
+            raise ValueError(f"token of {delegated.session_id}, which has ended")
+        if running.attempt != delegated.attempt:
+            raise ValueError(f"token of attempt {delegated.attempt} at {delegated.session_id}, which is at attempt {running.attempt}")
+        return running
+
+    def _is_living(self, session_id: str, attempt: int) -> bool:
+        running = self._living(session_id)
+        return running is not None and not running.is_settled and running.attempt == attempt
 
     def _welcomed(self, token: Token, principal: str, door: str, peer: str) -> Visitor:
         fault = token.fault(self._clock.wall())
         if fault is not None:
             raise self._refused(f"{fault} token", principal=principal, door=door, peer=peer)
         self.tokens.used(token)
-        return Visitor(principal=principal, grants=token.grants, credential=token.token_id)
+        budget = self._budget(principal, token) if token.grants.budget is not None else None
+        return Visitor(principal=principal, grants=token.grants, credentials=(token.token_id,), budget=budget)
 
     def is_welcome(self, visitor: Visitor) -> bool:
         """Whether what it came in by still holds: for what goes on for long."""
-        if not visitor.credential:
-            return True
-        token = self.tokens.by_id(visitor.credential)
+        expires_at = visitor.grants.expires_at
+        return (expires_at is None or self._clock.wall() < expires_at) and all(map(self._holds, visitor.credentials))
+
+    def _holds(self, credential: str) -> bool:
+        session_id, slash, attempt = credential.partition("/")
+        if slash:
+            return self._is_living(session_id, int(attempt))
+        token = self.tokens.by_id(credential)
         return token is not None and token.fault(self._clock.wall()) is None
 
     # ---- how much it may
@@ -198,20 +267,20 @@ class Entrance:
 
     def budget_of(self, visitor: Visitor) -> Budget | None:
         """The scope that everything it ever asks for draws from; None: it has none of its own."""
-        limits = visitor.grants.budget
-        if limits is None:
-            return None
-        known = self._budgets.get(visitor.principal)
+        return visitor.budget
+
+    def _budget(self, principal: str, token: Token) -> Budget:
+        """One for each principal, from what it drew before this server started; also when its limits change."""
+        limits = token.grants.budget
+        assert limits is not None
+        known = self._budgets.get(principal)
         if known is None or known.limits != limits:
-            token = self.tokens.by_id(visitor.credential)
-            age = 0.0 if token is None else max(0.0, self._clock.wall() - token.created_at)
+            age = max(0.0, self._clock.wall() - token.created_at)
             fresh = Budget(limits, opened_at=self._clock.monotonic() - age)
-            so_far = known if known is not None else self._drawn(visitor.principal)
+            so_far = known if known is not None else self._drawn(principal)
             if so_far is not None:
                 fresh.delegations, fresh.tokens, fresh.cost = so_far.delegations, so_far.tokens, so_far.cost
-            if known is not None:
-                fresh.alive = known.alive
-            known = self._budgets[visitor.principal] = fresh
+            known = self._budgets[principal] = fresh
         return known
 
     # ---- who does not
@@ -222,7 +291,7 @@ class Entrance:
         if self._notes.take("", NOTES_PER_SECOND, NOTES_BURST):
             self._unnoted += 1
         else:
-            entry = {"event": "turned_away", "principal": principal, "door": door, "peer": peer[:200], "because": why}
+            entry: dict[str, Any] = {"event": "turned_away", "principal": principal, "door": door, "peer": peer[:200], "because": why}
             if self._unnoted:
                 entry["more"] = self._unnoted
                 self._unnoted = 0

@@ -11,6 +11,7 @@ _LIMITS = ("budget", "tree")
 _NUMBERS = {
     "timeout_seconds": float,
     "expires_at": float,
+    "deadline_at": float,
     "requests_per_second": float,
     "max_depth": int,
     "burst": int,

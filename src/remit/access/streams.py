@@ -36,12 +36,12 @@ class Streams:
 
     def _look(self) -> None:
         self._timer = None
-        welcome: dict[str, bool] = {}
+        welcome: dict[object, bool] = {}
         for one in list(self._watched):
-            credential = one.visitor.credential
-            if credential not in welcome:
-                welcome[credential] = self._is_welcome(one.visitor)
-            if not welcome[credential]:
+            shown = (one.visitor.credentials, one.visitor.grants.expires_at)
+            if shown not in welcome:
+                welcome[shown] = self._is_welcome(one.visitor)
+            if not welcome[shown]:
                 self._watched.discard(one)
                 one.end(self._ended(one.visitor))
         self._look_again()
@@ -52,7 +52,7 @@ class Streams:
 
     def _enter(self, one: "Open", most: int) -> None:
         self._counts.enter(one.visitor.principal, most)
-        if one.task is not None and one.visitor.credential:
+        if one.task is not None and one.visitor.credentials:
             self._watched.add(one)
             self._look_again()
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
-from remit.core.budget import Limits
+from remit.core.budget import Budget, Limits
 from remit.core.lineage import ROOT_CALLER
 
 
@@ -40,7 +40,9 @@ class Grants:
     """The longest it may ask for."""
     max_depth: int | None = None
     expires_at: float | None = None
-    """Wall clock."""
+    """Wall clock: from then on it lets nobody in."""
+    deadline_at: float | None = None
+    """Wall clock: whatever it asks for ends by then."""
     requests_per_second: float | None = None
     burst: int | None = None
     request_bytes: int | None = None
@@ -59,14 +61,14 @@ class Grants:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
     principal: str
-    """`orchestrator` for who owns this project, by the socket or the token file; `token:NAME`; `cert:NAME`."""
+    """`orchestrator` for who owns this project, by the socket or the token file; `token:NAME`; `cert:NAME`; `delegation:SESSION`."""
     grants: Grants = field(default_factory=Grants)
     parent: str | None = None
     """With the token of a delegation: its session. What is asked for is its child."""
-    credential: str = field(default="", compare=False)
-    """By what it came in, so that it can be asked later whether that still holds (`Entrance.is_welcome`); empty: it always does."""
-    scopes: tuple[tuple[str, Limits], ...] = field(default=(), compare=False, repr=False)
-    """With the token of a delegation: the budgets that it and those it was narrowed from may draw, the widest first."""
+    credentials: tuple[str, ...] = field(default=(), compare=False)
+    """By what it came in, so that it can be asked later whether that still holds (`Entrance.is_welcome`); none: it always does."""
+    budget: Budget | None = field(default=None, compare=False, repr=False)
+    """The scope that everything it asks for draws from, with whatever else comes in by the same token; None: no limit of its own."""
 
     @property
     def is_local(self) -> bool:

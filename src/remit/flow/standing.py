@@ -42,6 +42,8 @@ def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, hous
     budget, max_depth = caller.budget, house.rules.max_depth
     hard_at: float | None = delegation.deadline.hard_at
     if origin is not None:  # a token of this delegation, which may have been narrowed on its way
+        if origin.budget is not None and any(scope is budget for scope in origin.budget.scopes()):  # a scope inside of its own
+            budget = origin.budget
         budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, house, now)
     if limits is not None:
         budget = budget.narrowed(limits, now)

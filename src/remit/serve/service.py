@@ -175,8 +175,9 @@ def origin_of(call: Call) -> Origin:
         depth=call.depth if is_relay else 0,
         path=call.path if is_relay else (visitor.principal,),
         max_depth=grants.max_depth,
-        deadline_at=call.deadline_at,
+        deadline_at=min((at for at in (call.deadline_at, grants.deadline_at) if at is not None), default=None),
         limits=grants.tree,
+        budget=visitor.budget,
         parent=visitor.parent,
     )
 
