@@ -62,7 +62,7 @@ class Origin:
     limits: Limits | None = None
     """What its tree may draw at most: a scope around whatever the request asks for."""
     budget: Budget | None = None
-    """The scope that all trees of this principal share, or, with a parent, all that is asked for by one token; None: no limit of its own."""
+    """The scope that all trees of this principal share, or, with a parent, all that one token asks for; None: no limit of its own."""
     parent: str | None = None
     """The session of the living delegation on whose behalf it asks (a delegation token): then it is that one's child, and the rest of
     this only narrows it further."""
