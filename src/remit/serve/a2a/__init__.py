@@ -1,1 +1,1 @@
-"""The A2A 1.0 door: every agent of the directory as a skill on one card."""
+"""The A2A 1.0 door: the agents of the directory as the skills of one card, over JSON-RPC, REST and gRPC. Needs `remit[a2a]`."""

@@ -1,0 +1,147 @@
+"""Tasks that wait for an answer and are gone on with: one task for A2A, several delegations for us, each with `resume=` of the one before.
+
+A task keeps its id: that of its first delegation. Which others followed is found by their keys, which stand in its note before each is
+begun; so a crash in between loses nothing, and a message that is sent twice runs once. Used by `handler`.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from a2a.types import Message
+from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+
+from remit.access.visitor import Doing
+from remit.core.errors import Refused
+from remit.core.ids import is_session_id
+from remit.core.record import Record
+from remit.core.secrets import is_redacted
+from remit.core.states import State
+from remit.serve.a2a.incoming import Asked
+from remit.serve.a2a.notes import Note, Notes
+from remit.serve.a2a.tasks import ON, context_of, origin_in
+from remit.serve.service import Call, Service
+from remit.system.threads import off_loop
+from remit.tool.catalogue import parts_of
+
+MOST_TURNS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thread:
+    """A task with everything that went on in it."""
+
+    task_id: str
+    records: tuple[Record, ...]
+    """In their order; the last one is how it stands."""
+    note: Note
+
+    @property
+    def record(self) -> Record:
+        return self.records[-1]
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.note.is_cancelled and self.record.state is State.BLOCKED
+
+    @property
+    def waits(self) -> bool:
+        """For an answer of its caller's."""
+        return self.record.state is State.BLOCKED and not self.note.is_cancelled
+
+
+def key_of(call: Call, message_id: str) -> str:
+    """A client's retry of a message does not run twice: whoever sends it, and the id it gave it, are one key."""
+    return f"a2a:{_digest(call.visitor.principal, call.visitor.parent or '', message_id)}"
+
+
+def key_on(call: Call, task_id: str, message_id: str) -> str:
+    return f"{ON}{task_id}:{_digest(call.visitor.principal, call.visitor.parent or '', message_id)}"
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+class Threads:
+    def __init__(self, service: Service, notes: Notes) -> None:
+        self._service = service
+        self.notes = notes
+
+    async def of(self, call: Call, task_id: str) -> Thread:
+        """Raises `Misused` (TASK_NOT_FOUND), also where it is somebody else's."""
+        first = await self._service.record(call, task_id)
+        origin = origin_in(first.key)
+        if origin is not None and is_session_id(origin) and origin != task_id:  # it was asked for by the id of a later part
+            first = await self._service.record(call, origin)
+        return await off_loop(self._followed, first)
+
+    def whole(self, record: Record) -> Thread:
+        """The thread that a record belongs to, which was found to be the caller's. Called off the event loop."""
+        origin = origin_in(record.key)
+        first = self._service.remit.store.get(origin) if origin is not None and is_session_id(origin) else None
+        return self._followed(first if first is not None and first.agent == record.agent else record)
+
+    def may_change(self, call: Call, thread: Thread) -> bool:
+        """Whose task it is, and whoever owns the project."""
+        came, visitor = thread.records[0].came, call.visitor
+        return visitor.may(Doing.CANCEL_ALL) or (came is not None and came.principal == visitor.principal)
+
+    def _followed(self, first: Record) -> Thread:
+        note = self.notes.of(first.session_id)
+        found = (self._service.remit.store.by_key(key) for key in note.keys)
+        later = [record for record in found if record is not None and record.agent == first.agent]
+        return Thread(task_id=first.session_id, records=(first, *later), note=note)
+
+    async def go_on(self, call: Call, thread: Thread, message: Message, asked: Asked) -> Record:
+        """With what its caller answers; the delegation that goes on."""
+        key = key_on(call, thread.task_id, message.message_id)
+        if key in thread.note.keys and (known := await off_loop(self._service.remit.store.by_key, key)) is not None:
+            return known  # sent a second time
+        if not self.may_change(call, thread):
+            raise Refused(f"Task {thread.task_id} is not {call.visitor.principal}'s to go on with.", code="FORBIDDEN")
+        if not thread.waits:
+            raise UnsupportedOperationError(
+                f"Task {thread.task_id} does not wait for an answer. Send the message without a task id, in its context, to begin another."
+            )
+        if len(thread.note.keys) >= MOST_TURNS:
+            raise UnsupportedOperationError(f"Task {thread.task_id} was gone on with {MOST_TURNS} times: begin another one.")
+        request = self._service.read(call, {**self._arguments(thread.record, asked), "resume": thread.record.session_id})
+        await off_loop(self.notes.change, thread.task_id, lambda note: _with_key(note, key))
+        handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
+        return await self._service.record(call, handle.session_id)
+
+    async def give_up(self, thread: Thread) -> None:
+        """It waited, and is cancelled: nothing runs that could be stopped."""
+        await off_loop(self.notes.change, thread.task_id, lambda note: replace(note, is_cancelled=True))
+
+    def _arguments(self, before: Record, asked: Asked) -> Mapping[str, Any]:
+        """As it was asked before, with what is said now."""
+        target, operation = parts_of(before.agent)
+        parameters = dict(before.parameters)
+        given = dict(asked.data or {})
+        inner = given.pop("parameters", None)
+        parameters |= inner if isinstance(inner, Mapping) else {}
+        taken: dict[str, Any] = {name: given.pop(name) for name in ("timeout", "priority", "budget", "accept", "idle") if name in given}
+        given.pop("target", None)
+        given.pop("operation", None)
+        parameters |= given
+        if is_redacted(parameters):
+            raise InvalidParamsError("What is secret of its parameters is not kept: send them again with the answer.")
+        if asked.text:
+            spoken = next((name for name in ("task", "message") if name in parameters), None)
+            if spoken is None:
+                raise InvalidParamsError(f"{before.agent} takes parameters, no words: send a data part with what changed.")
+            parameters[spoken] = asked.text
+        return {**taken, "target": target, "operation": operation, "parameters": parameters}
+
+
+def _with_key(note: Note, key: str) -> Note:
+    return note if key in note.keys else replace(note, keys=(*note.keys, key))
+
+
+def must_fit(thread: Thread, message: Message) -> None:
+    """A context that is not the task's is a mistake of the client's."""
+    if message.context_id and message.context_id != context_of(thread.records[0]):
+        raise InvalidParamsError(f"Task {thread.task_id} does not belong to context {message.context_id[:80]}.")

@@ -1,0 +1,93 @@
+"""The A2A door, put together: one handler behind the SDK's JSON-RPC, REST and gRPC, and the card. Opened by `remit serve`.
+
+door = A2aDoor(service, settings, root=…, base_url=lambda: "http://127.0.0.1:7411")
+app = Starlette(routes=door.routes)        # behind serve.http.entering, which finds out who asks
+door.add_to(grpc_server, visitor_of)       # for the gRPC binding
+await door.start(); …; await door.close()
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.types import AgentCard
+from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
+from starlette.routing import BaseRoute, Route
+
+from remit.access.visitor import Visitor
+from remit.serve.a2a.calls import GrpcCalls, HttpCalls
+from remit.serve.a2a.card import GRPC, JSON_RPC, REST, Facts, public_card
+from remit.serve.a2a.continuing import Threads
+from remit.serve.a2a.handler import A2aHandler
+from remit.serve.a2a.notes import Notes
+from remit.serve.a2a.posting import Post
+from remit.serve.a2a.pushing import Pushing
+from remit.serve.service import Service
+from remit.settings.values import ServeSettings
+
+if TYPE_CHECKING:
+    import grpc.aio
+
+JSON_RPC_PATH = "/a2a"
+REST_PATH = "/a2a/v1"
+OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
+"""Answered to anybody: the card says how to come in."""
+CARD_SECONDS = 60
+"""For so long a client may keep the card without asking again."""
+
+
+class A2aDoor:
+    def __init__(
+        self,
+        service: Service,
+        settings: ServeSettings,
+        *,
+        base_url: Callable[[], str],
+        grpc_url: Callable[[], str | None] = lambda: None,
+        is_beyond: bool = False,
+        post: Post | None = None,
+    ) -> None:
+        """`base_url`: how clients reach it by HTTP, `grpc_url` by gRPC (None: not at all), known when it is open; `is_beyond`: whether it
+        listens beyond this machine: then strangers are not told which agents there are."""
+        self._service = service
+        self._settings = settings
+        self._base_url = base_url
+        self._grpc_url = grpc_url
+        self._is_beyond = is_beyond
+        remit = service.remit
+        ca_file = remit.settings.web.ca_file
+        threads = Threads(service, Notes(remit.folder))
+        own_post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
+        self.pushing = Pushing(service, threads, post or own_post)
+        self.handler = A2aHandler(service, threads, self.pushing, self._facts)
+
+    @property
+    def routes(self) -> list[BaseRoute]:
+        calls = HttpCalls()
+        # Without the SDK's mount for tenants: at the root of an application that has other doors it would answer for all of them.
+        rest = [route for route in create_rest_routes(self.handler, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
+        card = create_agent_card_routes(AgentCard(), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
+        return [*card, *create_jsonrpc_routes(self.handler, JSON_RPC_PATH, calls), *rest]
+
+    def add_to(self, server: "grpc.aio.Server", visitor_of: "Callable[[grpc.aio.ServicerContext[Any, Any]], Visitor]") -> None:
+        """The gRPC binding, on the server of the gRPC door, which has found out who calls."""
+        from a2a.server.request_handlers.grpc_handler import GrpcHandler
+        from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
+
+        add_A2AServiceServicer_to_server(GrpcHandler(self.handler, GrpcCalls(visitor_of)), server)  # type: ignore[arg-type, no-untyped-call]
+
+    async def start(self) -> None:
+        await self.pushing.start()
+
+    async def close(self) -> None:
+        await self.pushing.close()
+
+    async def _card(self, _blank: AgentCard) -> AgentCard:
+        return public_card(self._facts(), self._service.tool.catalogue.specs)
+
+    def _facts(self) -> Facts:
+        base = (self._settings.public_url or self._base_url()).rstrip("/")
+        interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
+        if (grpc_url := self._grpc_url()) is not None:
+            interfaces.append((GRPC, grpc_url))
+        return Facts(interfaces=interfaces, takes_certificates=self._settings.client_ca is not None, shows_skills=not self._is_beyond)

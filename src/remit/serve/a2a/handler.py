@@ -1,0 +1,236 @@
+"""The requests of A2A, answered by our service: its store is the task store, so a task is the same through every door and outlives us.
+
+Implements the SDK's `RequestHandler` itself; the SDK's routes and servicers (`door`) translate JSON-RPC, REST and gRPC to it. Leaving a
+connection ends nothing here: only CancelTask does.
+"""
+
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+from a2a.server.context import ServerCallContext
+from a2a.server.events.event_queue import Event
+from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    Message,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+)
+from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.task import apply_history_length, validate_history_length
+
+from remit.core.record import Record
+from remit.serve.a2a.calls import call_of
+from remit.serve.a2a.card import Facts, extended_card
+from remit.serve.a2a.continuing import Thread, Threads, key_of, must_fit
+from remit.serve.a2a.faults import told
+from remit.serve.a2a.incoming import arguments_of, taken_apart
+from remit.serve.a2a.listing import listed
+from remit.serve.a2a.pushing import Pushing
+from remit.serve.a2a.states import TERMINAL
+from remit.serve.a2a.streams import closing
+from remit.serve.a2a.tasks import answer_of, asked_of, bare_task, last_updates, task_of, update_of
+from remit.serve.service import Call, Service
+from remit.system.threads import off_loop
+from remit.tool.chunks import Chunk, ChunkType
+
+WAIT_SECONDS = 3600.0
+"""At a time, for one who waits for the end."""
+LONGEST_ID = 500
+
+
+class A2aHandler(RequestHandler):
+    def __init__(self, service: Service, threads: Threads, pushing: Pushing, facts: Callable[[], Facts]) -> None:
+        self._service = service
+        self._threads = threads
+        self._pushing = pushing
+        self._facts = facts
+
+    # ---- work
+
+    @validate_request_params
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task | Message:
+        validate_history_length(params.configuration)
+        with told():
+            call, record = await self._begun(params, context)
+            if not params.configuration.return_immediately:
+                while record.result is None:
+                    await self._service.result(call, record.session_id, WAIT_SECONDS)
+                    record = await self._service.record(call, record.session_id)
+            thread = await self._threads.of(call, record.session_id)
+            return apply_history_length(await self._whole(thread), params.configuration)
+
+    @validate_request_params
+    async def on_message_send_stream(self, params: SendMessageRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
+        validate_history_length(params.configuration)
+        with told():
+            call, record = await self._begun(params, context)
+            thread = await self._threads.of(call, record.session_id)
+            async with closing(self._followed(call, thread)) as events:
+                async for event in events:
+                    yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
+
+    @validate_request_params
+    async def on_subscribe_to_task(self, params: SubscribeToTaskRequest, context: ServerCallContext) -> AsyncGenerator[Event]:
+        with told():
+            call = call_of(context)
+            thread = await self._threads.of(call, params.id)
+            if thread.is_cancelled or (thread.record.result is not None and not thread.waits):
+                raise UnsupportedOperationError(f"Task {params.id} has ended: nothing more is to come of it. Get it instead.")
+            async with closing(self._followed(call, thread)) as events:
+                async for event in events:
+                    yield event
+
+    async def _begun(self, params: SendMessageRequest, context: ServerCallContext) -> tuple[Call, Record]:
+        """On record when this returns."""
+        message, asked = params.message, taken_apart(params)
+        if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
+            raise UnsupportedOperationError(f"Ids are at most {LONGEST_ID} characters long here.")
+        call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", told=asked.told)
+        self._pushing.must_be_allowed(params.configuration)
+        if message.task_id:
+            thread = await self._threads.of(call, message.task_id)
+            must_fit(thread, message)
+            call = replace(call, session=thread.records[0].came.session if thread.records[0].came else call.session)
+            record = await self._threads.go_on(call, thread, message, asked)
+        else:
+            arguments = arguments_of(asked, self._usable(call), has_assistant=self._service.remit.models.is_configured())
+            request = self._service.read(call, arguments)
+            also = {**request.also, "key": key_of(call, message.message_id)}
+            handle = await self._service.execute(call, replace(request, also=also))
+            record = await self._service.record(call, handle.session_id)
+        await self._pushing.asked(record, params.configuration)
+        return call, record
+
+    async def _followed(self, call: Call, thread: Thread) -> AsyncIterator[Event]:
+        """How it stands, then what it says from there on, then how it ended."""
+        record = thread.record
+        events = await self._service.remit.events(record.session_id)
+        first = await off_loop(self._drawn, thread, events)
+        yield first
+        if first.status.state in TERMINAL or record.result is not None:
+            return
+        appends = bool(first.artifacts)
+        async with closing(self._service.stream(call, record.session_id, events[-1].number if events else 0)) as chunks:
+            async for chunk in chunks:
+                if _is_last(chunk):
+                    break
+                yield update_of(chunk, first, appends=appends)
+                appends = appends or chunk.type is ChunkType.DATA
+        ended = await self._whole(await self._threads.of(call, thread.task_id))
+        for update in last_updates(ended):
+            yield update
+
+    # ---- looking
+
+    @validate_request_params
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task | None:
+        validate_history_length(params)
+        with told():
+            thread = await self._threads.of(call_of(context), params.id)
+            return apply_history_length(await self._whole(thread), params)
+
+    @validate_request_params
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        validate_history_length(params)
+        with told():
+            return await listed(self._service, self._threads, call_of(context), params)
+
+    async def _whole(self, thread: Thread) -> Task:
+        record = thread.record
+        events = await self._service.remit.events(record.session_id) if record.result is None or record.chunk_count else []
+        return await off_loop(self._drawn, thread, events)
+
+    def _drawn(self, thread: Thread, events: list[Any]) -> Task:
+        task = task_of(thread.record, self._service.remit.root, events=events, is_cancelled=thread.is_cancelled)
+        del task.history[:]
+        task.history.extend(history_of(thread))
+        return task
+
+    # ---- ending
+
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task | None:
+        """Really stopped when this answers, with everything below it."""
+        with told():
+            call = call_of(context)
+            thread = await self._threads.of(call, params.id)
+            if thread.waits and self._threads.may_change(call, thread):
+                await self._threads.give_up(thread)
+            elif thread.record.result is not None:
+                raise TaskNotCancelableError(f"Task {params.id} has ended already.")
+            else:
+                await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+            thread = await self._threads.of(call, params.id)
+            if thread.record.result is not None and not (thread.is_cancelled or str(thread.record.state) == "cancelled"):
+                raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
+            self._pushing.wake(thread.task_id)
+            return await self._whole(thread)
+
+    # ---- notifications
+
+    @validate_request_params
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        with told():
+            return await self._pushing.create(await self._threads.of(call_of(context), params.task_id), params)
+
+    @validate_request_params
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        with told():
+            return self._pushing.get(await self._threads.of(call_of(context), params.task_id), params.id)
+
+    @validate_request_params
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        with told():
+            configs = self._pushing.all(await self._threads.of(call_of(context), params.task_id))
+            return ListTaskPushNotificationConfigsResponse(configs=configs)
+
+    @validate_request_params
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        with told():
+            await self._pushing.delete(await self._threads.of(call_of(context), params.task_id), params.id)
+
+    # ---- the card
+
+    @validate_request_params
+    async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
+        with told():
+            return extended_card(self._facts(), self._usable(call_of(context)))
+
+    def _usable(self, call: Call) -> list[Any]:
+        return [spec for spec in self._service.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
+
+
+def history_of(thread: Thread) -> list[Message]:
+    """What was asked, and where it was gone on with, what it had answered before."""
+    history: list[Message] = []
+    for record in thread.records[:-1]:
+        history.append(asked_of(record))
+        if (answer := answer_of(record)) is not None:
+            history.append(answer)
+    return [*history, *bare_task(thread.record).history]
+
+
+def _is_last(chunk: Chunk) -> bool:
+    return chunk.type in (ChunkType.COMPLETE, ChunkType.ERROR)
