@@ -1,0 +1,89 @@
+"""Errors as HTTP tells them: `application/problem+json` (RFC 9457) with our code, advice and details. Which status: `serve.statuses`.
+
+A delegation that ran and failed is no error of HTTP: it is a result. Used by everything of this folder; speaks for all HTTP doors.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from remit.core.errors import Refused, RemitError
+from remit.serve.statuses import status_of
+from remit.tool.speaking import json_bytes, speakable
+
+MEDIA_TYPE = "application/problem+json"
+CODES: dict[str, int] = {
+    "MALFORMED_REQUEST": 400,
+    "NOT_FOUND": 404,
+    "METHOD_NOT_ALLOWED": 405,
+    "REQUEST_TIMEOUT": 408,
+    "UNSUPPORTED_MEDIA_TYPE": 415,
+    "WRONG_HOST": 421,
+    "WRONG_ORIGIN": 403,
+    "TOO_MANY_CONNECTIONS": 503,
+    "UNKNOWN_ERROR": 500,
+}
+"""Those that only HTTP knows."""
+REALM = 'Bearer realm="remit"'
+BODILESS = frozenset({204, 304})
+
+
+class HttpRefused(Refused):
+    """What is refused for how it was asked in HTTP."""
+
+    def __init__(
+        self, message: str, *, code: str, status: int | None = None, advice: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message, code=code, advice=advice)
+        self.status = CODES[code] if status is None else status
+        self.headers = dict(headers or {})
+
+
+def status_for(error: RemitError) -> int:
+    return error.status if isinstance(error, HttpRefused) else status_of(error).http
+
+
+def document_of(error: RemitError, request_id: str = "") -> dict[str, Any]:
+    """The body of a refusal."""
+    status = status_for(error)
+    document = {
+        "type": f"https://remit.dev/problems/{error.code.lower().replace('_', '-')}",
+        "title": _phrase(status),
+        "status": status,
+        "detail": error.message,
+        "code": error.code,
+        "advice": error.advice,
+        "details": dict(getattr(error, "details", {})),
+    }
+    return {**document, "instance": f"urn:remit:request:{request_id}"} if request_id else document
+
+
+def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body."""
+    status = status_for(error)
+    headers = {"content-type": MEDIA_TYPE, **getattr(error, "headers", {})}
+    if status in (429, 503):
+        headers.setdefault("retry-after", str(math.ceil(getattr(error, "retry_after_seconds", None) or 1)))
+    if status == 401:
+        headers.setdefault("www-authenticate", REALM)
+    if status == 403 and error.code == "FORBIDDEN":
+        headers.setdefault("www-authenticate", f'{REALM}, error="insufficient_scope"')
+    body = json_bytes(speakable(document_of(error, request_id)))
+    return status, {**headers, "content-length": str(len(body))}, body
+
+
+def problem_bytes(status: int, code: str, words: str) -> bytes:
+    """A whole answer, for a connection on which HTTP itself has failed; it is closed after this."""
+    document = {"type": f"https://remit.dev/problems/{code.lower().replace('_', '-')}", "title": _phrase(status), "status": status}
+    body = json.dumps({**document, "detail": words, "code": code, "advice": "", "details": {}}).encode()
+    head = f"HTTP/1.1 {status} {_phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Refused"
