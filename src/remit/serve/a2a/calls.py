@@ -4,7 +4,6 @@ Who it is was found out before (`serve.http.entering`, the interceptors of the g
 """
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from a2a.auth.user import User
@@ -50,15 +49,14 @@ class HttpCalls(ServerCallContextBuilder):
 
 
 class GrpcCalls:
-    """Of the gRPC binding; `visitor_of`: who the gRPC door found out that a call is from."""
-
-    def __init__(self, visitor_of: "Callable[[grpc.aio.ServicerContext[Any, Any]], Visitor]") -> None:
-        self._visitor_of = visitor_of
+    """Of the gRPC binding: who calls was found out by the interceptor of the gRPC door."""
 
     def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
         given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
         extensions = [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()]
-        return _context(self._visitor_of(context), dict(given), extensions)
+        from remit.serve.grpc.entering import entered
+
+        return _context(entered().visitor, dict(given), extensions)
 
 
 def _context(visitor: Visitor | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:

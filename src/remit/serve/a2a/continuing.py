@@ -85,8 +85,10 @@ class Threads:
 
     def may_change(self, call: Call, thread: Thread) -> bool:
         """Whose task it is, and whoever owns the project."""
-        came, visitor = thread.records[0].came, call.visitor
-        return visitor.may(Doing.CANCEL_ALL) or (came is not None and came.principal == visitor.principal)
+        first, visitor = thread.records[0], call.visitor
+        if visitor.parent is not None:
+            return first.parent_id == visitor.parent
+        return visitor.may(Doing.CANCEL_ALL) or (first.came is not None and first.came.principal == visitor.principal)
 
     def _followed(self, first: Record) -> Thread:
         note = self.notes.of(first.session_id)

@@ -1,20 +1,19 @@
 """The A2A door, put together: one handler behind the SDK's JSON-RPC, REST and gRPC, and the card. Opened by `remit serve`.
 
-door = A2aDoor(service, settings, root=…, base_url=lambda: "http://127.0.0.1:7411")
+door = A2aDoor(service, settings, base_url=lambda: "http://127.0.0.1:7411")
 app = Starlette(routes=door.routes)        # behind serve.http.entering, which finds out who asks
 door.add_to(grpc_server, visitor_of)       # for the gRPC binding
 await door.start(); …; await door.close()
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import AgentCard
 from a2a.utils.constants import AGENT_CARD_WELL_KNOWN_PATH
 from starlette.routing import BaseRoute, Route
 
-from remit.access.visitor import Visitor
 from remit.serve.a2a.calls import GrpcCalls, HttpCalls
 from remit.serve.a2a.card import GRPC, JSON_RPC, REST, Facts, public_card
 from remit.serve.a2a.continuing import Threads
@@ -69,12 +68,12 @@ class A2aDoor:
         card = create_agent_card_routes(AgentCard(), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self.handler, JSON_RPC_PATH, calls), *rest]
 
-    def add_to(self, server: "grpc.aio.Server", visitor_of: "Callable[[grpc.aio.ServicerContext[Any, Any]], Visitor]") -> None:
-        """The gRPC binding, on the server of the gRPC door, which has found out who calls."""
+    def add_to(self, server: "grpc.aio.Server") -> None:
+        """The gRPC binding, on the server of the gRPC door, whose interceptor finds out who calls."""
         from a2a.server.request_handlers.grpc_handler import GrpcHandler
         from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 
-        add_A2AServiceServicer_to_server(GrpcHandler(self.handler, GrpcCalls(visitor_of)), server)  # type: ignore[arg-type, no-untyped-call]
+        add_A2AServiceServicer_to_server(GrpcHandler(self.handler, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
 
     async def start(self) -> None:
         await self.pushing.start()
