@@ -1,6 +1,6 @@
 """Carriers: a declared function gets the isolation it asked for (design 6), a definition the adapter of its kind."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Carriers:
         """Whose modules are loaded ahead."""
         self._is_open = False
         self._has_commands = False
+        self._leaving: list[Callable[[], Awaitable[None]]] = []
+        """For agents elsewhere: what is still to be told there when this ends."""
 
     def __call__(self, agent: FunctionAgent) -> AgentPort:
         match agent.spec.isolation:
@@ -89,7 +91,9 @@ class Carriers:
         if definition.kind is Kind.A2A:
             from remit.agents.a2a.agent import A2aAgent
 
-            return A2aAgent(definition, self._root)
+            remote = A2aAgent(definition, self._root)
+            self._leaving.append(remote.close)
+            return remote
         self._has_commands = True
         match definition.kind:
             case Kind.COMMAND:
@@ -119,5 +123,7 @@ class Carriers:
             self.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
+        for leave in self._leaving:
+            await leave()
         await self.processes.close()
         self.threads.close()

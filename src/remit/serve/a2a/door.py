@@ -34,6 +34,9 @@ OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
 CARD_SECONDS = 60
 """For so long a client may keep the card without asking again."""
 
+_UNOPENED = Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)])
+"""Where it will listen is known when it listens: the card is drawn anew for whoever asks for it."""
+
 
 class A2aDoor:
     def __init__(
@@ -65,7 +68,7 @@ class A2aDoor:
         calls = HttpCalls()
         # Without the SDK's mount for tenants: at the root of an application that has other doors it would answer for all of them.
         rest = [route for route in create_rest_routes(self.handler, calls, path_prefix=REST_PATH) if isinstance(route, Route)]
-        card = create_agent_card_routes(AgentCard(), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
+        card = create_agent_card_routes(public_card(_UNOPENED, ()), card_modifier=self._card, cache_control=f"max-age={CARD_SECONDS}")
         return [*card, *create_jsonrpc_routes(self.handler, JSON_RPC_PATH, calls), *rest]
 
     def add_to(self, server: "grpc.aio.Server") -> None:
