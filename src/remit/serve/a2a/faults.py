@@ -1,6 +1,7 @@
 """Our errors as those of the SDK, by the one table (`serve.statuses`). Our own code goes along, so that a client need not guess back."""
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,8 @@ from a2a.utils import errors as theirs
 from remit.core.errors import RemitError
 from remit.serve.statuses import status_of
 from remit.tool.faults import DelegateError
+
+log = logging.getLogger("remit.serve.a2a")
 
 
 def fault_of(error: RemitError) -> theirs.A2AError:
@@ -30,3 +33,8 @@ def told() -> Iterator[None]:
         yield
     except RemitError as error:
         raise fault_of(error) from error
+    except theirs.A2AError:
+        raise
+    except Exception as error:
+        log.error("A request of A2A failed here.", exc_info=error)
+        raise theirs.InternalError("Something went wrong here. The server's log has it.") from None

@@ -100,7 +100,7 @@ class A2aHandler(RequestHandler):
         if len(message.message_id) > LONGEST_ID or len(message.context_id) > LONGEST_ID:
             raise UnsupportedOperationError(f"Ids are at most {LONGEST_ID} characters long here.")
         call = call_of(context, session=message.context_id or f"ctx_{secrets.token_hex(8)}", told=asked.told)
-        self._pushing.must_be_allowed(params.configuration)
+        watcher = await self._pushing.wanted(params.configuration)
         if message.task_id:
             thread = await self._threads.of(call, message.task_id)
             must_fit(thread, message)
@@ -112,7 +112,7 @@ class A2aHandler(RequestHandler):
             also = {**request.also, "key": key_of(call, message.message_id)}
             handle = await self._service.execute(call, replace(request, also=also))
             record = await self._service.record(call, handle.session_id)
-        await self._pushing.asked(record, params.configuration)
+        await self._pushing.begun(record, watcher)
         return call, record
 
     async def _followed(self, call: Call, thread: Thread) -> AsyncIterator[Event]:

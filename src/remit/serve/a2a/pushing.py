@@ -5,8 +5,8 @@ answer was lost is sent again. Each watcher of each task has its own sender; all
 """
 
 import asyncio
+import hashlib
 import logging
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 
@@ -69,29 +69,36 @@ class Pushing:
 
     # ---- who wants to be told
 
-    def must_be_allowed(self, configuration: SendMessageConfiguration) -> None:
-        """Of a message that brings a watcher along: judged before anything is begun."""
-        if configuration.HasField("task_push_notification_config"):
-            _watcher(configuration.task_push_notification_config)
+    async def wanted(self, configuration: SendMessageConfiguration) -> Watcher | None:
+        """Of a message that brings a watcher along: judged before anything is begun. Raises `Misused`."""
+        if not configuration.HasField("task_push_notification_config"):
+            return None
+        watcher = _watcher(configuration.task_push_notification_config)
+        await self._post.must_be_allowed(watcher.url)
+        return watcher
 
-    async def asked(self, record: Record, configuration: SendMessageConfiguration) -> None:
-        """A delegation was begun, or gone on with; those who watch its task are told of it from now on."""
+    async def begun(self, record: Record, watcher: Watcher | None) -> None:
+        """A delegation was begun, or gone on with: those who watch its task are told of it from now on."""
         task_id = task_id_of(record)
-        if configuration.HasField("task_push_notification_config"):
-            await self._keep(task_id, _watcher(configuration.task_push_notification_config))
+        if watcher is not None:
+            await self._keep(task_id, watcher)
         self.wake(task_id)
 
     async def create(self, thread: Thread, config: TaskPushNotificationConfig) -> TaskPushNotificationConfig:
         watcher = _watcher(config)
+        await self._post.must_be_allowed(watcher.url)
         await self._keep(thread.task_id, watcher)
         self.wake(thread.task_id)
         return _config(thread.task_id, watcher)
 
     async def _keep(self, task_id: str, watcher: Watcher) -> None:
-        await self._post.must_be_allowed(watcher.url)
-
         def kept(note: Note) -> Note:
-            after = with_watcher(note, watcher)
+            known = next((one for one in note.watchers if one.config_id == watcher.config_id), None)
+            if known is None:
+                after = with_watcher(note, watcher)
+            else:  # it goes on where it is; one that was changed may be there again
+                fresh = replace(watcher, session=known.session, told=known.told)
+                after = with_watcher(note, fresh) if replace(fresh, is_done=known.is_done) != known else note
             if len(after.watchers) > MOST_WATCHERS:
                 raise InvalidParamsError(f"A task has at most {MOST_WATCHERS} push notification configs; delete one first.")
             return after
@@ -222,7 +229,8 @@ def _watcher(config: TaskPushNotificationConfig) -> Watcher:
         raise InvalidParamsError(f"What a push notification config says is at most {_LONGEST} printable characters.")
     if not (config.token + config.authentication.scheme + config.authentication.credentials).isascii():
         raise InvalidParamsError("Token and credentials are sent as headers: ASCII alone.")
-    config_id = config.id or f"push_{secrets.token_hex(6)}"
+    # The same for the same wish, so that a message sent again does not have it told twice.
+    config_id = config.id or f"push_{hashlib.sha256(chr(0).join(given).encode()).hexdigest()[:12]}"
     authentication = config.authentication
     return Watcher(
         config_id=config_id, url=config.url, token=config.token, scheme=authentication.scheme, credentials=authentication.credentials

@@ -1,0 +1,137 @@
+"""A project that speaks A2A over all three bindings, on loopback, in this process; and clients of the SDK's own for it."""
+
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remit import Remit
+from remit.access.visitor import Doing, Grants
+
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+EVERYBODY = frozenset({Doing.DELEGATE})
+
+
+@dataclass
+class Stage:
+    remit: Remit
+    service: Any
+    entrance: Any
+    door: Any
+    url: str
+    grpc_address: str
+    closing: contextlib.AsyncExitStack
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def token(self, name: str = "client", doing: frozenset[Doing] = EVERYBODY, **grants: Any) -> str:
+        if name not in self.tokens:
+            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+        return self.tokens[name]
+
+    async def client(self, binding: str = "JSONRPC", token: str | None = None, *, streaming: bool = True) -> Any:
+        """The SDK's, by the card as it is served."""
+        import grpc.aio
+        import httpx
+        from a2a.client import ClientConfig, ClientFactory
+        from a2a.client.card_resolver import A2ACardResolver
+
+        headers = {"Authorization": f"Bearer {token or self.token()}"}
+        http = await self.closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30))
+        card = await A2ACardResolver(http, self.url).get_agent_card()
+        config = ClientConfig(
+            streaming=streaming,
+            httpx_client=http,
+            grpc_channel_factory=grpc.aio.insecure_channel,
+            supported_protocol_bindings=[binding],
+        )
+        client = ClientFactory(config).create(card, [_Bearer(token or self.token())])
+        self.closing.push_async_callback(client.close)
+        return client
+
+
+class _Bearer:
+    """For gRPC, where headers of an HTTP client do not go."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def before(self, args: Any) -> None:
+        from a2a.client import ClientCallContext
+
+        args.context = args.context or ClientCallContext()
+        args.context.service_parameters = {**(args.context.service_parameters or {}), "authorization": f"Bearer {self._token}"}
+
+    async def after(self, args: Any) -> None:
+        pass
+
+
+@contextlib.asynccontextmanager
+async def a2a_stage(
+    root: Path, agents: Sequence[Any] = (), *, is_beyond: bool = False, post: Any = None, **settings: Any
+) -> AsyncIterator[Stage]:
+    import grpc.aio
+    from starlette.applications import Starlette
+
+    from remit.access.entrance import Entrance
+    from remit.serve.a2a.door import OPEN_PATHS, A2aDoor
+    from remit.serve.grpc.entering import Entering as GrpcEntering
+    from remit.serve.http.entering import Entering
+    from remit.serve.http.server import HttpServer
+    from remit.serve.service import Service
+
+    root.mkdir(exist_ok=True)
+    async with contextlib.AsyncExitStack() as closing:
+        remit = await closing.enter_async_context(Remit.open(root, agents=agents, settings={"builtin_agents": [], **settings}))
+        service = Service(remit)
+        entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
+        listening = socket.create_server(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        server = grpc.aio.server(interceptors=[GrpcEntering(entrance)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        door = A2aDoor(
+            service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond, post=post
+        )
+        door.add_to(server)
+        await server.start()
+        closing.push_async_callback(server.stop, 0.2)
+        app = Entering(Starlette(routes=door.routes), entrance, remit.settings.serve, open_paths=OPEN_PATHS)
+        http = HttpServer(app)
+        await http.start([listening])
+        closing.push_async_callback(http.stop, 0.2)
+        await door.start()
+        closing.push_async_callback(door.close)
+        yield Stage(remit, service, entrance, door, url, f"127.0.0.1:{port}", closing)
+
+
+def said(text: str = "", data: Any = None, *, message_id: str = "", skill: str | None = None, **fields: Any) -> Any:
+    """A message of a client's."""
+    import uuid
+
+    from a2a.types import Message, Part, Role
+    from google.protobuf.json_format import ParseDict
+    from google.protobuf.struct_pb2 import Struct, Value
+
+    parts = [Part(text=text)] if text else []
+    if data is not None:
+        parts.append(Part(data=ParseDict(data, Value())))
+    metadata = {**fields.pop("metadata", {}), **({"skill": skill} if skill else {})}
+    return Message(
+        message_id=message_id or uuid.uuid4().hex, role=Role.ROLE_USER, parts=parts, metadata=ParseDict(metadata, Struct()), **fields
+    )
+
+
+async def sent(client: Any, message: Any, **configuration: Any) -> list[Any]:
+    """Everything that comes back."""
+    from a2a.types import SendMessageConfiguration, SendMessageRequest
+
+    request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(**configuration))
+    return [event async for event in client.send_message(request)]
+
+
+def state_name(task_or_status: Any) -> str:
+    from a2a.types import TaskState
+
+    status = getattr(task_or_status, "status", task_or_status)
+    return TaskState.Name(status.state).removeprefix("TASK_STATE_")

@@ -1,0 +1,366 @@
+"""The A2A door, by the SDK's own client over all three bindings (issue 7 item 2)."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from a2a_stage import BINDINGS, Stage, a2a_stage, said, sent, state_name
+
+from remit import Context, agent
+from remit.access.visitor import Doing
+
+RUNS: list[str] = []
+
+
+@agent("echo")
+async def echo(ctx: Context, text: str, times: int = 1) -> dict[str, Any]:
+    """Says it again."""
+    RUNS.append(text)
+    ctx.progress("Listening.", 0.5)
+    ctx.emit("piece")
+    return {"said": text * times, "depth": ctx.depth, "path": list(ctx.path)}
+
+
+@agent("slow")
+async def slow(ctx: Context, note: str = "") -> str:
+    ctx.progress("Sleeping.")
+    await asyncio.sleep(60)
+    return note
+
+
+@agent("writer")
+async def writer(ctx: Context) -> str:
+    (ctx.scratch / "report.md").write_text("# found\n")
+    ctx.artifact(ctx.scratch / "report.md", "report", "What was found.")
+    return "written"
+
+
+@agent("ends")
+async def ends(how: str) -> dict[str, Any]:
+    errors = [] if how == "completed" else [{"type": "execution", "message": f"It is {how}.", "recommendation": "Look."}]
+    return {"status": how, "summary": f"It ended {how}. That is all.", "errors": errors}
+
+
+@agent("asks")
+async def asks(ctx: Context, task: str) -> Any:
+    RUNS.append(task)
+    if task == "paint":
+        await ctx.checkpoint({"wall": 1})
+        return {"status": "blocked", "summary": "Which colour?", "errors": [{"type": "input", "message": "Which colour is it to be?"}]}
+    return f"painted {task} from {ctx.saved}"
+
+
+AGENTS = (echo, slow, writer, ends, asks)
+
+
+async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
+    return (await sent(client, message, **configuration))[-1].task
+
+
+async def until(condition: Any, seconds: float = 10) -> None:
+    async with asyncio.timeout(seconds):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+def data_in(task: Any, artifact_id: str = "result") -> Any:
+    from google.protobuf.json_format import MessageToDict
+
+    artifact = next(one for one in task.artifacts if one.artifact_id == artifact_id)
+    part = artifact.parts[0]
+    return part.text if part.WhichOneof("content") == "text" else MessageToDict(part.data)
+
+
+async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding(tmp_path: Path) -> None:
+    """Issue 7 item 2: JSON-RPC, REST and gRPC; the task is the delegation, by its session id."""
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding, streaming=False)
+            message = said(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
+            task = await one_task(client, message)
+            record = await stage.remit.describe(task.id)
+            assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
+            assert record.came is not None
+            assert (record.agent, record.came.principal, record.came.door) == ("echo", "token:client", "a2a")
+            assert record.timeout_seconds == 5.0
+            assert task.history[0].role == 1
+            assert data_in(task, "stream") == "piece"
+
+
+async def test_what_is_streamed_ends_with_the_artifacts_and_the_state(tmp_path: Path) -> None:
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding)
+            events = await sent(client, said(skill="writer", data={}))
+            kinds = [event.WhichOneof("payload") for event in events]
+            assert kinds[0] == "task", binding
+            if len(kinds) > 1:  # a quick one may have ended before the first look at it
+                assert state_name(events[-1].status_update) == "COMPLETED"
+                files = [e.artifact_update.artifact for e in events if e.HasField("artifact_update")]
+            else:
+                files = list(events[0].task.artifacts)
+            report = next(one for one in files if one.artifact_id == "file-1")
+            assert (report.parts[0].raw, report.parts[0].filename, report.description) == (b"# found\n", "report.md", "What was found.")
+
+
+@pytest.mark.parametrize(
+    ("how", "state"), [("completed", "COMPLETED"), ("partial", "COMPLETED"), ("failed", "FAILED"), ("blocked", "INPUT_REQUIRED")]
+)
+async def test_states_are_mapped_and_what_is_finer_stands_in_the_metadata(tmp_path: Path, how: str, state: str) -> None:
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(streaming=False)
+        task = await one_task(client, said(skill="ends", data={"how": how}))
+        assert state_name(task) == state
+        assert (task.metadata["status"], task.metadata["stop_reason"]) == (how, "finished")
+
+
+async def test_a_refusal_is_a_rejected_task(tmp_path: Path) -> None:
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(token=stage.token("shallow", max_depth=0), streaming=False)
+        task = await one_task(client, said(skill="echo", data={"text": "x"}))
+        assert state_name(task) == "REJECTED"
+        assert "depth" in task.status.message.parts[0].text
+
+
+async def test_a_timeout_is_completed_with_what_there_was_and_says_so(tmp_path: Path) -> None:
+    """S2.6: a timeout never makes a failure of it."""
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(streaming=False)
+        task = await one_task(client, said(data={"target": "slow", "parameters": {}, "timeout": 200}))
+        assert (state_name(task), task.metadata["status"], task.metadata["stop_reason"]) == ("COMPLETED", "partial", "deadline")
+
+
+async def test_leaving_a_stream_ends_nothing_and_it_is_subscribed_to_again(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding)
+            stream = client.send_message(SendMessageRequest(message=said(skill="slow", data={})))
+            first = await anext(stream)
+            await stream.aclose()
+            task = await client.get_task(GetTaskRequest(id=first.task.id))
+            assert state_name(task) in ("SUBMITTED", "WORKING"), binding
+            again = client.subscribe(SubscribeToTaskRequest(id=first.task.id))
+            assert (await anext(again)).task.id == first.task.id
+            cancelled = await client.cancel_task(CancelTaskRequest(id=first.task.id))
+            assert state_name(cancelled) == "CANCELED"
+            assert first.task.id not in stage.remit.engine.running
+            rest = [event async for event in again]
+            assert state_name(rest[-1].status_update) == "CANCELED"
+
+
+async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest
+    from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding)
+            ended = await one_task(await stage.client(binding, streaming=False), said(skill="echo", data={"text": "x"}))
+            with pytest.raises(TaskNotCancelableError):
+                await client.cancel_task(CancelTaskRequest(id=ended.id))
+            with pytest.raises(UnsupportedOperationError):
+                await anext(client.subscribe(SubscribeToTaskRequest(id=ended.id)))
+            with pytest.raises(TaskNotFoundError):
+                await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
+
+
+async def test_somebody_elses_task_is_not_there(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest
+    from a2a.utils.errors import TaskNotFoundError
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        mine = await one_task(await stage.client(streaming=False), said(skill="slow", data={}), return_immediately=True)
+        other = await stage.client(token=stage.token("other"))
+        with pytest.raises(TaskNotFoundError):
+            await other.get_task(GetTaskRequest(id=mine.id))
+        with pytest.raises(TaskNotFoundError):
+            await other.cancel_task(CancelTaskRequest(id=mine.id))
+        assert mine.id in stage.remit.engine.running
+
+
+async def test_a_message_that_is_sent_again_runs_once(tmp_path: Path) -> None:
+    """Its id and whoever sends it are one key; of somebody else it is another message."""
+    RUNS.clear()
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(streaming=False)
+        tries = [one_task(client, said(skill="echo", data={"text": "once"}, message_id="m-1")) for _ in range(5)]
+        tasks = await asyncio.gather(*tries)
+        assert len({task.id for task in tasks}) == 1
+        assert RUNS == ["once"]
+        other = await stage.client(token=stage.token("other"), streaming=False)
+        assert (await one_task(other, said(skill="echo", data={"text": "once"}, message_id="m-1"))).id != tasks[0].id
+
+
+async def test_a_task_that_asks_is_gone_on_with_under_its_own_id(tmp_path: Path) -> None:
+    from a2a.types import GetTaskRequest
+    from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
+
+    RUNS.clear()
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding, streaming=False)
+            asked = await one_task(client, said("paint", skill="asks"))
+            assert state_name(asked) == "INPUT_REQUIRED"
+            assert "Which colour is it to be?" in asked.status.message.parts[0].text
+            with pytest.raises(InvalidParamsError):
+                await one_task(client, said("blue", task_id=asked.id, context_id="another"))
+            answers = [said("blue", task_id=asked.id, message_id=f"answer-{binding}") for _ in range(2)]
+            done = [await one_task(client, answer) for answer in answers]
+            assert [state_name(task) for task in done] == ["COMPLETED", "COMPLETED"]
+            assert {task.id for task in done} == {asked.id}
+            assert data_in(done[0]) == "painted blue from {'wall': 1}"
+            whole = await client.get_task(GetTaskRequest(id=asked.id))
+            assert [message.parts[0].text for message in whole.history][0::2] == ["paint", "blue"]
+            assert len((await client.get_task(GetTaskRequest(id=asked.id, history_length=1))).history) == 1
+            with pytest.raises(UnsupportedOperationError):
+                await one_task(client, said("red", task_id=asked.id))
+    assert RUNS == ["paint", "blue"] * 3
+
+
+async def test_a_task_that_asks_can_be_cancelled_too(tmp_path: Path) -> None:
+    from a2a.types import CancelTaskRequest, GetTaskRequest
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(streaming=False)
+        asked = await one_task(client, said("paint", skill="asks"))
+        assert state_name(await client.cancel_task(CancelTaskRequest(id=asked.id))) == "CANCELED"
+        assert state_name(await client.get_task(GetTaskRequest(id=asked.id))) == "CANCELED"
+
+
+async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
+    from a2a.types import GetTaskRequest
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(streaming=False)
+        token = stage.token()
+        ended = await one_task(client, said(skill="echo", data={"text": "x"}))
+        asked = await one_task(client, said("paint", skill="asks"))
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        client = await stage.client(token=token, streaming=False)
+        assert await client.get_task(GetTaskRequest(id=ended.id)) == ended
+        assert state_name(await one_task(client, said("blue", task_id=asked.id))) == "COMPLETED"
+
+
+async def test_tasks_are_listed_by_context_and_state_a_page_at_a_time(tmp_path: Path) -> None:
+    from a2a.types import ListTasksRequest, TaskState
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding, token=stage.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
+            done = [await one_task(client, said(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
+            failed = await one_task(client, said(skill="ends", data={"how": "failed"}))
+            asked = await one_task(client, said("paint", skill="asks"))
+            await one_task(client, said("blue", task_id=asked.id))
+            everything = await client.list_tasks(ListTasksRequest())
+            assert [task.id for task in everything.tasks] == [asked.id, failed.id, *(task.id for task in reversed(done))], binding
+            assert not everything.tasks[0].artifacts
+            pages, token = [], ""
+            while True:
+                page = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=token, include_artifacts=True))
+                pages.append([task.id for task in page.tasks])
+                assert all(task.artifacts for task in page.tasks)
+                token = page.next_page_token
+                if not token:
+                    break
+            assert pages == [[done[2].id, done[1].id], [done[0].id]]
+            bad = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_FAILED))
+            assert [task.id for task in bad.tasks] == [failed.id]
+            waiting = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))
+            assert not waiting.tasks, "it went on"
+
+
+async def test_the_card_shows_strangers_from_elsewhere_only_how_to_come_in(tmp_path: Path) -> None:
+    import httpx
+    from a2a.types import GetExtendedAgentCardRequest
+
+    path = "/.well-known/agent-card.json"
+    async with a2a_stage(tmp_path / "near", AGENTS) as stage, httpx.AsyncClient() as http:
+        answer = await http.get(f"{stage.url}{path}")
+        card = answer.json()
+        assert {skill["id"] for skill in card["skills"]} == {"echo", "slow", "writer", "ends", "asks"}
+        assert [one["protocolBinding"] for one in card["supportedInterfaces"]] == list(BINDINGS)
+        assert {one["protocolVersion"] for one in card["supportedInterfaces"]} == {"1.0"}
+        assert card["capabilities"]["extensions"][0]["uri"] == "https://remit.dev/extensions/delegation/v1"
+        assert (await http.get(f"{stage.url}{path}", headers={"If-None-Match": answer.headers["etag"]})).status_code == 304
+    async with a2a_stage(tmp_path / "far", AGENTS, is_beyond=True) as stage, httpx.AsyncClient() as http:
+        card = (await http.get(f"{stage.url}{path}")).json()
+        assert [skill["id"] for skill in card["skills"]] == ["delegate"]
+        assert card["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"] == "bearer"
+        for binding in BINDINGS:
+            client = await stage.client(binding, token=stage.token(f"narrow-{BINDINGS.index(binding)}", agents=("echo", "as*")))
+            extended = await client.get_extended_agent_card(GetExtendedAgentCardRequest())
+            assert {skill.id for skill in extended.skills} == {"echo", "asks"}
+
+
+async def test_nobody_comes_in_without_a_token(tmp_path: Path) -> None:
+    """Issue 7 item 5."""
+    import httpx
+
+    async with a2a_stage(tmp_path, AGENTS) as stage, httpx.AsyncClient() as http:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        headers = {"A2A-Version": "1.0"}
+        assert (await http.post(f"{stage.url}/a2a", json=call, headers=headers)).status_code == 401
+        assert (await http.get(f"{stage.url}/a2a/v1/tasks", headers=headers)).status_code == 401
+        client = await stage.client("GRPC", token="rmt_wrong")
+        with pytest.raises(Exception, match="UNAUTHENTICATED"):
+            await one_task(client, said(skill="echo", data={"text": "x"}))
+        assert not await stage.remit.history()
+
+
+async def test_another_version_of_the_protocol_is_refused_in_its_own_words(tmp_path: Path) -> None:
+    import httpx
+
+    async with a2a_stage(tmp_path, AGENTS) as stage, httpx.AsyncClient(headers={"Authorization": f"Bearer {stage.token()}"}) as http:
+        call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        answer = (await http.post(f"{stage.url}/a2a", json=call, headers={"A2A-Version": "7.0"})).json()
+        assert answer["error"]["code"] == -32009
+
+
+async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(tmp_path: Path) -> None:
+    from a2a.types import Message, Part, Role
+    from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        for binding in BINDINGS:
+            client = await stage.client(binding, streaming=False)
+            task = await one_task(client, said("blue"))  # the one prompted agent of the project
+            assert task.metadata["https://remit.dev/extensions/delegation/v1"]["target"] == "asks"
+            with pytest.raises(InvalidParamsError, match="takes no words"):
+                await one_task(client, said("hello", skill="echo"))
+            with pytest.raises(InvalidParamsError, match="echo"):
+                await one_task(client, said(data={"text": "hello"}))
+            with pytest.raises(InvalidParamsError, match="no argument 'key'"):
+                await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
+            with pytest.raises(ContentTypeNotSupportedError):
+                await one_task(client, Message(message_id="f", role=Role.ROLE_USER, parts=[Part(raw=b"x", filename="f")]))
+        few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)
+        with pytest.raises(Exception, match="may not use slow"):
+            await one_task(few, said(skill="slow", data={}))
+
+
+async def place_of(stage: Stage, token: str, **told: Any) -> Any:
+    client = await stage.client(token=token, streaming=False)
+    extension = "https://remit.dev/extensions/delegation/v1"
+    task = await one_task(client, said(skill="echo", data={"text": "x"}, metadata={extension: told}))
+    return task, data_in(task) if task.artifacts else None
+
+
+async def test_depth_and_path_are_believed_of_those_granted_relay_alone(tmp_path: Path) -> None:
+    """Issue 7 item 2: honoured when it comes from us and authenticated."""
+    from a2a.utils.errors import InvalidParamsError
+
+    async with a2a_stage(tmp_path, AGENTS) as stage:
+        relay = stage.token("relay", frozenset({Doing.DELEGATE, Doing.RELAY}))
+        _, data = await place_of(stage, relay, depth=2, path=["orchestrator", "a", "b"])
+        assert (data["depth"], data["path"]) == (3, ["orchestrator", "a", "b", "echo"])
+        task, _ = await place_of(stage, relay, depth=3, path=["orchestrator", "a", "b", "c"])
+        assert state_name(task) == "REJECTED"
+        task, _ = await place_of(stage, relay, depth=1, path=["orchestrator", "echo"])
+        assert state_name(task) == "REJECTED"
+        _, data = await place_of(stage, stage.token(), depth=2, path=["orchestrator", "echo"])
+        assert (data["depth"], data["path"]) == (1, ["token:client", "echo"])
+        with pytest.raises(InvalidParamsError, match="cannot be read"):
+            await place_of(stage, relay, depth="deep", path=[])
