@@ -1,0 +1,232 @@
+"""Who comes in by gRPC, and what came along: the one interceptor before every service of this door, those of others included.
+
+The caller is found out by its bearer token, its certificate or the socket (`access.entrance`), its limits are asked, and what its metadata
+say becomes a `Call`, which the service finds with `entered()`. Whatever a service raises is told as `errors` does. gRPC's own deadline of a
+call is how long the client waits for an answer and nothing else: leaving ends no delegation, only `remit-deadline-ns` bounds one.
+"""
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from remit.access.certificates import of_grpc
+from remit.access.entrance import DELEGATION_HEADER, HEADER, Entrance
+from remit.access.visitor import Visitor
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.tracing import parse
+from remit.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
+from remit.proto.times import seconds
+from remit.serve.grpc.errors import abort, abort_unknown
+from remit.serve.service import Call
+
+DOOR = "grpc"
+HEALTH = "/grpc.health.v1.Health/"
+"""Answered to anybody: whether it lives is no secret to whoever could connect."""
+MOST_WATCHERS = 200
+"""Of those whom nobody knows."""
+MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
+_ONCE = (HEADER, DELEGATION_HEADER)
+
+Context = grpc.aio.ServicerContext[Any, Any]
+_CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
+
+
+def entered() -> Call:
+    """Who makes the call that is being answered."""
+    return _CALL.get()
+
+
+class _Garbled:
+    """In place of a message that could not be read."""
+
+
+_GARBLED = _Garbled()
+
+
+class Entering(grpc.aio.ServerInterceptor):
+    def __init__(self, entrance: Entrance, *, trusts_socket: bool = True) -> None:
+        """`trusts_socket`: whoever opens our Unix socket owns the project. Not behind a proxy, which anybody may come through."""
+        self._entrance = entrance
+        self._trusts_socket = trusts_socket
+        self._wrapped: dict[str, tuple[Any, Any]] = {}
+        self._watching: set[asyncio.Task[Any]] = set()
+
+    async def intercept_service(
+        self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        method: str = handler_call_details.method
+        known = self._wrapped.get(method)
+        if known is None or known[0] is not handler:
+            known = self._wrapped[method] = (handler, self._with_entrance(handler, is_open=method.startswith(HEALTH)))
+        return known[1]
+
+    def end_watching(self) -> None:
+        """Of those who watch only whether we live: they would never leave by themselves."""
+        for task in self._watching:
+            task.cancel()
+
+    # ---- each kind of call
+
+    def _with_entrance(self, handler: Any, *, is_open: bool) -> Any:
+        one = handler.unary_unary or handler.stream_unary
+        many = handler.unary_stream or handler.stream_stream
+        asks_once = not handler.request_streaming
+        serves = self._one(one, asks_once, is_open) if one is not None else self._many(many, asks_once, is_open)
+        kind = getattr(grpc, f"{_kind(handler)}_rpc_method_handler")
+        reads = _reader(handler.request_deserializer) if asks_once else handler.request_deserializer
+        return kind(serves, request_deserializer=reads, response_serializer=handler.response_serializer)
+
+    def _one(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+        async def serve(request: Any, context: Context) -> Any:
+            try:
+                if not is_open:
+                    _CALL.set(self._call(context, request if asks_once else None))
+                _must_be_read(request)
+                return await behaviour(request, context)
+            except BaseException as error:  # noqa: BLE001 - told to the client, or raised again
+                await _tell(context, error)
+
+        return serve
+
+    def _many(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
+        said = behaviour if inspect.isasyncgenfunction(behaviour) else None
+
+        async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
+            try:
+                with self._place(context, request if asks_once else None, is_open):
+                    _must_be_read(request)
+                    if said is None:
+                        await behaviour(request, context)
+                        return
+                    async with contextlib.aclosing(said(request, context)) as messages:
+                        async for message in messages:
+                            yield message
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - told to the client, or raised again
+                await _tell(context, error)
+
+        return serve
+
+    @contextlib.contextmanager
+    def _place(self, context: Context, request: Any, is_open: bool) -> Iterator[None]:
+        """Among the streams that are open."""
+        if not is_open:
+            call = self._call(context, request)
+            _CALL.set(call)
+            with self._entrance.stream(call.visitor):
+                yield
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        if len(self._watching) >= MOST_WATCHERS:
+            raise Unavailable("Too many watch this server already.", code="QUEUE_FULL", advice="Ask with Check.")
+        self._watching.add(task)
+        try:
+            yield
+        finally:
+            self._watching.discard(task)
+
+    # ---- who asks
+
+    def _call(self, context: Context, request: Any) -> Call:
+        """Raises `Refused`, `Misused`."""
+        told: dict[str, Any] = {}
+        for name, value in context.invocation_metadata() or ():
+            if name in told and name in _ONCE:  # two servers in a row might look at one each
+                raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
+            told.setdefault(name, value)
+        visitor = self._visitor(context, told)
+        if not visitor.is_local:  # its owner could as well work in the project's own files
+            self._entrance.admit(visitor, size=0 if request is None or request is _GARBLED else request.ByteSize())
+        if TRACEPARENT not in told and DEPTH not in told and PATH not in told and DEADLINE not in told:
+            return Call(visitor=visitor, door=DOOR)
+        traceparent = parse(told.get(TRACEPARENT))
+        return Call(
+            visitor=visitor,
+            door=DOOR,
+            traceparent=str(traceparent) if traceparent is not None else None,
+            deadline_at=seconds(_whole(told, DEADLINE, 2**63 - 1)),
+            depth=_whole(told, DEPTH, DEEPEST),
+            path=_path(told.get(PATH)),
+        )
+
+    def _visitor(self, context: Context, told: Mapping[str, Any]) -> Visitor:
+        peer: str = context.peer()
+        is_socket = peer.startswith("unix:")
+        return self._entrance.enter(
+            authorization=_text(told.get(HEADER)),
+            delegation=_text(told.get(DELEGATION_HEADER)),
+            certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
+            is_socket=is_socket and self._trusts_socket,
+            door=DOOR,
+            peer="" if is_socket else peer.rpartition(":")[0],
+        )
+
+
+def _kind(handler: Any) -> str:
+    return f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
+
+
+def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
+    """A message that is none is the client's fault, and no traceback in our log."""
+    if deserializer is None:
+        return None
+
+    def read(data: bytes) -> Any:
+        try:
+            return deserializer(data)
+        except (DecodeError, ValueError):
+            return _GARBLED
+
+    return read
+
+
+def _must_be_read(request: Any) -> None:
+    if request is _GARBLED:
+        raise Misused("The request could not be read.", advice="Send the message that the method takes, as tasks.proto has it.")
+
+
+async def _tell(context: Context, error: BaseException) -> NoReturn:
+    if isinstance(error, RemitError):
+        await abort(context, error)
+    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError | grpc.RpcError):
+        await abort_unknown(context, error)
+    raise error
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _whole(told: Mapping[str, Any], name: str, most: int) -> int:
+    value = told.get(name)
+    if value is None:
+        return 0
+    if not isinstance(value, str) or not value.isascii() or not value.isdecimal() or len(value) > 20 or int(value) > most:
+        raise Misused(f"{name} in the metadata must be a whole number of at most {most}.", advice="Leave it out, or send its digits.")
+    return int(value)
+
+
+def _path(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    names: Any = None
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        names = json.loads(value)  # type: ignore[arg-type]
+    if not isinstance(names, list) or len(names) > MOST_NAMES:
+        names = [None]
+    if not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
+        raise Misused(f"{PATH} in the metadata must be a JSON list of at most {MOST_NAMES} names.", advice='E.g. ["orchestrator", "a"].')
+    return tuple(names)

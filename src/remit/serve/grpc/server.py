@@ -1,0 +1,185 @@
+"""The gRPC door as a whole: one server with the task service, the agents that register, health and reflection, at its addresses.
+
+Opened by `remit serve` (`serve.doors`), or by a program of one's own:
+
+    door = await grpc_server(Service(remit), entrance, remit.settings.serve)
+    await door.start()
+    …
+    await door.stop(5.0)
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
+from grpc_reflection.v1alpha import reflection
+
+from remit.access.entrance import Entrance
+from remit.core.errors import Unavailable
+from remit.proto.v1 import tasks_pb2 as pb
+from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.serve.grpc.entering import Entering
+from remit.serve.grpc.listening import Renewing, UnixSocket, bind_unix
+from remit.serve.grpc.tasks import TaskService
+from remit.serve.listening import GRPC_SOCKET, Place, certificates_of, must_be_safe, place_of
+from remit.serve.service import Service
+from remit.settings.values import ServeSettings
+
+TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
+AGENTS = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
+MOST_CONNECTIONS = 4000
+METADATA_BYTES = 16 * 1024
+TELLING_SECONDS = 1.0
+"""So long at most it takes to tell whoever watches that we stop: one that does not read keeps nobody waiting."""
+
+AddTo = Callable[[grpc.aio.Server], None]
+
+
+class RemoteAgents(Protocol):
+    """The agents that register here (`serve.grpc.registry`)."""
+
+    def add_to(self, server: grpc.aio.Server) -> None: ...
+    def name_of(self, agent_id: str) -> str | None:
+        """The name in the directory of one that is registered, by its id."""
+        ...
+
+
+class GrpcDoor:
+    def __init__(self, server: grpc.aio.Server, entering: Entering, service: Service, settings: ServeSettings) -> None:
+        self._server = server
+        self._entering = entering
+        self._service = service
+        self._settings = settings
+        self._sockets: list[UnixSocket] = []
+        self._health = HealthServicer()
+        self._health_names: list[str] = [""]
+        self._telling: asyncio.Future[None] | None = None
+        self.addresses: list[str] = []
+        """As gRPC names them: `unix:/…/grpc.sock`, `127.0.0.1:50051`."""
+
+    @property
+    def address(self) -> str:
+        """The first of them."""
+        return self.addresses[0] if self.addresses else ""
+
+    async def start(self, addresses: Sequence[str] | None = None) -> None:
+        """Listens at `unix`, `unix:PATH` or HOST:PORT; those of the settings where none are given. What cannot be is told at once."""
+        root, folder = self._service.remit.root, self._service.remit.folder
+        places = [place_of(text, folder / "run" / GRPC_SOCKET, root) for text in addresses or (self._settings.grpc,)]
+        try:
+            for place in places:
+                must_be_safe(place, self._settings)
+                self._listen(place)
+            await self._server.start()
+        except BaseException:
+            await self.stop(0.0)
+            raise
+        for name in self._health_names:
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    def stop_taking(self) -> None:
+        """Whoever asks whether we live hears that we stop; calls are answered all the same, and what begins new work is refused."""
+        self._telling = self._telling or asyncio.ensure_future(self._health.enter_graceful_shutdown())
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Nothing new from now on; calls that are being answered have `grace` seconds. Delegations go on: they are not the door's."""
+        for sock in self._sockets:
+            sock.remove()
+        self.stop_taking()
+        assert self._telling is not None
+        await asyncio.wait([self._telling], timeout=TELLING_SECONDS)
+        self._telling.cancel()
+        await asyncio.sleep(0)  # those who watch are told before they are left
+        self._entering.end_watching()
+        await self._server.stop(grace)
+
+    def _listen(self, place: Place) -> None:
+        if place.path is not None:
+            self._sockets.append(bind_unix(place.path, self._server.add_insecure_port))
+            self.addresses.append(str(place))
+            return
+        files = certificates_of(self._settings, self._service.remit.root)
+        try:
+            if files is None:
+                port = self._server.add_insecure_port(str(place))
+            else:
+                port = self._server.add_secure_port(str(place), Renewing(files).credentials())
+        except RuntimeError:
+            advice = "Choose another port in [serve] grpc; 0 takes any that is free."
+            raise Unavailable(f"{place} cannot be listened on.", code="TOOL_UNAVAILABLE", advice=advice) from None
+        self.addresses.append(str(Place(host=place.host, port=port)))
+
+    def add(self, remote_agents: RemoteAgents | None, extra: Sequence[AddTo]) -> None:
+        names = [TASKS]
+        rpc.add_TaskServiceServicer_to_server(  # type: ignore[no-untyped-call]
+            TaskService(self._service, remote_agents.name_of if remote_agents is not None else lambda _agent_id: None), self._server
+        )
+        if remote_agents is not None:
+            remote_agents.add_to(self._server)
+            names.append(AGENTS)
+        known = _Listing(self._server)
+        for add_to in extra:
+            add_to(known)  # type: ignore[arg-type]
+        names += known.names
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        self._health_names += names
+        reflection.enable_server_reflection([*names, "grpc.health.v1.Health", reflection.SERVICE_NAME], self._server)
+
+
+class _Listing:
+    """A server that notes the names of the services that are added to it."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        self._server = server
+        self.names: list[str] = []
+
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Any) -> None:
+        if service_name not in self.names:
+            self.names.append(service_name)
+        self._server.add_registered_method_handlers(service_name, method_handlers)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+
+async def grpc_server(
+    service: Service,
+    entrance: Entrance,
+    settings: ServeSettings,
+    remote_agents: RemoteAgents | None = None,
+    extra: Sequence[AddTo] = (),
+) -> GrpcDoor:
+    """With every service, not yet listening. `extra`: further services, e.g. A2A's, behind the same entrance."""
+    entering = Entering(entrance, trusts_socket=not settings.behind_proxy)
+    server = grpc.aio.server(
+        interceptors=[entering],
+        options=options_of(settings),
+        maximum_concurrent_rpcs=4 * settings.streams + 1000,
+    )
+    door = GrpcDoor(server, entering, service, settings)
+    door.add(remote_agents, extra)
+    return door
+
+
+def options_of(settings: ServeSettings) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", settings.request_bytes),
+        ("grpc.max_send_message_length", -1),  # our own results are bounded where they are made
+        ("grpc.max_metadata_size", METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+        ("grpc.max_concurrent_streams", settings.streams + 100),  # of one connection
+        ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
+        ("grpc.so_reuseport", 0),  # a second server at the same port is an error, not a partner
+        ("grpc.server_handshake_timeout_ms", 10_000),
+        ("grpc.http2.settings_timeout", 10_000),
+        ("grpc.keepalive_time_ms", 60_000),  # a client whose machine is gone is noticed
+        ("grpc.keepalive_timeout_ms", 20_000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),  # more often is a flood
+        ("grpc.http2.max_ping_strikes", 2),
+        ("grpc.max_connection_idle_ms", 15 * 60_000),
+    ]

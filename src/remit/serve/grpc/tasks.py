@@ -1,0 +1,212 @@
+"""`TaskService` of `tasks.proto`: each call read, handed to `serve.service`, and its outcome written. Decides nothing itself.
+
+A task that ran and failed is an answer; what is wrong with a request, or may not be, is raised and told by `entering`. Who leaves ends
+nothing. A call that begins a task and waits for it reads nothing from the store: what it tells is known here.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any, cast
+
+from remit.core.errors import Misused
+from remit.core.result import Return, StopReason
+from remit.core.states import State
+from remit.engine.handle import LocalHandle
+from remit.flow.context import Handle
+from remit.proto.times import nanoseconds
+from remit.proto.v1 import tasks_pb2 as pb
+from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.proto.values import struct_of, text_of
+from remit.serve.grpc.asking import arguments_of, is_empty, query_of, target_of, token_of, wait_seconds_of
+from remit.serve.grpc.entering import Context, entered
+from remit.serve.service import Call, Service
+from remit.tool.catalogue import parts_of
+from remit.tool.chunks import Chunk
+from remit.tool.faults import DelegateError
+from remit.tool.messages import (
+    Place,
+    message_of_chunk,
+    place_of_delegation,
+    place_of_record,
+    state_number,
+    status_chunk,
+    task_of,
+)
+from remit.tool.result import DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
+from remit.tool.schema import parameters_schema
+
+_FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
+_LONGEST_WORD = 200
+
+
+class TaskService(rpc.TaskServiceServicer):
+    def __init__(self, service: Service, name_of: Callable[[str], str | None] = lambda _agent_id: None) -> None:
+        """`name_of`: the name of a registered agent by its id."""
+        self._service = service
+        self._name_of = name_of
+
+    # ---- beginning
+
+    async def ExecuteTask(self, request: pb.ExecuteTaskRequest, context: Context) -> pb.ExecuteTaskResponse:
+        wait_seconds = wait_seconds_of(request)
+        call = _with_conversation(entered(), request.session_id)
+        handle = await self._service.begin(call, self._arguments(call, request))
+        if isinstance(handle, LocalHandle):
+            task = await self._running_here(handle, wait_seconds)
+        else:
+            task = await self._settled_or_elsewhere(call, handle, wait_seconds)
+        return pb.ExecuteTaskResponse(task_id=task.task_id, task=task)
+
+    async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
+        call = _with_conversation(entered(), request.session_id)
+        is_first = True
+        async with _closing(self._service.run(call, self._arguments(call, request))) as chunks:
+            async for chunk in chunks:
+                if is_first and chunk.result is None and chunk.task_id is not None:
+                    yield status_chunk(chunk.task_id, self._state_here(chunk.task_id), str(chunk.data.get("message", "")))
+                else:
+                    yield await self._written(call, chunk)
+                is_first = False
+
+    def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
+        target, operation = target_of(request, self._name_of)
+        if target is None:
+            target, operation = self._service.choose(call, None, operation), None
+        return {"target": target, "operation": operation, **arguments_of(request)}
+
+    async def _running_here(self, handle: LocalHandle, wait_seconds: float) -> pb.Task:
+        """Nothing is read from the store."""
+        delegation, returned = handle.delegation, None
+        if wait_seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_seconds):
+                    returned = await handle.result()
+        if returned is not None:
+            _must_be_faultless(returned)
+            return task_of(result_of(returned, delegation.created_at), place_of_delegation(delegation))
+        target, operation = parts_of(delegation.agent)
+        state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
+        meta = TaskMetadata(target=target, operation=operation, created_at=delegation.created_at, agent_id=delegation.agent)
+        known = DelegateResult(success=False, task_id=handle.session_id, task_state=state, metadata=meta)
+        return task_of(known, place_of_delegation(delegation))
+
+    async def _settled_or_elsewhere(self, call: Call, handle: Handle, wait_seconds: float) -> pb.Task:
+        """Refused, or met by its key: ended long ago, or run by another process."""
+        if wait_seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_seconds):
+                    await handle.result()
+        record = await self._service.record(call, handle.session_id)
+        if record.result is not None:
+            _must_be_faultless(record.result)
+        return task_of(result_of_record(record), place_of_record(record))
+
+    # ---- looking
+
+    async def GetTaskStatus(self, request: pb.GetTaskStatusRequest, context: Context) -> pb.GetTaskStatusResponse:
+        result, place = await self._known(entered(), request.task_id)
+        return pb.GetTaskStatusResponse(task=task_of(result, place))
+
+    async def StreamTask(self, request: pb.StreamTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
+        if request.after < 0:
+            raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
+        call = entered()
+        if request.after == 0:
+            record = await self._service.record(call, request.task_id)
+            if not record.state.is_settled:
+                state = TaskState.QUEUED if record.state is State.QUEUED else TaskState.RUNNING
+                yield status_chunk(record.session_id, state, f"{record.agent} is {record.state}.")
+        async with _closing(self._service.stream(call, request.task_id, request.after)) as chunks:
+            async for chunk in chunks:
+                yield await self._written(call, chunk)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        asked = request
+        if self._name_of(request.agent_id):
+            asked = pb.ListTasksRequest()
+            asked.CopyFrom(request)
+            asked.agent_id = self._name_of(request.agent_id) or ""
+        query = query_of(asked)
+        if is_empty(asked):
+            return pb.ListTasksResponse()
+        page = await self._service.list(entered(), query)
+        tasks = [task_of(result_of_record(record), place_of_record(record)) for record in page.records]
+        return pb.ListTasksResponse(tasks=tasks, next_page_token=token_of(asked, page.next_page))
+
+    async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
+        settings = self._service.remit.settings
+        agents = []
+        for spec in self._service.agents(entered()):
+            limits = settings.limits_for(spec.name)
+            agents.append(
+                pb.AgentInfo(
+                    name=text_of(spec.name),
+                    description=text_of(spec.description),
+                    parameters_schema=struct_of(parameters_schema(spec)),
+                    timeout_ns=nanoseconds(min(spec.timeout_seconds or limits.default_seconds, limits.maximum_seconds)),
+                    max_timeout_ns=nanoseconds(limits.maximum_seconds),
+                )
+            )
+        return pb.ListAgentsResponse(agents=agents)
+
+    async def Ping(self, request: pb.PingRequest, context: Context) -> pb.PingResponse:
+        return pb.PingResponse()
+
+    # ---- ending
+
+    async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
+        call = entered()
+        result, nodes = await self._service.cancel(call, request.task_id, request.reason)
+        state = state_number(result.task_state)
+        return pb.CancelTaskResponse(
+            state=state,
+            cancelled=bool(nodes) and result.task_state is TaskState.CANCELLED,
+            nodes=[
+                pb.CancelledNode(task_id=node["session_id"], agent_id=text_of(node["agent"]), state=text_of(str(node["state"])))
+                for node in nodes
+            ],
+            task=task_of(result, await self._place(call, request.task_id)),
+        )
+
+    # ---- writing
+
+    async def _known(self, call: Call, task_id: str) -> tuple[DelegateResult, Place]:
+        record = await self._service.record(call, task_id)
+        if record.state is not State.RUNNING:
+            return result_of_record(record), place_of_record(record)
+        return await self._service.look(call, task_id), place_of_record(record)
+
+    async def _place(self, call: Call, task_id: str) -> Place:
+        return place_of_record(await self._service.record(call, task_id))
+
+    async def _written(self, call: Call, chunk: Chunk) -> pb.TaskChunk:
+        """The last one has the whole task."""
+        if chunk.result is None or chunk.task_id is None:
+            return message_of_chunk(chunk)
+        return message_of_chunk(chunk, await self._place(call, chunk.task_id))
+
+    def _state_here(self, task_id: str) -> TaskState:
+        running = self._service.remit.engine.running.get(task_id)
+        return TaskState.QUEUED if running is not None and running.is_queued else TaskState.RUNNING
+
+
+def _closing(chunks: AsyncIterator[Chunk]) -> "contextlib.aclosing[AsyncGenerator[Chunk]]":
+    """Left as soon as its reader leaves, not when the collector finds it."""
+    return contextlib.aclosing(cast("AsyncGenerator[Chunk]", chunks))
+
+
+def _with_conversation(call: Call, session: str) -> Call:
+    if not session:
+        return call
+    if len(session) > _LONGEST_WORD:
+        raise Misused(f"session_id is longer than {_LONGEST_WORD} characters.", advice="It is your own word for the conversation.")
+    return replace(call, session=session)
+
+
+def _must_be_faultless(returned: Return) -> None:
+    """A refusal for what the request says is told as every fault of a request is (S5.3): nothing has run."""
+    first = returned.errors[0] if returned.errors else None
+    if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
+        raise DelegateError(first.message, code=first.code, advice=first.recommendation, details={"taskId": returned.session_id})
