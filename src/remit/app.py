@@ -48,7 +48,7 @@ from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of
+from remit.wiring import looking_around, note_access, noting, options_of, policy_of, routed_by_agents, rules_of
 
 __all__ = ["Remit", "run"]
 
@@ -271,6 +271,10 @@ class Remit(Looking):
             return
         self.directory.register(agent)
         self._limit_slots(agent.spec)
+
+    def note_access(self, entry: Mapping[str, Any]) -> None:
+        """Into the audit log: who was turned away at a door."""
+        note_access(self.folder, entry, self.clock)
 
     def _limit_slots(self, spec: AgentSpec) -> None:
         """Settings before the agent's own declaration."""
