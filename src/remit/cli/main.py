@@ -60,6 +60,7 @@ Commands.table = {
     "models": Listed("models:models", SETTING_UP),
     "policy": Listed("policy:policy", SETTING_UP),
     "mcp": Listed("mcp:mcp", SETTING_UP),
+    "serve": Listed("serve:serve", SETTING_UP),
 }
 """A line for each command: its module and function below `remit.cli`, and its heading in `remit --help`, in that order."""
 

@@ -1,0 +1,127 @@
+"""A server from its start to its end: the project opened, its doors opened, and at the end everything finished or handed over.
+
+Called by `remit serve`. What a door does is the door's; here is only when it is opened and closed. A signal says stop: nothing new is
+taken, what runs may finish for a while, what can be resumed is left to the next server, the rest is stopped with what it did kept.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from remit.app import Remit
+from remit.serve.doors import Doors, bound_doors
+from remit.system.announced import announce, withdraw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    root: str
+    doors: Mapping[str, str]
+    """By name, where each listens."""
+    token_file: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    handed_over: int
+    ended: int
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class Listener(Protocol):
+    """Who is told how the server is doing."""
+
+    def opened(self, opened: Opened) -> None: ...
+    def reloaded(self, problems: list[str]) -> None: ...
+    def stopping(self, running: int, seconds: float) -> None: ...
+    def stopped(self, stopped: Stopped) -> None: ...
+
+
+class Signals:
+    """What this process was told by signals."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.at_once = asyncio.Event()
+        self.reload = asyncio.Event()
+
+    def tell_stop(self) -> None:
+        (self.at_once if self.stop.is_set() else self.stop).set()
+
+
+async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> None:
+    """Until a signal."""
+    remit = Remit.open(root, settings=settings)
+    with bound_doors(remit.settings.serve, remit.root) as places, _signals() as told:
+        async with remit:
+            async with Doors(remit, places) as doors:
+                run_folder = remit.folder / "run"
+                announce(run_folder, grpc=doors.grpc_address, http=doors.http_address, token_file=str(doors.token_file))
+                try:
+                    listener.opened(Opened(root=str(remit.root), doors=doors.addresses(), token_file=str(doors.token_file)))
+                    await _until_stopped(remit, doors, told, listener)
+                    listener.stopping(len(remit.engine.running), remit.settings.serve.stop_seconds)
+                    await _finished(remit, doors, told)
+                finally:
+                    withdraw(run_folder)
+            left = len([one for one in remit.engine.running.values() if one.parent is None])
+            handed_over = await remit.close(hand_over=True)
+            listener.stopped(Stopped(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
+
+
+async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Listener) -> None:
+    while not told.stop.is_set():
+        await _first_of(told.stop, told.reload)
+        if told.reload.is_set() and not told.stop.is_set():
+            told.reload.clear()
+            problems = [*await remit.reload(), *doors.reload()]
+            listener.reloaded(problems)
+
+
+async def _finished(remit: Remit, doors: Doors, told: Signals) -> None:
+    """Nothing new; what runs may finish, and whoever follows it hears how it ended."""
+    await doors.stop_taking()
+    waiting = asyncio.ensure_future(_none_running(remit))
+    at_once = asyncio.ensure_future(told.at_once.wait())
+    try:
+        await asyncio.wait({waiting, at_once}, timeout=remit.settings.serve.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        waiting.cancel()
+        at_once.cancel()
+
+
+async def _none_running(remit: Remit) -> None:
+    while running := list(remit.engine.running.values()):
+        await asyncio.wait([one.done for one in running])
+        await asyncio.sleep(0)
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for one in waiting:
+            one.cancel()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Signals]:
+    loop, told = asyncio.get_running_loop(), Signals()
+    heard = {signal.SIGINT: told.tell_stop, signal.SIGTERM: told.tell_stop, signal.SIGHUP: told.reload.set}
+    for number, tell in heard.items():
+        loop.add_signal_handler(number, tell)
+    try:
+        yield told
+    finally:
+        for number in heard:
+            loop.remove_signal_handler(number)
