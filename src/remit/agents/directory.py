@@ -87,6 +87,12 @@ class Directory:
         if agent.spec.operations:
             self._tell_of_change()
 
+    def unregister(self, name: str) -> None:
+        """Gone, and what gave way to it is back; what runs keeps the agent it has. One that a file declares goes with its file."""
+        if name in self._agents and name not in self._definitions:
+            self._forget(name)
+            self._tell_of_change()
+
     def define(self, definition: Definition) -> None:
         """An agent that is no Python function, or a role that one of ours carries out. Raises `Misused`."""
         if definition.kind is Kind.PROFILE and definition.built_in is not None:

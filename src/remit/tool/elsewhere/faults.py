@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
-from google.rpc.status_pb2 import Status
+from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]
 
 from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.secrets import redacted_text

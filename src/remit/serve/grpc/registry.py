@@ -1,0 +1,249 @@
+"""`AgentService` of `tasks.proto`: agents in any language register, open one stream, and are given work over it as soon as there is some.
+
+While it is registered an agent stands in the directory like any other (`name.operation`). Several under one name are a pool (`remote`).
+It is lost when its stream breaks and it does not come back at once, or when nothing is heard of it for twice the heartbeat; what it had is
+handed to another one, where that was declared to do no harm, or has failed as AGENT_UNAVAILABLE. What it says is not trusted: unknown ids,
+second answers, negative sums and floods change nothing.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from remit.access.entrance import Entrance
+from remit.access.visitor import Visitor
+from remit.core.agents import AgentSpec
+from remit.core.errors import Misused, Refused, RemitError
+from remit.engine.running import Running
+from remit.proto.times import nanoseconds
+from remit.proto.v1 import tasks_pb2 as pb
+from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.serve.grpc.entering import entered
+from remit.serve.grpc.remote import Instance, Offered, Pool
+from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent
+from remit.serve.grpc.remote_declared import must_be_allowed, must_be_free, name_of, operations_of, slots_of
+from remit.serve.grpc.remote_hearing import heard
+from remit.serve.service import Service
+from remit.settings.values import ServeSettings
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+
+log = logging.getLogger("remit.grpc")
+
+HELLO_SECONDS = 10.0
+"""A stream that does not say who it is by then is ended."""
+BACK_SECONDS = 3.0
+"""So long after its stream broke an agent may come back as the same one; then it is lost, and must register again."""
+MOST_INSTANCES = 1000
+MOST_OF_ONE = 200
+"""Of one principal."""
+MOST_A_SECOND, BURST = 2000.0, 4000.0
+"""Messages of one stream; what comes faster waits at its sender."""
+
+
+class Registry(rpc.AgentServiceServicer):
+    """Lives as long as its door."""
+
+    def __init__(self, service: Service, entrance: Entrance, settings: ServeSettings) -> None:
+        self._remit: Remit = service.remit
+        self._entrance = entrance
+        self._heartbeat = settings.heartbeat_seconds
+        self._pools: dict[str, Pool] = {}
+        self._instances: dict[str, Instance] = {}
+        self._shown: dict[str, AgentSpec] = {}
+        """What of it is in the directory."""
+        self._sweeping: asyncio.Task[Any] | None = None
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        rpc.add_AgentServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
+
+    def name_of(self, agent_id: str) -> str | None:
+        """The name of one that is registered, by its id. What the same request begins then is meant for that one alone."""
+        instance = self._instances.get(agent_id)
+        if instance is None:
+            return None
+        ADDRESSED.set(agent_id)
+        return instance.name
+
+    # ---- coming and going
+
+    async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
+        visitor, name, slots = entered().visitor, name_of(request), slots_of(request)
+        must_be_allowed(visitor, ())
+        operations = await off_loop(operations_of, request, name, visitor.principal)
+        must_be_allowed(visitor, [one.spec.name for one in operations.values()])
+        must_be_free(name, self._remit.directory.specs())
+        self._must_have_room(visitor)
+        secret = f"rma_{secrets.token_urlsafe(32)}"
+        instance = Instance(
+            agent_id=f"agent_{secrets.token_hex(8)}",
+            name=name,
+            principal=visitor.principal,
+            secret_digest=_digest(secret),
+            slots=slots,
+            operations=operations,
+            heard_at=time.monotonic(),
+        )
+        self._instances[instance.agent_id] = instance
+        pool = self._pools.setdefault(name, Pool(name, time.monotonic))
+        try:
+            pool.joined(instance)
+            self._show(pool)
+        except RemitError:
+            self._lose(instance, "it could not be taken up")
+            raise
+        if self._sweeping is None or self._sweeping.done():
+            self._sweeping = self._remit.engine.spawn(self._sweep())
+        log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", visitor.principal)
+        return pb.RegisterResponse(agent_id=instance.agent_id, secret=secret, heartbeat_ns=nanoseconds(self._heartbeat))
+
+    async def Heartbeat(self, request: pb.HeartbeatRequest, context: Any) -> pb.HeartbeatResponse:
+        instance = self._known(request.agent_id, request.secret)
+        instance.heard_at = time.monotonic()
+        return pb.HeartbeatResponse()
+
+    async def Unregister(self, request: pb.UnregisterRequest, context: Any) -> pb.UnregisterResponse:
+        """It is given nothing more and is gone from the directory; what it has it may finish, over the stream it has."""
+        instance = self._known(request.agent_id, request.secret)
+        instance.is_leaving = True
+        pool = self._pools[instance.name]
+        self._show(pool)
+        if not instance.works:
+            self._lose(instance, "it left")
+        pool.fill()
+        return pb.UnregisterResponse()
+
+    # ---- work
+
+    async def Work(self, request_iterator: AsyncIterator[pb.AgentMessage], context: Any) -> AsyncIterator[pb.WorkMessage]:
+        instance = await self._greeted(request_iterator)
+        pool = self._pools[instance.name]
+        if instance.outbox is not None:  # it came back before we saw that it was gone
+            instance.hang_up()
+            pool.cut_off(instance)
+        outbox = instance.outbox = asyncio.Queue()
+        reading = asyncio.create_task(self._hear(pool, instance, outbox, request_iterator))
+        try:
+            yield pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id))
+            pool.fill()
+            while (message := await outbox.get()) is not None:
+                yield message
+        finally:
+            reading.cancel()
+            if instance.outbox is outbox:
+                self._broken(pool, instance)
+
+    async def _greeted(self, messages: AsyncIterator[pb.AgentMessage]) -> Instance:
+        try:
+            async with asyncio.timeout(HELLO_SECONDS):
+                first = await anext(messages, None)
+        except TimeoutError:
+            first = None
+        if first is None or first.WhichOneof("message") != "hello":
+            raise Misused("The first message of a stream says who it is.", advice="Send hello, with agent_id and secret.")
+        instance = self._known(first.hello.agent_id, first.hello.secret)
+        instance.heard_at = time.monotonic()
+        return instance
+
+    async def _hear(self, pool: Pool, instance: Instance, outbox: Any, messages: AsyncIterator[pb.AgentMessage]) -> None:
+        """Until it has nothing more to say, or cannot be understood: then its stream ends."""
+        tokens, last = BURST, time.monotonic()
+        try:
+            async for message in messages:
+                if instance.outbox is not outbox:
+                    return
+                now = instance.heard_at = time.monotonic()
+                tokens, last = min(BURST, tokens + (now - last) * MOST_A_SECOND) - 1, now
+                heard(pool, instance, message)
+                if instance.is_leaving and not instance.works:
+                    self._lose(instance, "it left")
+                    return
+                await asyncio.sleep(0 if tokens > 0 else -tokens / MOST_A_SECOND)
+        finally:
+            outbox.put_nowait(None)
+
+    def _broken(self, pool: Pool, instance: Instance) -> None:
+        pool.cut_off(instance)
+        if instance.is_leaving:
+            self._lose(instance, "it left")
+            return
+        broken_at = instance.heard_at = time.monotonic()
+
+        def look() -> None:
+            if instance.outbox is None and self._instances.get(instance.agent_id) is instance and instance.heard_at >= broken_at:
+                self._lose(instance, "its stream broke")
+
+        asyncio.get_running_loop().call_later(min(BACK_SECONDS, self._heartbeat), look)
+
+    # ---- who is there
+
+    def _known(self, agent_id: str, secret: str) -> Instance:
+        """Raises `Misused`: to whoever does not know the secret, or is somebody else, there is no such agent."""
+        instance = self._instances.get(agent_id)
+        is_it = hmac.compare_digest(_digest(secret), instance.secret_digest if instance is not None else b"\0" * 32)
+        if instance is None or not is_it or entered().visitor.principal != instance.principal:
+            raise Misused("No such agent is registered, or this is not its secret.", code="INVALID_TARGET", advice="Register (again).")
+        return instance
+
+    def _must_have_room(self, visitor: Visitor) -> None:
+        theirs = sum(one.principal == visitor.principal for one in self._instances.values())
+        if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
+            raise Refused("Too many agents are registered already.", code="QUEUE_FULL", advice="Unregister those that are not needed.")
+
+    def _lose(self, instance: Instance, why: str) -> None:
+        if self._instances.pop(instance.agent_id, None) is None:
+            return
+        log.info("%s, %s, is gone: %s", instance.agent_id, instance.name, why)
+        pool = self._pools[instance.name]
+        pool.left(instance)
+        self._show(pool)
+        if pool.is_idle:
+            del self._pools[instance.name]
+
+    async def _sweep(self) -> None:
+        """Those that are silent: a machine that was switched off closes no connection."""
+        while self._instances:
+            await asyncio.sleep(self._heartbeat / 4)
+            silent_since = time.monotonic() - 2 * self._heartbeat
+            for instance in [one for one in self._instances.values() if one.heard_at < silent_since]:
+                self._lose(instance, f"nothing was heard of it for {2 * self._heartbeat:g} s")
+
+    def _show(self, pool: Pool) -> None:
+        """Make the directory say what is there: each operation as the latest one declared it, with the slots of all that have it."""
+        there = [one for one in pool.instances.values() if not one.is_leaving]
+        wanted: dict[str, tuple[str, Offered, int]] = {}
+        for instance in there:
+            for operation, offered in instance.operations.items():
+                slots = sum(one.slots for one in there if operation in one.operations)
+                wanted[offered.spec.name] = (operation, offered, slots)
+        prefix = f"{pool.name}."
+        for name in [name for name in self._shown if name == pool.name or name.startswith(prefix)]:
+            if name not in wanted:
+                del self._shown[name]
+                self._remit.unregister(name)
+        for name, (operation, offered, slots) in wanted.items():
+            spec = replace(offered.spec, slots=slots)
+            if self._shown.get(name) != spec:
+                self._remit.register(RemoteAgent(spec, pool, operation, offered.is_safe_to_repeat, self._token_for))
+                self._shown[name] = spec
+
+    def _token_for(self, running: Running) -> str:
+        """By which it can delegate in turn; none where tokens cannot be made."""
+        with contextlib.suppress(RemitError, ModuleNotFoundError):
+            return self._entrance.token_for(running)
+        return ""
+
+
+def _digest(secret: str) -> bytes:
+    return sha256(secret.encode("utf-8", "surrogatepass")).digest()
