@@ -271,6 +271,12 @@ class Remit(Looking):
             return
         self.directory.register(agent)
         self._limit_slots(agent.spec)
+        self.engine._fill()  # it may have more slots than it had
+
+    def unregister(self, name: str) -> None:
+        """Of an agent that was registered while this was open; what it runs goes on."""
+        self.directory.unregister(name)
+        self.engine.slots.limit(name, None)
 
     def note_access(self, entry: Mapping[str, Any]) -> None:
         """Into the audit log: who was turned away at a door."""
