@@ -39,6 +39,7 @@ from remit.ledger import ErrorLedger, LedgerWriter
 from remit.looking import Looking
 from remit.models.asking import Models
 from remit.settings import Settings, environment_of, load_settings
+from remit.signals.opening import Signals, open_signals
 from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
 from remit.switchboard.board import Switchboard
@@ -76,6 +77,7 @@ class Remit(Looking):
         self._recovery: asyncio.Task[Recovered] | None = None
         self._attachment: Attachment | None = None
         """The line to the owner of the tree, when it was opened by an agent: then that one runs what is delegated here."""
+        self._signals: Signals | None = None
         self._is_open = False
 
     @classmethod
@@ -146,6 +148,7 @@ class Remit(Looking):
         self.directory.each(self._limit_slots)
         self._is_open = True
         try:
+            self._signals = await open_signals(self.engine, self.models, self.settings)  # before recovery, which has things to tell
             await self._move_in()
         except BaseException:
             await self.close()
@@ -203,6 +206,8 @@ class Remit(Looking):
         if hand_over:
             handed_over = await handing.hand_over(self.engine)
         await self.engine.close()
+        if self._signals is not None:
+            await self._signals.close()
         if self._board is not None:
             await self._board.close()
         await self._carriers.close()
@@ -245,6 +250,8 @@ class Remit(Looking):
                 raise not_yours(running.delegation.agent)
             return running, None
         origin = ORIGIN.get()
+        if origin is None and self._signals is not None:
+            return None, self._signals.origin()
         if origin is not None and origin.parent is not None:
             running = self.engine.running.get(origin.parent)
             if running is None or running.is_settled:

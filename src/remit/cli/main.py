@@ -129,6 +129,7 @@ def main() -> None:
     code: Any = _quickly(sys.argv[1:])
     if code is not None:
         raise _Quick(int(code))
+    _go_on_in_trace()
     if "--json" not in sys.argv:
         app(prog_name="remit")
     try:
@@ -136,6 +137,15 @@ def main() -> None:
     except USAGE_ERROR as error:  # also a command line that cannot be understood is answered in JSON, where that is asked for
         code = report_usage(error.format_message())
     sys.exit(code)
+
+
+def _go_on_in_trace() -> None:
+    """Started by a program that told its span: what is delegated here hangs below that."""
+    if os.environ.get("TRACEPARENT"):
+        from remit.core.origin import ORIGIN
+        from remit.core.tracing import origin_in
+
+        ORIGIN.set(origin_in(os.environ))
 
 
 def _quickly(arguments: list[str]) -> int | None:

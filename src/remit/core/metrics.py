@@ -69,6 +69,13 @@ class Histogram:
         self.shortest = min(self.shortest, seconds)
         self.longest = max(self.longest, seconds)
 
+    def merge(self, other: "Histogram") -> None:
+        self._buckets = [mine + theirs for mine, theirs in zip(self._buckets, other._buckets, strict=True)]
+        self.count += other.count
+        self.total += other.total
+        self.shortest = min(self.shortest, other.shortest)
+        self.longest = max(self.longest, other.longest)
+
     def percentile(self, share: float) -> float | None:
         """So many seconds or less took `share` of them, by the nearest rank; None: there are none."""
         if not self.count:
@@ -100,6 +107,14 @@ class Tally:
             self.latencies.add(seconds)
         self.tokens += tokens
         self.cost += cost
+
+    def merge(self, other: "Tally") -> None:
+        for (agent, state), count in other.states.items():
+            name = agent if (agent, state) in self.states or len(self.states) < MOST_NAMES else OTHERS
+            self.states[name, state] = self.states.get((name, state), 0) + count
+        self.latencies.merge(other.latencies)
+        self.tokens += other.tokens
+        self.cost += other.cost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -70,6 +70,8 @@ class EmbeddedEngine:
         """How to look after what dead processes left; given by whoever opened this."""
         self.token_for: Callable[[Running], str] | None = None
         """Gives a delegation the token by which what its processes delegate is known as its own; set by whoever listens for them."""
+        self.dress: Callable[[Running, contextvars.Context], None] | None = None
+        """Puts more into the context that an agent runs in; set by whoever has something there (`signals`)."""
         self.tasks: set[asyncio.Task[Any]] = set()
         self.clearing: set[asyncio.Task[Any]] = set()
         self.is_closed = False
@@ -243,6 +245,8 @@ class EmbeddedEngine:
     def _context_of(self, running: Running) -> contextvars.Context:
         context = self._neutral.copy()
         context.run(CURRENT.set, running)
+        if self.dress is not None:
+            self.dress(running, context)
         return context
 
     def settle(self, running: Running, result: Return) -> None:

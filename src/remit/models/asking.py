@@ -5,7 +5,8 @@
 
 import asyncio
 import importlib.util
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from remit.models.messages import Said
 from remit.models.naming import EXAMPLE, LOCAL, Meant, meant_by
 from remit.models.prices import context_of, cost_by_name, cost_of, load_prices, price_for
 from remit.models.prompted import in_words, is_needed, understood
-from remit.models.question import RESTART, Asked, Choice, Purse, Question, Tried
+from remit.models.question import RESTART, Asked, Call, Choice, Purse, Question, Tried
 from remit.settings.values import Settings
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Models:
         """`root`: of the project, for files of local models; `mark`: by which their processes are found again (`local`)."""
         self._settings = settings
         self._connections = Connections(settings, root, mark=mark)
+        self.hear: Callable[[Purse, Call], None] | None = None
+        """Told of each model that was asked, and what came of it (`signals`); None: nobody wants to know."""
 
     def is_configured(self, own: str | Sequence[str] | None = None) -> bool:
         """Whether anybody said which model is meant; nothing is tried."""
@@ -107,10 +110,23 @@ class Models:
                 continue
             all_lack = False
             attempt = _Attempt(self._settings, purse, question, connection, is_last=place == len(ready) - 1)
-            asked = await attempt.made(tried)
+            asked = await attempt.made(tried) if self.hear is None else await self._heard(purse, one, attempt, tried)
             if asked is not None:
                 return asked
         raise _all_failed(tried, "TOOL_UNAVAILABLE" if all_lack else "AGENT_UNAVAILABLE")
+
+    async def _heard(self, purse: Purse, one: Meant, attempt: "_Attempt", tried: list[Tried]) -> Asked | None:
+        begun, asked, error = time.monotonic(), None, "AGENT_UNAVAILABLE"
+        try:
+            asked = await attempt.made(tried)
+            return asked
+        except BaseException as raised:
+            error = raised.code if isinstance(raised, RemitError) else type(raised).__name__
+            raise
+        finally:
+            used = None if asked is None else (asked.input_tokens, asked.output_tokens)
+            if self.hear is not None:
+                self.hear(purse, Call(one.provider, one.model, time.monotonic() - begun, used, "" if asked is not None else error))
 
     async def write(
         self, purse: Purse, prompt: str, *, instructions: str = "", choice: Choice | None = None, schema: Mapping[str, Any] | None = None

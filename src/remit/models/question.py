@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from remit.models.messages import Message, Reply, ToolOffer
 
@@ -66,6 +66,19 @@ class Tried:
     model: str
     fault: str
     """In words a person understands; no key in it."""
+
+
+class Call(NamedTuple):
+    """One model that was asked: for whoever watches."""
+
+    provider: str
+    model: str
+    """The provider's own name for it."""
+    seconds: float
+    used: tuple[int, int] | None
+    """Tokens in and out; None: it did not answer."""
+    error: str
+    """A code, or the name of what was raised; empty: it answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,176 @@
+"""The one table of names that leave this program for whoever watches it: spans, attributes, instruments, labels, buckets.
+
+OpenTelemetry's names for generative AI are still "Development": when they change, they change here. Ours stand beside them, `remit.*` on
+spans and `delegation.*` (S5.9) of instruments. Instruments have the same names for Prometheus, however they get there: scraped at
+`/metrics` or by way of a collector. Values only. Used by the rest of `signals` and by the tests of its documentation.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET, LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL, Metric
+from remit.core.states import LIVE, State
+
+SCOPE = "remit"
+"""Of instrumentation."""
+
+
+class Span(StrEnum):
+    """What `gen_ai.operation.name` says, and how the name of a span begins."""
+
+    WORKFLOW = "invoke_workflow"
+    """A whole tree, above its root."""
+    AGENT = "invoke_agent"
+    """A delegation."""
+    TOOL = "execute_tool"
+    """A delegation to an operation: `worker.read_file`."""
+    CHAT = "chat"
+    """A question to a language model."""
+
+
+class Attribute(StrEnum):
+    OPERATION = "gen_ai.operation.name"
+    AGENT_ID = "gen_ai.agent.id"
+    """The session: this one run of it."""
+    AGENT_NAME = "gen_ai.agent.name"
+    TOOL_NAME = "gen_ai.tool.name"
+    TOOL_CALL_ID = "gen_ai.tool.call.id"
+    WORKFLOW_NAME = "gen_ai.workflow.name"
+    CONVERSATION = "gen_ai.conversation.id"
+    """The caller's own word for it, else the tree."""
+    PROVIDER = "gen_ai.provider.name"
+    MODEL = "gen_ai.request.model"
+    INPUT_TOKENS = "gen_ai.usage.input_tokens"
+    OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+    TOKEN_TYPE = "gen_ai.token.type"
+    ERROR = "error.type"
+    SESSION = "remit.session_id"
+    ROOT = "remit.root_id"
+    PARENT = "remit.parent_id"
+    DEPTH = "remit.depth"
+    PATH = "remit.path"
+    STATE = "remit.state"
+    KIND = "remit.kind"
+    """What carries the agent out."""
+    COMMAND = "remit.command"
+    TASK = "remit.task_number"
+    PRIORITY = "remit.priority"
+    TOKENS = "remit.tokens"
+    COST = "remit.cost"
+    PRINCIPAL = "remit.principal"
+    DOOR = "remit.door"
+    ARGUMENTS = "gen_ai.tool.call.arguments"
+    """With `signals.content` only, as are the two below."""
+    RESULT = "gen_ai.tool.call.result"
+    SUMMARY = "remit.summary"
+
+
+class Kind(StrEnum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instrument:
+    name: str
+    kind: Kind
+    words: str
+    unit: str = ""
+    """As OpenTelemetry writes it: `s`, `{token}`. Not `1` for shares: on its way to Prometheus that becomes part of the name."""
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    metric: Metric | None = None
+    """Of S5.9."""
+
+    @property
+    def prometheus(self) -> str:
+        """Its name there, by the rules that collectors of OpenTelemetry follow; of a counter with its ending."""
+        name = self.name.replace(".", "_")
+        name = f"{name}_seconds" if self.unit == "s" else name
+        return f"{name}_total" if self.kind is Kind.COUNTER and not name.endswith("_total") else name
+
+
+ENDINGS = tuple(str(state) for state in State if state not in LIVE)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, LATENCY_P99.above or 30.0, 60.0, 120.0, 300.0, 600.0,
+           1800.0, 3600.0, 7200.0, 14400.0)  # fmt: skip
+"""The threshold of the alert is one of them, so that it is exact there."""
+MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+MODEL_TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0, 16777216.0, 67108864.0)
+"""These two as the conventions advise."""
+
+ENDED = Instrument(
+    name=TOTAL.name,
+    kind=Kind.COUNTER,
+    words="Delegations that ended, by their state",
+    labels=("target", "operation", "state", "principal"),
+    metric=TOTAL,
+)
+STARTED = Instrument(
+    name="delegation.started", kind=Kind.COUNTER, words="Delegations whose agent was started", labels=("target", "operation")
+)
+RUNNING = Instrument(name="delegation.running", kind=Kind.GAUGE, words="Delegations that run now", labels=("target",))
+QUEUED = Instrument(name="delegation.queued", kind=Kind.GAUGE, words="Delegations that wait for a slot now", labels=("target",))
+LATENCY = Instrument(
+    name="delegation.latency",
+    kind=Kind.HISTOGRAM,
+    words="From being asked for to the outcome, without those refused or cancelled",
+    unit="s",
+    labels=("target", "operation"),
+    buckets=SECONDS,
+)
+TOKENS = Instrument(name="delegation.tokens", kind=Kind.COUNTER, words="Tokens drawn from budgets", unit="{token}", labels=("target",))
+COST = Instrument(name="delegation.cost", kind=Kind.COUNTER, words="Money drawn from budgets", labels=("target",))
+VISITS = Instrument(name="door.requests", kind=Kind.COUNTER, words="Requests at the doors; code: why not let in", labels=("door", "code"))
+WINDOW_SECONDS = 300.0
+"""What the gauges below are taken over."""
+RATES = (
+    Instrument(
+        name=SUCCESS_RATE.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s: {SUCCESS_RATE.words}", metric=SUCCESS_RATE
+    ),
+    Instrument(
+        name=TIMEOUT_RATE.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s: {TIMEOUT_RATE.words}", metric=TIMEOUT_RATE
+    ),
+    Instrument(
+        name=LATENCY_P99.name, kind=Kind.GAUGE, words=f"Of the last {WINDOW_SECONDS:g} s, right to 1 %", unit="s", metric=LATENCY_P99
+    ),
+)
+ERROR_RATES = (
+    Instrument(
+        name=ERRORS_BY_TARGET.name,
+        kind=Kind.GAUGE,
+        words=f"Of the last {WINDOW_SECONDS:g} s: {ERRORS_BY_TARGET.words}",
+        labels=("target",),
+        metric=ERRORS_BY_TARGET,
+    ),
+    Instrument(
+        name=ERRORS_BY_OPERATION.name,
+        kind=Kind.GAUGE,
+        words=f"Of the last {WINDOW_SECONDS:g} s: {ERRORS_BY_OPERATION.words}",
+        labels=("target", "operation"),
+        metric=ERRORS_BY_OPERATION,
+    ),
+)
+MODEL_LABELS = (str(Attribute.OPERATION), str(Attribute.PROVIDER), str(Attribute.MODEL), str(Attribute.ERROR))
+MODEL_DURATION = Instrument(
+    name="gen_ai.client.operation.duration",
+    kind=Kind.HISTOGRAM,
+    words="Of questions to language models",
+    unit="s",
+    labels=MODEL_LABELS,
+    buckets=MODEL_SECONDS,
+)
+MODEL_USAGE = Instrument(
+    name="gen_ai.client.token.usage",
+    kind=Kind.HISTOGRAM,
+    words="Tokens of questions to language models",
+    unit="{token}",
+    labels=(*MODEL_LABELS[:-1], str(Attribute.TOKEN_TYPE)),
+    buckets=MODEL_TOKENS,
+)
+INSTRUMENTS = (ENDED, STARTED, RUNNING, QUEUED, LATENCY, TOKENS, COST, VISITS, *RATES, *ERROR_RATES, MODEL_DURATION, MODEL_USAGE)
+
+
+def label(name: str) -> str:
+    """Of Prometheus, which has no points in them."""
+    return name.replace(".", "_")

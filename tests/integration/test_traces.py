@@ -1,0 +1,218 @@
+"""OpenTelemetry traces: one tree is one trace, across processes and crashes (issue 7 item 6). Against a real collector on loopback."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collector import Collected, attributes, collecting
+
+from remit import Remit, agent
+from remit.core.tracing import parse
+
+GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@agent("shelf.look")
+async def look(ctx: Any, title: str = "") -> str:
+    ctx.spend(tokens=7, cost=0.5)
+    return "books"
+
+
+@agent("reader")
+async def reader(ctx: Any) -> str:
+    await ctx.delegate("shelf.look", title="Middlemarch")
+    return "done"
+
+
+@agent("broken")
+async def broken() -> str:
+    raise ValueError("the drawer with the letters is locked")
+
+
+@agent("sleeper")
+async def sleeper() -> str:
+    await asyncio.sleep(60)
+    return "never"
+
+
+@agent("apart", isolation="process")
+def apart(ctx: Any) -> str:
+    ctx.delegate("shelf.look")
+    return os.environ["TRACEPARENT"]
+
+
+def opened(root: Path, url: str, *agents: Any, **signals: Any) -> Remit:
+    return Remit.open(root, agents=agents, settings={"signals": {"otlp_url": url, **signals}})
+
+
+def hangs_below(collected: Collected, child: str, parent: str) -> bool:
+    below, above = collected.span(child), collected.span(parent)
+    return bool(below.parent_span_id == above.span_id and below.trace_id == above.trace_id)
+
+
+async def test_a_tree_is_one_trace_with_each_span_below_its_caller(tmp_path: Path) -> None:
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, look, reader, apart) as remit:
+            returned = await remit.delegate("reader")
+            from_process = await remit.delegate("apart")
+        first = [span for span in collected.spans if attributes(span)["remit.root_id"] == returned.session_id]
+        second = [span for span in collected.spans if attributes(span)["remit.root_id"] == from_process.session_id]
+    assert sorted(span.name for span in first) == ["execute_tool shelf.look", "invoke_agent reader", "invoke_workflow reader"]
+    assert len({span.trace_id for span in first}) == 1
+    collected.spans = first
+    assert collected.span("invoke_workflow reader").parent_span_id == b""
+    assert hangs_below(collected, "invoke_agent reader", "invoke_workflow reader")
+    assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent reader")
+    tool = attributes(collected.span("execute_tool shelf.look"))
+    assert (tool["gen_ai.operation.name"], tool["gen_ai.tool.name"], tool["remit.state"]) == ("execute_tool", "shelf.look", "completed")
+    assert (tool["remit.tokens"], tool["remit.cost"], tool["remit.depth"]) == (7, 0.5, 2)
+    assert tool["remit.path"] == ["orchestrator", "reader", "shelf.look"]
+    assert "Middlemarch" not in str(first)  # content stays here unless it is asked for
+    steps = [event.name for event in collected.span("invoke_agent reader").events]
+    assert (steps[0], steps[-1], len(steps)) == ("AnalyzeRequest", "ReturnToUser", 13)
+    # The agent in a process of its own was told its span, and what it delegated hangs below it.
+    collected.spans = second
+    assert hangs_below(collected, "execute_tool shelf.look", "invoke_agent apart")
+    told = parse(from_process.data)
+    assert told is not None
+    assert told.span_id == collected.span("invoke_agent apart").span_id.hex()
+    assert {resource["service.name"] for resource in collected.resources} == {"remit"}
+
+
+async def test_what_failed_says_so_and_what_was_cancelled_is_no_error(tmp_path: Path) -> None:
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, broken, sleeper) as remit:
+            await remit.delegate("broken")
+            await remit.delegate("nobody")
+            handle = await remit.start("sleeper")
+            await remit.cancel(handle.session_id)
+        failed, refused, cancelled = (collected.span(f"invoke_agent {name}") for name in ("broken", "nobody", "sleeper"))
+    assert (failed.status.code, attributes(failed)["remit.state"]) == (2, "failed")
+    assert "letters" not in str(failed)
+    assert failed.status.message == attributes(failed)["error.type"]
+    assert (refused.status.code, attributes(refused)["remit.state"]) == (2, "refused")
+    assert (cancelled.status.code, attributes(cancelled)["error.type"]) == (0, "CANCELLED")
+
+
+async def test_content_goes_along_only_where_it_is_asked_for_and_secrets_never(tmp_path: Path) -> None:
+    @agent("keeper")
+    async def keeper(password: str, book: str) -> dict[str, str]:
+        return {"lent": book, "by": password}
+
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, keeper, broken, content=True) as remit:
+            await remit.delegate("keeper", password="open sesame 4711", book="Emma")
+            await remit.delegate("broken")
+        kept = attributes(collected.span("invoke_agent keeper"))
+        failed = collected.span("invoke_agent broken")
+    assert "Emma" in kept["gen_ai.tool.call.arguments"]
+    assert "Emma" in kept["gen_ai.tool.call.result"]
+    assert "sesame" not in str(collected.spans)
+    assert "letters" in failed.status.message
+
+
+def test_a_program_started_inside_a_trace_goes_on_in_it(tmp_path: Path) -> None:
+    """The command line takes its parent from TRACEPARENT, and the collector from OpenTelemetry's own variable."""
+    (tmp_path / ".remit" / "agents").mkdir(parents=True)
+    (tmp_path / ".remit" / "agents" / "shelf.py").write_text(
+        "from remit import agent\n\n@agent('shelf')\nasync def shelf(ctx):\n    return 'books'\n"
+    )
+    with collecting() as collected:
+        told = {**os.environ, "TRACEPARENT": GIVEN, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url, "OTEL_SERVICE_NAME": "library"}
+        command = [sys.executable, "-m", "remit", "delegate", "shelf", "--root", str(tmp_path)]
+        ran = subprocess.run(command, env=told, capture_output=True, text=True, timeout=60, check=False)
+        assert ran.returncode == 0, ran.stderr
+        tree = collected.span("invoke_workflow shelf")
+        assert hangs_below(collected, "invoke_agent shelf", "invoke_workflow shelf")
+    assert tree.trace_id.hex() == GIVEN.split("-")[1]
+    assert tree.parent_span_id.hex() == GIVEN.split("-")[2]
+    assert {resource["service.name"] for resource in collected.resources} == {"library"}
+
+
+async def test_a_caller_that_keeps_no_trace_of_it_gets_none(tmp_path: Path) -> None:
+    from remit.core.origin import ORIGIN, Came, Origin
+
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, look) as remit:
+            ORIGIN.set(Origin(came=Came("token:ci", "http", traceparent=GIVEN[:-1] + "0")))
+            await remit.delegate("shelf.look")
+            ORIGIN.set(Origin(came=Came("token:ci", "http", "their talk", traceparent=GIVEN)))
+            await remit.delegate("shelf.look")
+            ORIGIN.set(None)
+        (tree,) = [span for span in collected.spans if span.name.startswith("invoke_workflow")]
+    said = attributes(tree)
+    assert (tree.kind, said["remit.principal"], said["remit.door"]) == (2, "token:ci", "http")
+    assert said["gen_ai.conversation.id"] == "their talk"
+
+
+async def test_spans_of_an_agents_own_libraries_and_of_its_callers_join_the_trace(tmp_path: Path) -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    tracer = TracerProvider().get_tracer("theirs")
+    seen: list[Any] = []
+
+    @agent("instrumented")
+    async def instrumented() -> str:
+        with tracer.start_as_current_span("inside") as span:
+            seen.append(span)
+        return "done"
+
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, instrumented) as remit:
+            with tracer.start_as_current_span("outside") as outside:
+                await remit.delegate("instrumented")
+            assert trace.get_current_span() is trace.INVALID_SPAN
+        tree, mine = collected.span("invoke_workflow instrumented"), collected.span("invoke_agent instrumented")
+    assert tree.parent_span_id.hex() == f"{outside.get_span_context().span_id:016x}"
+    assert f"{seen[0].parent.span_id:016x}" == mine.span_id.hex()
+    assert f"{seen[0].context.trace_id:032x}" == mine.trace_id.hex() == tree.trace_id.hex()
+
+
+async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_path: Path) -> None:
+    """Settled by the next who opens the project: nothing was stored for it but the delegation itself."""
+    script = tmp_path / "dies.py"
+    script.write_text(
+        "import asyncio, os, sys\nfrom remit import Remit, agent\n"
+        "@agent('child')\nasync def child():\n    os.kill(os.getpid(), 9)\n"
+        "@agent('caller')\nasync def caller(ctx):\n    await ctx.delegate('child')\n"
+        "async def main():\n    async with Remit.open(sys.argv[1], agents=[caller, child]) as remit:\n        await remit.delegate('caller')\n"
+        "asyncio.run(main())\n"
+    )
+    project = tmp_path / "project"
+    project.mkdir()
+    died = await asyncio.to_thread(subprocess.run, [sys.executable, str(script), str(project)], timeout=60, check=False)
+    assert died.returncode == -9
+    with collecting() as collected:
+        async with opened(project, collected.url) as remit:
+            assert len(remit.recovered.settled) == 2
+        assert hangs_below(collected, "invoke_agent child", "invoke_agent caller")
+        assert hangs_below(collected, "invoke_agent caller", "invoke_workflow caller")
+        assert attributes(collected.span("invoke_agent child"))["error.type"] == "AGENT_CRASHED"
+
+
+@pytest.mark.parametrize("how", ["refuses", "is silent"])
+async def test_a_dead_collector_slows_and_hangs_nothing(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.socket() as listening:  # bound: nobody else gets the port
+        listening.bind(("127.0.0.1", 0))
+        if how == "is silent":
+            listening.listen()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        begun = time.monotonic()
+        async with opened(tmp_path, url, look, metric_seconds=0.1) as remit:
+            for _ in range(20):
+                assert (await remit.delegate("shelf.look")).ok
+            ran = time.monotonic() - begun
+            closing = time.monotonic()
+        closed = time.monotonic() - closing
+    assert ran < 5
+    assert closed < 4
+    said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
+    assert len(said) <= 1, said
+    assert all(url in record.getMessage() for record in said)
