@@ -99,6 +99,11 @@ def routes(service: Service) -> list[BaseRoute]:
     return [*routes_of(OPERATIONS, service), Route(SPECIFICATION, specification)]
 
 
+def health_routes(service: Service) -> list[BaseRoute]:
+    """Whether it lives and takes work: where the rest of the API is not wanted."""
+    return routes_of([operation for operation in OPERATIONS if operation.is_open], service)
+
+
 def http_app(
     routes: Sequence[BaseRoute],
     entrance: Entrance,

@@ -81,17 +81,19 @@ class CancelRequest(Asked):
     reason: str = Field("", max_length=1000)
 
 
-class WaitQuery(Asked):
-    model_config = ConfigDict(extra="forbid")
+class InQuery(Asked):
+    """Everything there is text."""
 
+    model_config = ConfigDict(strict=False)
+
+
+class WaitQuery(InQuery):
     wait: Seconds = Field(
         0.0, ge=0, le=LONGEST_WAIT_SECONDS, description="Seconds to wait for its end; what it is after that is answered all the same."
     )
 
 
-class ListQuery(Asked):
-    model_config = ConfigDict(extra="forbid")
-
+class ListQuery(InQuery):
     state: list[Literal["QUEUED", "RUNNING", "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"]] = Field(
         default_factory=list, max_length=6, description="Any of these. What waits for a person is RUNNING here too."
     )
@@ -104,19 +106,15 @@ class ListQuery(Asked):
     cursor: Word | None = Field(None, description="From `next` of the page before.")
 
 
-class EventsQuery(Asked):
-    model_config = ConfigDict(extra="forbid")
-
+class EventsQuery(InQuery):
     after: Whole = Field(0, ge=0, le=10**15, description="The number of the last event that is known already.")
 
 
-class MetricsQuery(Asked):
-    model_config = ConfigDict(extra="forbid")
-
+class MetricsQuery(InQuery):
     since: Seconds | None = Field(None, gt=0, le=1e9, description="Of the last so many seconds; without it, of all on record.")
 
 
-class NoQuery(Asked):
+class NoQuery(InQuery):
     pass
 
 

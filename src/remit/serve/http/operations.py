@@ -83,8 +83,7 @@ def _route(path: str, methods: Mapping[str, Operation], service: Service) -> Bas
             return Response(body, status, headers)
 
     route = Route(path, endpoint, methods=list(methods), include_in_schema=False)
-    if route.methods is not None and any(
-        "text/event-stream" in answer.media for one in methods.values() for answer in one.answers.values()
-    ):
+    streams = methods["GET"].answers.values() if "GET" in methods else ()
+    if route.methods is not None and any("text/event-stream" in answer.media for answer in streams):
         route.methods.discard("HEAD")  # it would wait for a stream that nobody sees
     return route

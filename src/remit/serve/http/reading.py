@@ -20,6 +20,7 @@ from remit.serve.service import Call
 from remit.tool.faults import DelegateError
 
 DOOR = "http"
+JSON = "application/json"
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -29,15 +30,11 @@ async def body_of(request: Request, model: type[Model]) -> Model:
     if not raw and all(not field.is_required() for field in model.model_fields.values()) and "content-type" not in request.headers:
         return model()
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise HttpRefused(
-            "Bodies are taken as they are, not packed.", code="UNSUPPORTED_MEDIA_TYPE", headers={"accept-encoding": "identity"}
-        )
+        raise _wrong_media("Bodies are taken as they are, not packed.", "accept-encoding", "identity")
     media, _, options = request.headers.get("content-type", "").partition(";")
     charset = options.strip().lower()
-    if media.strip().lower() != "application/json" or (charset and charset.replace('"', "") != "charset=utf-8"):
-        raise HttpRefused(
-            "The body must be application/json, in UTF-8.", code="UNSUPPORTED_MEDIA_TYPE", headers={"accept": "application/json"}
-        )
+    if media.strip().lower() != JSON or (charset and charset.replace('"', "") != "charset=utf-8"):
+        raise _wrong_media(f"The body must be {JSON}, in UTF-8.", "accept", JSON)
     return judged(model, json_of(raw))
 
 
@@ -123,6 +120,10 @@ def _path(headers: Mapping[str, str]) -> tuple[str, ...]:
     if not isinstance(path, list) or len(path) > 100 or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in path):
         raise DelegateError("remit-path must be a list of names, as JSON.")
     return tuple(path)
+
+
+def _wrong_media(words: str, header: str, value: str) -> HttpRefused:
+    return HttpRefused(words, code="UNSUPPORTED_MEDIA_TYPE", advice="Send JSON as it is.", headers={header: value})
 
 
 def _is_list(model: type[BaseModel], name: str) -> bool:

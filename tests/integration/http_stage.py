@@ -1,0 +1,156 @@
+"""A project served by HTTP on loopback, in this process: the real server, the real entrance; a client of httpx's, and bare sockets."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from remit import Context, Remit, agent
+from remit.access.visitor import EVERYTHING, Doing, Grants
+
+
+@agent("text.count")
+async def count(text: str, min_length: int = 0) -> int:
+    """Counts the words of a text."""
+    return len([word for word in text.split() if len(word) >= min_length])
+
+
+@agent("slow", timeout=60)
+async def slow(ctx: Context, seconds: float = 30.0) -> str:
+    """Says that it has begun, and takes its time."""
+    ctx.progress("begun", 0.5)
+    ctx.emit("half")
+    await asyncio.sleep(seconds)
+    return "Slept."
+
+
+@agent("fails")
+async def fails() -> None:
+    """Does not succeed."""
+    raise ValueError("it broke")
+
+
+@agent("loud", timeout=60)
+async def loud(ctx: Context, chunks: int, size: int) -> str:
+    """Says much."""
+    for _ in range(chunks):
+        ctx.emit("x" * size)
+        await asyncio.sleep(0)
+    return "Said."
+
+
+AGENTS = (count, slow, fails, loud)
+
+
+@dataclass
+class Stage:
+    remit: Remit
+    service: Any
+    entrance: Any
+    server: Any
+    address: Any
+    url: str
+    closing: contextlib.AsyncExitStack
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def token(self, name: str = "client", doing: frozenset[Doing] = EVERYTHING - {Doing.RELAY}, **grants: Any) -> str:
+        if name not in self.tokens:
+            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+        return self.tokens[name]
+
+    async def client(self, token: str | None = None, **options: Any) -> Any:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {token or self.token()}"}
+        return await self.closing.enter_async_context(httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30, **options))
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection(*self.address, limit=1 << 22)
+        self.closing.callback(writer.close)
+        return reader, writer
+
+    async def say(self, raw: bytes, *, seconds: float = 10) -> bytes:
+        """What comes back on a connection of its own until it is closed, or nothing more comes for a moment."""
+        reader, writer = await self.connect()
+        writer.write(raw)
+        heard = b""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    wait = seconds if b"\r\n\r\n" not in heard else 0.4
+                    more = await asyncio.wait_for(reader.read(1 << 16), wait)
+                    if not more:
+                        break
+                    heard += more
+        writer.close()
+        return heard
+
+    def head(self, method: str = "GET", path: str = "/v1/tasks", *more: str, token: str | None = None) -> bytes:
+        """A header without its end."""
+        lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token or self.token()}", *more]
+        return "".join(f"{line}\r\n" for line in lines).encode()
+
+
+def status_of(heard: bytes) -> int:
+    assert heard.startswith(b"HTTP/1.1 "), heard[:200]
+    return int(heard.split(b" ", 2)[1])
+
+
+def statuses_of(heard: bytes) -> list[int]:
+    """Of all answers on one connection."""
+    return [int(part.split(b" ", 1)[0]) for part in heard.split(b"HTTP/1.1 ")[1:]]
+
+
+def problem_of(heard: bytes) -> Any:
+    assert b"application/problem+json" in heard, heard[:400]
+    return json.loads(heard.partition(b"\r\n\r\n")[2])
+
+
+@contextlib.asynccontextmanager
+async def http_stage(
+    root: Path, *, agents: Sequence[Any] = AGENTS, limits: Any = None, tls: Any = None, is_unix: bool = False, **serve: Any
+) -> AsyncIterator[Stage]:
+    from remit.access.entrance import Entrance
+    from remit.serve.http.app import http_app, routes
+    from remit.serve.http.server import HttpServer
+    from remit.serve.service import Service
+
+    async with contextlib.AsyncExitStack() as closing:
+        remit = Remit.open(root, agents=agents, settings={"builtin_agents": []})
+        remit.settings = replace(remit.settings, serve=replace(remit.settings.serve, **serve))
+        await closing.enter_async_context(remit)
+        entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
+        entrance.open()
+        closing.callback(entrance.close)
+        service = Service(remit)
+        app = http_app(routes(service), entrance, remit.settings.serve, hosts=["127.0.0.1"], limits=limits)
+        server = HttpServer(app, limits=limits, tls=tls)
+        listening = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
+        listening.bind(str(root / "h") if is_unix else ("127.0.0.1", 0))
+        address = listening.getsockname()
+        await server.start([listening])
+        closing.push_async_callback(server.stop, 0.5)
+        async with contextlib.AsyncExitStack() as clients:
+            url = "http://localhost" if is_unix else f"http{'s' if tls else ''}://127.0.0.1:{address[1]}"
+            yield Stage(remit, service, entrance, server, address, url, clients)
+
+
+async def events_of(answer: Any, *, until: str | None = None) -> list[tuple[str, str, Any]]:
+    """(event, id, data) of a stream, up to the first event of that name."""
+    found: list[tuple[str, str, Any]] = []
+    fields: dict[str, str] = {}
+    async for line in answer.aiter_lines():
+        if line:
+            name, _, value = line.partition(": ")
+            fields[name] = value
+            continue
+        if "event" in fields:
+            found.append((fields["event"], fields.get("id", ""), json.loads(fields["data"])))
+            if fields["event"] == until:
+                return found
+        fields = {}
+    return found

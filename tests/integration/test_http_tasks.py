@@ -1,0 +1,244 @@
+"""The REST API as its clients see it: tasks begun, looked at, followed, listed and cancelled over a real port (issue 7 item 3)."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from http_stage import Stage, events_of, http_stage
+from remit.access.visitor import Doing
+
+COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}
+SLOW = {"target": "slow", "parameters": {"seconds": 30}}
+DELEGATES = frozenset({Doing.DELEGATE})
+
+
+@pytest_asyncio.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with http_stage(tmp_path) as opened:
+        yield opened
+
+
+async def begun(client: Any, request: dict[str, Any] = SLOW) -> str:
+    return str((await client.post("/v1/tasks", json=request)).json()["taskId"])
+
+
+async def test_a_task_is_begun_waited_for_and_found_again(stage: Stage) -> None:
+    """S5.4 over HTTP."""
+    client = await stage.client()
+    answer = await client.post("/v1/tasks?wait=20", json=COUNT)
+    task = answer.json()
+    assert (answer.status_code, task["success"], task["taskState"], task["data"]) == (201, True, "COMPLETED", 3)
+    assert task["lineage"]["principal"] == "token:client"
+    assert answer.headers["location"] == f"/v1/tasks/{task['taskId']}"
+    assert (await client.get(answer.headers["location"])).json() == task
+
+
+async def test_without_waiting_the_answer_is_where_the_task_will_be(stage: Stage) -> None:
+    client = await stage.client()
+    answer = await client.post("/v1/tasks", json=SLOW)
+    assert (answer.status_code, answer.json()["success"]) == (202, False)
+    assert answer.json()["taskState"] in ("QUEUED", "RUNNING")
+    assert (await client.get(answer.headers["location"])).json()["taskState"] == "RUNNING"
+
+
+async def test_a_delegation_that_failed_is_a_result_and_no_error_of_http(stage: Stage) -> None:
+    answer = await (await stage.client()).post("/v1/tasks?wait=20", json={"target": "fails"})
+    assert (answer.status_code, answer.json()["taskState"], answer.json()["error"]["code"]) == (201, "FAILED", "TASK_FAILED")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        ({"target": "nobody"}, 404, "INVALID_TARGET"),
+        ({"target": "text", "operation": "cuont"}, 400, "INVALID_OPERATION"),
+        ({"target": "text", "operation": "count", "parameters": {"txet": "a"}}, 400, "INVALID_PARAMETERS"),
+        ({"target": "text", "operation": "count", "parameters": {"text": "a"}, "timeout": -1}, 400, "INVALID_PARAMETERS"),
+        ({"target": "text", "what": 1}, 400, "INVALID_PARAMETERS"),
+        ([], 400, "INVALID_PARAMETERS"),
+    ],
+)
+async def test_a_faulty_request_is_a_problem_that_says_what_is_allowed(stage: Stage, request_: Any, status: int, code: str) -> None:
+    """RFC 9457; S5.3."""
+    answer = await (await stage.client()).post("/v1/tasks", json=request_)
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code)
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert problem["detail"]
+    assert problem["details"]
+
+
+async def test_without_a_target_any_agent_that_can_is_taken(stage: Stage) -> None:
+    answer = await (await stage.client()).post("/v1/tasks?wait=20", json={"operation": "count", "parameters": {"text": "a b"}})
+    assert (answer.json()["metadata"]["agentId"], answer.json()["data"]) == ("text.count", 2)
+
+
+async def test_the_same_key_is_the_same_task_by_header_or_body(stage: Stage) -> None:
+    """S8: idempotency."""
+    client = await stage.client()
+    first = await client.post("/v1/tasks", json=SLOW, headers={"Idempotency-Key": "once"})
+    again = await client.post("/v1/tasks", json={**SLOW, "key": "once"})
+    assert first.json()["taskId"] == again.json()["taskId"]
+    assert (await client.post("/v1/tasks", json={**SLOW, "key": "a"}, headers={"Idempotency-Key": "b"})).status_code == 400
+
+
+async def test_looking_again_at_what_has_not_changed_costs_nothing(stage: Stage) -> None:
+    client = await stage.client()
+    place = (await client.post("/v1/tasks?wait=20", json=COUNT)).headers["location"]
+    etag = (await client.get(place)).headers["etag"]
+    unchanged = await client.get(place, headers={"If-None-Match": f'"other", {etag}'})
+    assert (unchanged.status_code, unchanged.content, unchanged.headers["etag"]) == (304, b"", etag)
+    assert (await client.get(place, headers={"If-None-Match": '"other"'})).status_code == 200
+
+
+async def test_a_wait_ends_when_the_task_does(stage: Stage) -> None:
+    client = await stage.client()
+    task_id = await begun(client, {"target": "slow", "parameters": {"seconds": 0.3}})
+    assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).json()["data"] == "Slept."
+
+
+async def test_a_task_is_followed_and_its_stream_is_taken_up_again(stage: Stage) -> None:
+    """S5.7: each event is seen once, however often the stream breaks."""
+    client = await stage.client()
+    task_id = await begun(client, {"target": "slow", "parameters": {"seconds": 0.5}})
+    async with client.stream("GET", f"/v1/tasks/{task_id}/events") as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        first = await events_of(answer, until="data")
+    assert [name for name, _, _ in first][-2:] == ["progress", "data"]
+    async with client.stream("GET", f"/v1/tasks/{task_id}/events", headers={"Last-Event-ID": first[-1][1]}) as answer:
+        rest = await events_of(answer)
+    assert rest[-1][0] == "complete"
+    assert "data" not in [name for name, _, _ in rest]
+    assert rest[-1][2]["data"]["result"]["taskId"] == task_id
+    async with client.stream("GET", f"/v1/tasks/{task_id}/events?after=0") as answer:
+        whole = await events_of(answer)
+    numbers = [int(number) for _, number, _ in whole if number]
+    assert numbers == sorted(set(numbers))
+    assert [name for name, _, _ in whole][-1] == "complete"
+
+
+async def test_a_task_is_begun_and_streamed_in_one(stage: Stage) -> None:
+    client = await stage.client()
+    async with client.stream("POST", "/v1/tasks", json=COUNT, headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.status_code == 201
+        events = await events_of(answer)
+    assert events[0][2]["taskId"] == answer.headers["location"].rpartition("/")[2]
+    assert (events[-1][0], events[-1][2]["data"]["result"]["data"]) == ("complete", 3)
+    faulty = await client.post("/v1/tasks", json={"target": "nobody"}, headers={"Accept": "text/event-stream"})
+    assert (faulty.status_code, faulty.json()["code"]) == (404, "INVALID_TARGET")
+
+
+async def test_leaving_a_stream_or_a_wait_cancels_nothing(stage: Stage) -> None:
+    client = await stage.client()
+    async with client.stream("POST", "/v1/tasks", json=SLOW, headers={"Accept": "text/event-stream"}) as answer:
+        await events_of(answer, until="data")
+    place = answer.headers["location"]
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await client.get(f"{place}?wait=60")
+    assert (await client.get(place)).json()["taskState"] == "RUNNING"
+
+
+async def test_a_cancelled_task_has_stopped_when_that_is_answered(stage: Stage) -> None:
+    client = await stage.client()
+    task_id = await begun(client)
+    answer = (await client.post(f"/v1/tasks/{task_id}/cancel", json={"reason": "enough"})).json()
+    assert (answer["cancelled"], answer["task"]["taskState"]) == (True, "CANCELLED")
+    assert [node["taskId"] for node in answer["nodes"]] == [task_id]
+    again = (await client.post(f"/v1/tasks/{task_id}/cancel")).json()
+    assert (again["cancelled"], again["task"]["taskState"]) == (False, "CANCELLED")
+
+
+async def test_tasks_are_listed_newest_first_by_filters_and_pages(stage: Stage) -> None:
+    client = await stage.client()
+    ids = [(await client.post("/v1/tasks?wait=20", json={**COUNT, "session": f"talk{n % 2}"})).json()["taskId"] for n in range(5)]
+    failed = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()["taskId"]
+    seen: list[str] = []
+    address = "/v1/tasks?limit=4"
+    while address:
+        answer = await client.get(address)
+        seen += [task["taskId"] for task in answer.json()["tasks"]]
+        link = answer.headers.get("link", "")
+        address = link.partition(">")[0].lstrip("<")
+        assert bool(answer.json()["next"]) == link.endswith('rel="next"')
+    assert sorted(seen) == sorted([*ids, failed])
+    assert len(seen) == 6
+
+    async def listed(query: str) -> set[str]:
+        return {task["taskId"] for task in (await client.get(f"/v1/tasks?{query}")).json()["tasks"]}
+
+    assert await listed("state=FAILED") == {failed}
+    assert await listed("state=FAILED&state=COMPLETED") == {*ids, failed}
+    assert await listed("agent=fails") == {failed}
+    assert await listed("session=talk0") == {ids[0], ids[2], ids[4]}
+    assert await listed(f"root={ids[1]}") == {ids[1]}
+    assert await listed("since=2026-01-01T00:00:00Z") == {*ids, failed}
+    assert await listed("until=2026-01-01T00:00:00%2B02:00") == set()
+    for wrong in ("limit=0", "state=DONE", "since=yesterday", "colour=red", "agent=a&agent=b"):
+        assert (await client.get(f"/v1/tasks?{wrong}")).status_code == 400, wrong
+
+
+async def test_whoever_asks_sees_its_own_work_alone(stage: Stage) -> None:
+    """Issue 7 item 5: somebody else's task is as if it did not exist."""
+    mine, theirs = await stage.client(stage.token("a", DELEGATES)), await stage.client(stage.token("b", DELEGATES))
+    task_id = await begun(mine)
+    for method, path in (("GET", ""), ("GET", "/events"), ("POST", "/cancel")):
+        answer = await theirs.request(method, f"/v1/tasks/{task_id}{path}")
+        assert (answer.status_code, answer.json()["code"]) == (404, "TASK_NOT_FOUND")
+    assert (await theirs.get("/v1/tasks")).json() == {"tasks": [], "next": None}
+    assert (await mine.get(f"/v1/tasks/{task_id}")).json()["taskState"] == "RUNNING"
+
+
+async def test_a_token_for_some_agents_sees_and_uses_those(stage: Stage) -> None:
+    client = await stage.client(stage.token("narrow", DELEGATES, agents=("text",)))
+    assert [one["name"] for one in (await client.get("/v1/agents")).json()["agents"]] == ["text.count"]
+    assert (await client.get("/v1/agents/text.count")).json()["parameters"]["required"] == ["text"]
+    assert (await client.get("/v1/agents/slow")).status_code == 404
+    refused = await client.post("/v1/tasks", json=SLOW)
+    assert refused.status_code in (403, 404)
+    metrics = await client.get("/v1/metrics")
+    assert (metrics.status_code, metrics.headers["www-authenticate"]) == (403, 'Bearer realm="remit", error="insufficient_scope"')
+    assert (await (await stage.client()).get("/v1/metrics?since=3600")).json()["delegation.total"] == 0
+
+
+async def test_a_server_that_stops_lives_but_is_not_ready(stage: Stage) -> None:
+    client = await stage.client()
+    assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 200]
+    stage.service.is_stopping = True
+    assert [(await client.get(path)).status_code for path in ("/healthz", "/readyz")] == [200, 503]
+    refused = await client.post("/v1/tasks", json=COUNT)
+    assert (refused.status_code, refused.json()["code"], refused.headers["retry-after"]) == (503, "STOPPING", "1")
+
+
+async def test_streams_end_when_the_server_does_and_say_where_to_go_on(stage: Stage) -> None:
+    """Issue 7 item 4: a graceful stop."""
+    client = await stage.client()
+    task_id = await begun(client)
+    async with client.stream("GET", f"/v1/tasks/{task_id}/events") as answer:
+        lines = answer.aiter_lines()
+        async for line in lines:
+            if line == "event: data":
+                break
+        stopping = asyncio.create_task(stage.server.stop(grace_seconds=20))
+        rest = [line async for line in lines]
+        await stopping
+    assert any(line.startswith(": the server ends") for line in rest)
+    assert stage.server.connections == 0
+
+
+async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
+    from remit.serve.http.events import told
+    from remit.serve.http.server import Closing
+    from remit.tool.chunks import Chunk
+
+    async def silence() -> AsyncIterator[Chunk]:
+        await asyncio.sleep(60)
+        raise AssertionError
+        yield
+
+    lines = told(silence(), Closing(), keep_alive_seconds=0.02)
+    assert [await anext(lines) for _ in range(3)] == [b"retry: 1000\n\n", b": still here\n\n", b": still here\n\n"]
+    await lines.aclose()
