@@ -1,6 +1,7 @@
 """A command that speaks the Agent Client Protocol and does what its first argument says. For tests; it is the library's agent side."""
 
 import asyncio
+import inspect
 import json
 import os
 import re
@@ -10,9 +11,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-import acp
-from acp.exceptions import RequestError
-from acp.schema import (
+import pydantic
+
+# The library makes hundreds of messages ready and reads its own source for their descriptions: it is started dozens of times, and uses few.
+pydantic.BaseModel.model_config["defer_build"] = True
+inspect.currentframe, currentframe = lambda: None, inspect.currentframe
+import acp  # noqa: E402
+from acp.exceptions import RequestError  # noqa: E402
+from acp.schema import (  # noqa: E402
     AgentCapabilities,
     AuthMethodAgent,
     Cost,
@@ -30,6 +36,8 @@ from acp.schema import (
     Usage,
     UsageUpdate,
 )
+
+inspect.currentframe = currentframe
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else "answer"
 LOG = Path(os.environ.get("ACP_LOG", os.devnull))
