@@ -1,6 +1,7 @@
 """Carriers: a declared function gets the isolation it asked for (design 6), a definition the adapter of its kind."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,9 @@ class Carriers:
         self._has_commands = False
         self._leaving: list[Callable[[], Awaitable[None]]] = []
         """For agents elsewhere: what is still to be told there when this ends."""
+        self._strangers: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        """Agents elsewhere that are to be asked what they take, once there is somebody to hear it."""
+        self._greeting: set[asyncio.Task[None]] = set()
 
     def __call__(self, agent: FunctionAgent) -> AgentPort:
         match agent.spec.isolation:
@@ -87,7 +91,10 @@ class Carriers:
         if definition.kind is Kind.GRPC:
             from remit.agents.grpc.agent import GrpcAgent
 
-            return GrpcAgent(definition, self._root)
+            elsewhere = GrpcAgent(definition, self._root)
+            self._leaving.append(elsewhere.close)
+            self._greet(elsewhere.greet)
+            return elsewhere
         if definition.kind is Kind.A2A:
             from remit.agents.a2a.agent import A2aAgent
 
@@ -110,10 +117,21 @@ class Carriers:
                 return CodingAgent(definition, self.processes)
 
     def warm_up(self) -> None:
-        """Start what process agents need, in the background, if there are any."""
+        """Start what process agents need, in the background, if there are any, and ask those elsewhere what they take."""
         self._is_open = True
+        for greet in self._strangers:
+            self._greet(greet)
+        self._strangers.clear()
         if self._targets or self._has_commands:
             self.processes.warm_up(self._targets, for_commands=self._has_commands)
+
+    def _greet(self, greet: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if not self._is_open:
+            self._strangers.append(greet)
+            return
+        task = asyncio.get_running_loop().create_task(greet())
+        self._greeting.add(task)
+        task.add_done_callback(self._greeting.discard)
 
     def _used(self, target: Target) -> None:
         """One that was registered later (those that come with remit are) has its module loaded ahead from its first use on: most are
@@ -123,6 +141,8 @@ class Carriers:
             self.processes.warm_up(tuple(self._targets))
 
     async def close(self) -> None:
+        for task in self._greeting:
+            task.cancel()
         for leave in self._leaving:
             await leave()
         await self.processes.close()

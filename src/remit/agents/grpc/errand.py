@@ -1,0 +1,144 @@
+"""One delegation carried out by an agent elsewhere, over gRPC: what is sent there, what is heard on the way, and the return made of it.
+
+Files that it names lie over there: they are told with the return (`remote`), and are no artifacts of ours.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from remit.core.errors import OutOfTime, Unavailable
+from remit.core.tracing import traceparent_of
+from remit.flow.context import Context
+from remit.flow.reply import shortened
+from remit.proto.metadata import DEADLINE, DEPTH, PATH, TRACEPARENT
+from remit.proto.times import nanoseconds
+from remit.proto.v1 import tasks_pb2 as pb
+from remit.proto.values import struct_of
+from remit.tool.catalogue import parts_of
+from remit.tool.chunks import Chunk, ChunkType
+from remit.tool.elsewhere.connecting import is_loopback
+from remit.tool.elsewhere.following import Errand as Asked
+from remit.tool.elsewhere.following import Following, GaveUp
+from remit.tool.elsewhere.service import Pairs, TaskService
+from remit.tool.result import DelegateResult, TaskState
+
+if TYPE_CHECKING:
+    from remit.agents.grpc.agent import GrpcAgent
+
+REACH_SECONDS = 5.0
+_MARGIN_SHARE, _MARGIN_SECONDS = 0.05, 0.5
+"""It has a little less time than we have: what it hands in at its end must reach us before ours."""
+_MOST_ARTIFACTS = 200
+_STATUSES = ("completed", "partial", "failed", "blocked")
+
+
+class Errand:
+    def __init__(self, agent: "GrpcAgent", service: TaskService, ctx: Context, arguments: Mapping[str, Any], *, key: str) -> None:
+        self._agent = agent
+        self._service = service
+        self._ctx = ctx
+        self._arguments = arguments
+        self._key = key
+        self._following: Following | None = None
+
+    @property
+    def task_id(self) -> str | None:
+        """Over there, once that is known."""
+        return self._following.task_id if self._following is not None else None
+
+    async def done(self) -> Any:
+        """The return, as an agent writes one. Raises `Unavailable`, `OutOfTime`, and what is wrong with the request."""
+        left = self._ctx.remaining
+        asked = Asked(request=self._request(left), until=time.monotonic() + left, reach_seconds=min(REACH_SECONDS, left), more=self._more)
+        self._following = Following(self._service, asked)
+        async with aclosing(self._following.chunks()) as chunks:
+            async for chunk in chunks:
+                if chunk.result is not None:
+                    return self._return_of(chunk.result)
+                self._tell(chunk)
+        raise GaveUp(f"{self._service.address} told no end.")
+
+    def _request(self, left: float) -> pb.ExecuteTaskRequest:
+        target, operation = parts_of(self._agent.remote)
+        longest = self._agent.longest_seconds
+        given = max(0.001, left - min(_MARGIN_SECONDS, _MARGIN_SHARE * left))
+        return pb.ExecuteTaskRequest(
+            agent_id=target,
+            type=operation or "",
+            session_id=self._ctx.root_id,
+            priority=int(self._ctx._desk.delegation.priority),  # type: ignore[arg-type]
+            config=pb.TaskConfig(
+                parameters=struct_of(self._arguments),
+                # Above what is allowed there it would be refused. Where that is not known, the deadline in the metadata holds it.
+                timeout_ns=nanoseconds(min(given, longest)) if longest is not None else 0,
+                key=self._key,
+            ),
+        )
+
+    def _more(self) -> Pairs:
+        """Where it stands. Honoured of those who may `relay`."""
+        ctx = self._ctx
+        pairs = [
+            (DEPTH, str(ctx.depth)),
+            (PATH, json.dumps(list(ctx.path))),
+            (TRACEPARENT, traceparent_of(ctx._desk.delegation)),
+        ]
+        if self._agent.longest_seconds is None or self._is_here():  # two machines' clocks differ; a number of seconds does not
+            pairs.append((DEADLINE, str(nanoseconds(ctx.deadline))))
+        return pairs
+
+    def _is_here(self) -> bool:
+        address = self._agent.definition.address
+        return address.startswith("unix:") or is_loopback(address.removeprefix("tls:").removeprefix("plain:").rpartition(":")[0])
+
+    def _tell(self, chunk: Chunk) -> None:
+        if chunk.type is ChunkType.DATA:
+            self._ctx.emit(chunk.data.get("chunk"))
+        elif chunk.number:
+            fraction = chunk.data.get("fraction")
+            self._ctx.progress(str(chunk.data.get("message", "")), fraction if isinstance(fraction, int | float) else None)
+
+    def _return_of(self, result: DelegateResult) -> dict[str, Any]:
+        error, name = result.error, self._agent.spec.name
+        if error is not None and error.code == "AGENT_UNAVAILABLE":
+            raise Unavailable(f"{name}: {error.message}", advice=error.recommendation)
+        status = result.metadata.status if result.metadata.status in _STATUSES else None
+        if result.success:
+            status = "completed"
+        elif status in (None, "completed"):
+            status = "partial" if result.task_state is TaskState.TIMEOUT else "failed"
+        answer: dict[str, Any] = {
+            "status": status,
+            "summary": shortened(result.output) or f"{name} has ended.",
+            "artifacts": [],
+            "errors": [] if status == "completed" else _errors(result),
+            "data": result.data,
+            "remote": {
+                "task_id": result.task_id,
+                "state": str(result.task_state),
+                "agent": result.metadata.agent_id,
+                "artifacts": [artifact.to_dict() for artifact in result.artifacts[:_MOST_ARTIFACTS]],
+            },
+        }
+        if status == "partial" and result.metadata.stop_reason == "deadline":
+            raise OutOfTime(answer["summary"], answer=answer)  # its time was ours, a little less
+        return answer
+
+
+def _errors(result: DelegateResult) -> list[dict[str, Any]]:
+    """As they were found over there: of our own kind, where it is a remit."""
+    error = result.error
+    if error is None:
+        return [_error({"message": result.output or "It failed, and did not say why."})]
+    listed = error.details.get("errors")
+    told = [_error(one) for one in listed[:20] if isinstance(one, Mapping)] if isinstance(listed, list) else []
+    return told or [_error({**error.details, "message": error.message, "recommendation": error.recommendation})]
+
+
+def _error(given: Mapping[str, Any]) -> dict[str, Any]:
+    texts = {name: given[name][:2000] for name in ("type", "message", "code", "recommendation") if isinstance(given.get(name), str)}
+    known = {"type": "execution", "code": "UNKNOWN_ERROR", "message": "It failed.", "recommendation": "Look into it over there."}
+    return {**known, **{name: text for name, text in texts.items() if text}, "recoverable": given.get("recoverable") is not False}
