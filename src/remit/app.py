@@ -198,6 +198,8 @@ class Remit(Looking):
         self._is_open = False
         if self._attachment is not None:
             await self._attachment.close()
+            if self._own_watcher is not None:
+                self._own_watcher.close()
             await self._carriers.close()
             await self.models.close()
             return handed_over

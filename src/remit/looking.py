@@ -4,8 +4,9 @@ Reads the store, which all processes of the project share, so it answers for the
 makes a `Remit` of it.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from remit.core.clock import Clock
@@ -16,9 +17,10 @@ from remit.core.metrics import Metrics, metrics_of
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
-from remit.engine import elsewhere
+from remit.engine import following
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.happenings import Happenings, Listeners, tell_at_door
+from remit.engine.watcher import Watcher
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -29,12 +31,15 @@ class Looking:
     store: Store
     engine: EmbeddedEngine
     """Not of a `Remit` that an agent opened: the owner of its tree runs everything."""
+    folder: Path
     _attachment: Any
+    _own_watcher: Watcher | None = None
+    """Of one that an agent opened."""
     _is_open: bool
 
     async def describe(self, session_id: str) -> Record:
         """What is known of a delegation."""
-        return await elsewhere.known(self.store, session_id)
+        return await following.known(self.store, session_id)
 
     async def tree(self, session_id: str) -> list[Record]:
         """The whole tree a delegation belongs to, callers before their children."""
@@ -55,22 +60,19 @@ class Looking:
         """Finished and living delegations, newest first: by root_id, agent, status, task_number, since, until; paged by before_session."""
         return await off_loop(self.store.history, history_query(status, query))
 
-    async def follow(self, session_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """The events of a delegation as they come, also of another process's; ends when it is settled."""
-        async for event in elsewhere.follow(self.store, session_id, after, is_ours=lambda: session_id in self._running_here()):
-            yield event
+    async def follow(self, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
+        """The events of a delegation as they come, also of another process's, from the one after number `after`; the last is its return.
+
+        Nothing waits for whoever reads slowly, and nothing is kept for it."""
+        async with contextlib.aclosing(
+            following.follow(self.store, self._watcher(), self._running_here().get, session_id, after)
+        ) as events:
+            async for event in events:
+                yield event
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
-        end = asyncio.get_running_loop().time() + wait_seconds
-        running = self._running_here().get(session_id)
-        if running is not None and wait_seconds > 0:
-            await asyncio.wait([running.done], timeout=wait_seconds)
-        while True:
-            record = await self.describe(session_id)
-            if record.result is not None or asyncio.get_running_loop().time() >= end:
-                return record.result
-            await asyncio.sleep(elsewhere.LOOK_SECONDS)
+        return await following.settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
 
     async def metrics(self, since_seconds: float | None = None) -> Metrics:
         """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them (S5.9)."""
@@ -98,6 +100,13 @@ class Looking:
         if self._attachment is not None:
             raise Misused("An agent's own Remit runs nothing itself.", advice="Listen where its tree is run.")
         return self.engine.listeners
+
+    def _watcher(self) -> Watcher:
+        if self._attachment is None:
+            return self.engine.watcher
+        if self._own_watcher is None:
+            self._own_watcher = Watcher(self.store, self.folder / "run")
+        return self._own_watcher
 
     def _running_here(self) -> Mapping[str, Any]:
         return self.engine.running if self._attachment is None else {}

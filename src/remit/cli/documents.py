@@ -21,6 +21,7 @@ def record_document(record: Record) -> dict[str, Any]:
         "depth": record.depth,
         "path": list(record.path),
         "caller": record.caller,
+        "came": record.came.to_dict() if record.came else None,
         "priority": record.priority.name.lower(),
         "parameters": dict(record.parameters),
         "key": record.key,

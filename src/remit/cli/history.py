@@ -32,6 +32,9 @@ def history(
     until: Annotated[str | None, typer.Option(help="Like --since.", show_default=False)] = None,
     task: Annotated[int | None, typer.Option(metavar="N", help="Only those of task N.", show_default=False)] = None,
     every: Annotated[bool, typer.Option("--all", help="Children too; so it is with --agent, --status, --tree and --task.")] = False,
+    principal: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only what this one asked for from outside, like token:ci.", show_default=False)
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=100_000, help="At most so many.")] = 20,
     root: Root = None,
     as_json: Json = False,
@@ -55,7 +58,7 @@ def history(
     with open_record(folder) as store:
         if store is not None:
             root_id = find_session(store, tree).root_id if tree else None
-            query = HistoryQuery(root_id=root_id, agent=agent, task_number=task, since=begin, until=end, limit=limit)
+            query = HistoryQuery(root_id=root_id, agent=agent, task_number=task, principal=principal, since=begin, until=end, limit=limit)
             is_filtered = any(asked is not None for asked in (agent, status, tree, task))
             records = _found(store, query, states) if every or is_filtered else _roots(store, query)
             gone = gone_among(records, store, folder)

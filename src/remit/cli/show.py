@@ -116,6 +116,7 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
 
     yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
     yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
+    yield "asked by", _asked_by(record)
     timeout = f", timeout {duration(record.timeout_seconds)}" if record.timeout_seconds else ""
     yield "created", f"{moment(record.created_at)}{timeout}, priority {record.priority.name.lower()}"
     if record.started_at is not None and record.settled_at is not None:
@@ -129,6 +130,15 @@ def _head(record: "Record") -> "Iterator[tuple[str, str]]":
     handle = record.result.extra.get("agent_session") if record.result is not None else None
     yield "session", one_line(f"{handle.get('session')} of {handle.get('vendor')}", 200) if isinstance(handle, dict) else ""
     yield "attempt", f"{record.attempt} (resumed after a crash)" if record.attempt > 1 else ""
+
+
+def _asked_by(record: "Record") -> str:
+    """Of one that came in by a door: by which, and how its caller calls the conversation."""
+    came = record.came
+    if came is None:
+        return ""
+    conversation = f", in its conversation {came.session}" if came.session else ""
+    return f"{came.principal}{f' by {came.door}' if came.door else ''}{conversation}"
 
 
 def _routed(record: "Record") -> "Iterator[tuple[str, str]]":

@@ -32,7 +32,7 @@ class Came(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         """Without what is absent: most of it mostly is."""
-        known = {name: value for name, value in zip(self._fields, self, strict=True) if value not in (None, "")}
+        known: dict[str, Any] = {name: value for name, value in zip(self._fields, self, strict=True) if value not in (None, "")}
         if self.limits is not None:
             known["limits"] = self.limits.to_dict()
         return known

@@ -223,6 +223,10 @@ class Head(NamedTuple):
     number: int
     """Of its newest event that is no step."""
 
+    @property
+    def is_live(self) -> bool:
+        return not self.state.is_settled
+
 
 class Drawn(NamedTuple):
     """What everything that a principal ever asked for has drawn, also what the history has forgotten since (S8)."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from remit.core.result import StopReason
-from remit.engine import elsewhere
+from remit.engine import elsewhere, following
 from remit.engine.owners import is_dead
 from remit.engine.recovery import cancel_left_behind
 from remit.flow.reply import Stop
@@ -20,7 +20,7 @@ async def cancel_anywhere(
     """How each node ended. `reap` ends the processes that a dead owner left."""
     if session_id in engine.running:
         return await engine.cancel(session_id, reason, source)
-    record = await elsewhere.known(engine.store, session_id)
+    record = await following.known(engine.store, session_id)
     if record.state.is_settled:
         return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
     if not await elsewhere.request_cancel(engine, engine.run_folder, record, reason, source):

@@ -1,90 +1,42 @@
 """Delegations that another process runs: watched through the store, cancelled by a request and its owner's bell."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remit.core.delegation import Delegation
-from remit.core.errors import Misused, Unavailable
+from remit.core.errors import Unavailable
 from remit.core.events import Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import CancelRequest, Record
 from remit.core.result import Return
-from remit.engine.owners import is_dead, ring
-from remit.flow.settled import final_event
+from remit.engine.following import ending, follow, known
+from remit.engine.owners import ring
+from remit.engine.watcher import LOOK_SECONDS
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
 
-LOOK_SECONDS = 0.05
-"""How often the store is asked whether another process has written: one cheap pragma."""
 CANCEL_SECONDS = 5.0
-LOOK_FOR_OWNER_SECONDS = 0.5
 
 
-async def known(store: Store, session_id: str) -> Record:
-    record = await off_loop(store.get, session_id)
-    if record is None:
-        raise Misused(f"There is no delegation {session_id}.", code="INVALID_TARGET", advice="`remit history` lists them.")
-    return record
-
-
-async def changes(store: Store, is_ours: Callable[[], bool] = lambda: False) -> AsyncIterator[None]:
-    """One turn at once, then one whenever another process has written; each time, where we may have written ourselves."""
+async def changes(store: Store) -> AsyncIterator[None]:
+    """One turn at once, then one whenever another process has written."""
     stamp: int | None = None
-    was_ours = False
     while True:
-        ours = is_ours()
-        if (seen := store.change_stamp()) != stamp or ours or was_ours:  # once more after it stopped being ours: its end is there
-            was_ours = ours
+        if (seen := store.change_stamp()) != stamp:
             stamp = seen
             yield
         await asyncio.sleep(LOOK_SECONDS)
-
-
-async def follow(store: Store, session_id: str, after: int = 0, *, is_ours: Callable[[], bool] = lambda: False) -> AsyncIterator[Event]:
-    """The events of a delegation as they are written; ends with its return. `is_ours`: this process writes them itself."""
-    async for _ in changes(store, is_ours):
-        record = await known(store, session_id)
-        for event in await off_loop(store.events, session_id, after):
-            after = max(after, event.number)
-            yield event
-        if record.result is not None:
-            yield final_event(record.result, after + 1, record.settled_at or record.created_at)
-            return
-
-
-async def wait_elsewhere(store: Store, session_id: str) -> Return:
-    """The result of a delegation that another process runs. Its caller bounds the wait."""
-    async for _ in changes(store):
-        record = await known(store, session_id)
-        if record.result is not None:
-            return record.result
-    raise AssertionError("changes never end")
 
 
 async def result_of(engine: "EmbeddedEngine", holder: Record) -> Return:
     """The result of a delegation that somebody runs: here, in another process, or, when that has died, here after recovery."""
     if holder.result is not None:
         return holder.result
-    while True:
-        ours = engine.running.get(holder.session_id)
-        if ours is not None:
-            return await asyncio.shield(ours.done)
-        try:
-            async with asyncio.timeout(LOOK_FOR_OWNER_SECONDS):
-                return await wait_elsewhere(engine.store, holder.session_id)
-        except TimeoutError:
-            await _mind_the_owner(engine, holder)
-
-
-async def _mind_the_owner(engine: "EmbeddedEngine", holder: Record) -> None:
-    """Who waits for another process's work looks now and then whether that process lives; if not, its work is recovered here."""
-    owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
-    if engine.recover is not None and (holder.owner not in owners or is_dead(owners[holder.owner], engine.run_folder)):
-        await engine.recover()
+    return await ending(engine.store, engine.watcher, engine.running.get, holder.session_id)
 
 
 async def request_cancel(engine: "EmbeddedEngine", run_folder: Path, asked: Record, reason: str, source: str) -> bool:
@@ -154,7 +106,8 @@ class ElsewhereHandle:
 
     async def stream(self) -> AsyncIterator[Event]:
         """Until it is settled, at most until our own deadline."""
-        events = follow(self._engine.store, self._session_id)
+        engine = self._engine
+        events = follow(engine.store, engine.watcher, engine.running.get, self._session_id)
         loop = asyncio.get_running_loop()
         while (left := self._delegation.deadline.hard_at - loop.time()) > 0:
             try:

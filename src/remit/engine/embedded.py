@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.clock import Clock
-from remit.core.errors import ErrorInfo, Misused, Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.core.ports import Store
 from remit.core.record import Begun, Owner, Settled, Started
 from remit.core.result import Return, StopReason
@@ -25,10 +25,12 @@ from remit.engine.handle import LocalHandle
 from remit.engine.happenings import Listeners, tell_queued, tell_settled, tell_started
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.options import EngineOptions
+from remit.engine.purses import Purses
 from remit.engine.replay import look_back
 from remit.engine.running import Running
 from remit.engine.slots import Slots
 from remit.engine.watchdog import Watchdog
+from remit.engine.watcher import Watcher
 from remit.flow import reply
 from remit.flow.accept import redrawn
 from remit.flow.context import Context, Handle
@@ -70,6 +72,8 @@ class EmbeddedEngine:
         """How to look after what dead processes left; given by whoever opened this."""
         self.token_for: Callable[[Running], str] | None = None
         """Gives a delegation the token by which what its processes delegate is known as its own; set by whoever listens for them."""
+        self.watcher = Watcher(store, self.run_folder, lambda: self.recover)
+        self.purses = Purses(self)
         self.dress: Callable[[Running, contextvars.Context], None] | None = None
         """Puts more into the context that an agent runs in; set by whoever has something there (`signals`)."""
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -153,6 +157,7 @@ class EmbeddedEngine:
         self._register(running)
         running.be_looked_at(running.next_look())
         self._recorded(running, None)
+        self.watcher.tell(running.delegation.session_id)
 
     def _register(self, running: Running) -> None:
         running.budget.enter()
@@ -272,7 +277,7 @@ class EmbeddedEngine:
         if running.started_at:
             self.watchdog.ended()
         if result.errors:
-            self._note(running, result.errors)
+            ending.note_own_errors(self, running, result.errors)
 
     def _settled(self, running: Running, problem: Problem) -> None:
         result = running.result
@@ -346,6 +351,7 @@ class EmbeddedEngine:
             ending.conclude_unstarted(self, running)
         else:
             self._launch(running)
+            running.rouse()
 
     def look(self, running: Running, now: float) -> None:
         """What the clock asks for: hand in, idle, the end; or the end of patience with one that does not stop."""
@@ -362,12 +368,6 @@ class EmbeddedEngine:
         if now >= deadline.soft_at and not running.hand_in:
             ending.tell_hand_in(running)
         running.be_looked_at(max(running.next_look(), now))
-
-    def _note(self, running: Running, errors: tuple[ErrorInfo, ...]) -> None:
-        inherited = set(running.failures or ())
-        own = [error for error in errors if error not in inherited]
-        if own:
-            self.house.note_errors(running.delegation, own, running.trace)
 
     def spawn(self, coroutine: Any) -> "asyncio.Task[Any]":
         """A task of the engine's own: owned here, ended with the engine."""
@@ -389,6 +389,7 @@ class EmbeddedEngine:
             running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         await ending.cleared(self)
         self.listeners.close()
+        self.watcher.close()
         self.watchdog.close()
         self.deadlines.close()
         for task in list(self.tasks):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import to_json
 
 from remit.core.agents import Isolation
-from remit.core.errors import OutOfTime
+from remit.core.errors import ErrorInfo, OutOfTime
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return, StopReason
 from remit.engine.running import CHILDREN_SECONDS, Running
@@ -348,3 +348,11 @@ async def cancel_tree(engine: "EmbeddedEngine", running: Running, reason: str, s
         }
         for node in nodes
     ]
+
+
+def note_own_errors(engine: "EmbeddedEngine", running: Running, errors: Sequence[ErrorInfo]) -> None:
+    """For the error ledger: those of its children it has from them."""
+    inherited = set(running.failures or ())
+    own = [error for error in errors if error not in inherited]
+    if own:
+        engine.house.note_errors(running.delegation, own, running.trace)

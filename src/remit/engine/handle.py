@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from remit.core.delegation import Delegation
 from remit.core.events import BEFORE_RUN, Event
 from remit.core.result import Return
 from remit.engine.running import Running
@@ -29,6 +30,15 @@ class LocalHandle:
     @property
     def session_id(self) -> str:
         return self._running.delegation.session_id
+
+    @property
+    def delegation(self) -> Delegation:
+        return self._running.delegation
+
+    @property
+    def is_queued(self) -> bool:
+        """It waits for a slot."""
+        return self._running.is_queued
 
     async def result(self) -> Return:
         """The return; waiting for it here does not tie its life to the waiter's."""
@@ -61,12 +71,8 @@ class LocalHandle:
             if running.told is not None:
                 yield final_event(running.told, BEFORE_RUN + running.said + 7, self._engine.clock.wall())
                 return
-            if running.wake is None:
-                running.wake = asyncio.Event()
-                if running.is_settled:
-                    running.done.add_done_callback(lambda _: running.rouse())
             with self._waiting():
-                await running.wake.wait()
+                await running.woken()
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))

@@ -192,6 +192,7 @@ async def _settle(engine: EmbeddedEngine, record: Record, stop: reply.Stop) -> N
     if left.spare_room is not None:
         clear_later(engine, left.spare_room)
     engine.pending.pop(record.session_id, None)
+    engine.watcher.tell(record.session_id)
     engine.house.note_errors(delegation, result.errors, "")
     if engine.listeners:
         tell_ended(engine, delegation, result, tokens, cost, settled.step_times)

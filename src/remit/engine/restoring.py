@@ -5,7 +5,7 @@ Its id, deadline, budget, checkpoint, declared files and what it said are those 
 
 from typing import TYPE_CHECKING
 
-from remit.core.budget import Budget
+from remit.core.budget import Budget, Limits
 from remit.core.deadline import Deadline, grace_seconds
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused
@@ -30,7 +30,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     agent = engine.house.agents.find(record.agent)
     assert agent is not None
     tree = await off_loop(engine.store.tree, record.root_id)
-    budget = _spent_budget(engine, record, tree, parent)
+    budget = _spent_budget(engine, record, tree, parent, await engine.purses.of_restored(record) if parent is None else None)
     order = Order(
         delegation=delegation_of(record, engine),
         agent=agent,
@@ -66,20 +66,27 @@ def _before(engine: "EmbeddedEngine", order: Order) -> Earlier:
         return Earlier(None, None)
 
 
-def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], parent: Running | None) -> Budget:
+def _spent_budget(engine: "EmbeddedEngine", record: Record, tree: list[Record], parent: Running | None, purse: Budget | None) -> Budget:
     """The scope it draws from. Nothing is refilled: what was drawn before the crash stays drawn."""
     opened_at = engine.loop.time() - max(0.0, engine.clock.wall() - record.created_at)
     if parent is None:
-        budget = Budget(engine.house.rules.budget, opened_at=opened_at)
+        budget = Budget(engine.house.rules.budget, opened_at=opened_at, outer=purse)
         _draw(engine.store, budget, tree)
     else:
         budget = parent.budget
         for scope in budget.scopes():
             scope.delegations -= 1  # it was counted with its tree, and enters once more now
-    if record.limits is not None:
-        budget = budget.narrowed(record.limits, opened_at)
-        _draw(engine.store, budget, _below(record, tree))
+    for limits in (_narrower(record, parent), record.limits):
+        if limits is not None:
+            budget = budget.narrowed(limits, opened_at)
+            _draw(engine.store, budget, _below(record, tree))
     return budget
+
+
+def _narrower(record: Record, parent: Running | None) -> Limits | None:
+    """The limits of whoever asked from outside, where they begin to hold: below, they are inherited."""
+    above = None if parent is None or parent.delegation.came is None else parent.delegation.came.limits
+    return None if record.came is None or record.came.limits == above else record.came.limits
 
 
 def _draw(store: Store, budget: Budget, records: list[Record]) -> None:
@@ -117,6 +124,7 @@ async def _recollect(engine: "EmbeddedEngine", running: Running, record: Record)
     events = await off_loop(engine.store.events, record.session_id)
     running.chunks = [event for event in events if event.kind is not EventKind.STEP]
     running.said = max((event.number - BEFORE_RUN for event in running.chunks), default=record.chunk_count)
+    running.on_record = BEFORE_RUN + running.said
     running.tokens, running.cost = await off_loop(spent_of, engine.store, record)
     declared = [artifact_of(event) for event in running.chunks if event.kind is EventKind.ARTIFACT]
     if declared:

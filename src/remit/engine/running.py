@@ -88,6 +88,8 @@ class Running:
     chunk_bytes: int = 0
     chunks_dropped: int = 0
     said: int = 0
+    on_record: int = BEFORE_RUN
+    """The number of the last event it said that is on record: those who follow it from outside are given no more."""
     steps_told: int = 0
     """How many of its steps those who listen for them know of."""
     tokens: int = 0
@@ -294,9 +296,14 @@ class Running:
         if self.chunks is None:
             self.chunks = []
         self.chunks.append(event)
-        engine.journal.write(Said(event))
+        engine.journal.write(Said(event), self._written)
         if engine.listeners.wants_more:
             tell_said(self, event)
+        self.rouse()
+
+    def _written(self, _problem: object) -> None:
+        """In order, one for each. What could not be written is owed, and told all the same."""
+        self.on_record += 1
         self.rouse()
 
     # ---- how it ends, for whoever waits
@@ -342,6 +349,14 @@ class Running:
         while node is not None:
             node.last_heard = now
             node = node.parent
+
+    async def woken(self) -> None:
+        """Until there is something new."""
+        if self.wake is None:
+            self.wake = asyncio.Event()
+            if self.is_settled:
+                self.done.add_done_callback(lambda _: self.rouse())
+        await self.wake.wait()
 
     def rouse(self) -> None:
         """Tell whoever streams that there is something new; each waits on the event of its time."""

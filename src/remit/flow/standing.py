@@ -39,31 +39,42 @@ def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None
 
 def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
     delegation = caller.delegation
-    budget, max_depth = caller.budget, house.rules.max_depth
+    budget, came, max_depth = caller.budget, delegation.came, house.rules.max_depth
+    if came is not None and came.max_depth is not None:  # whoever began the tree may go no deeper, and nobody below
+        max_depth = min(max_depth, came.max_depth)
     hard_at: float | None = delegation.deadline.hard_at
     if origin is not None:  # a token of this delegation, which may have been narrowed on its way
         if origin.budget is not None and any(scope is budget for scope in origin.budget.scopes()):  # a scope inside of its own
             budget = origin.budget
-        budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, house, now)
+        budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, max_depth, house, now)
+        came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return Standing(delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, delegation.came)
+    return Standing(delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came)
 
 
 def _of_visitor(origin: Origin, limits: Limits | None, house: House, now: float) -> Standing:
     budget = Budget(house.rules.budget, opened_at=now, outer=origin.budget)
-    narrowed, hard_at, max_depth = _narrowed(origin, budget, None, house, now)
+    narrowed, hard_at, max_depth = _narrowed(origin, budget, None, house.rules.max_depth, house, now)
     if limits is not None:
         narrowed = narrowed.narrowed(limits, now)
     above = Lineage("", "", None, origin.depth, origin.path)
-    return Standing(above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, origin.came)
+    return Standing(above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, _kept(origin.came, origin, max_depth))
 
 
-def _narrowed(origin: Origin, budget: Budget, hard_at: float | None, house: House, now: float) -> tuple[Budget, float | None, int]:
+def _kept(came: Came, origin: Origin, max_depth: int) -> Came:
+    """With what holds for everything below, also after a crash."""
+    if origin.max_depth is not None:
+        came = came._replace(max_depth=max_depth)
+    return came if origin.limits is None else came._replace(limits=origin.limits)
+
+
+def _narrowed(
+    origin: Origin, budget: Budget, hard_at: float | None, max_depth: int, house: House, now: float
+) -> tuple[Budget, float | None, int]:
     if origin.limits is not None:
         budget = budget.narrowed(origin.limits, now)
     if origin.deadline_at is not None:
         theirs = now + origin.deadline_at - house.clock.wall()
         hard_at = theirs if hard_at is None else min(hard_at, theirs)
-    max_depth = house.rules.max_depth
     return budget, hard_at, max_depth if origin.max_depth is None else min(max_depth, origin.max_depth)

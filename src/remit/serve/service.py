@@ -5,22 +5,32 @@ chunks (S5.7), records. Whoever asks sees and ends its own work only, unless it 
 Errors are `RemitError`s, turned into each protocol's own by `statuses`.
 """
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.access.visitor import Doing, Visitor
+from remit.core.agents import AgentSpec
+from remit.core.budget import Budget
 from remit.core.errors import Misused, Refused
-from remit.core.events import EventKind
+from remit.core.events import Event, EventKind
 from remit.core.lineage import ROOT_CALLER
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.record import HistoryQuery, Record
+from remit.core.result import Return
+from remit.engine.following import LAST
+from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
+from remit.flow.settled import SettledHandle
+from remit.serve.choosing import chosen, loads_of
+from remit.serve.seeing import MOST_ON_PAGE, is_below, listed, unknown
+from remit.serve.telling import chunk_told
 from remit.system.threads import off_loop
-from remit.tool.chunks import Chunk, chunk_of, ended
+from remit.tool.chunks import Chunk, ended
 from remit.tool.request import DelegateRequest
-from remit.tool.result import DelegateResult, result_of_record
+from remit.tool.result import DelegateResult, result_of
 from remit.tool.tool import DelegateTool
 
 if TYPE_CHECKING:
@@ -28,7 +38,9 @@ if TYPE_CHECKING:
 
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
 """What a request takes here beside the arguments of the delegate tool (S5.1)."""
-MOST_ON_PAGE = 500
+__all__ = ["EXTRAS", "MOST_ON_PAGE", "Call", "Page", "Service", "coming_from", "origin_of"]
+LONGEST_WORD = 200
+"""Of what a caller calls its conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,19 +59,21 @@ class Call:
     """Of the caller, when it is a remit; honoured from those that were granted `relay` only."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(NamedTuple):
     records: Sequence[Record]
     next_page: str | None
     """Where the next one begins; None: this was the last."""
 
 
 class Service:
-    def __init__(self, remit: "Remit") -> None:
+    def __init__(self, remit: "Remit", budget_of: Callable[[Visitor], Budget | None] = lambda visitor: visitor.budget) -> None:
+        """`budget_of`: the limits on everything that a principal ever asks for, since when; what was drawn is known here."""
         self.remit = remit
         self.tool = DelegateTool(remit)
         self.is_stopping = False
         """Nothing new is begun any more."""
+        self._budget_of = budget_of
+        self._starting: set[asyncio.Task[Handle]] = set()
 
     # ---- work
 
@@ -81,19 +95,80 @@ class Service:
         longest = grants.timeout_seconds
         if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:
             raise Misused(f"timeout must be at most {longest:g} s for {call.visitor.principal}.", advice="Ask for less, or leave it out.")
+        if request.also.get("accept") and not call.visitor.is_local:
+            raise Refused(
+                f"{call.visitor.principal} may not have commands run here to accept its work.",
+                code="FORBIDDEN",
+                advice="Leave out accept, and judge the work by what it hands back.",
+            )
         return request
 
+    async def begin(self, call: Call, arguments: Mapping[str, Any]) -> Handle:
+        """`read` and `execute`."""
+        return await self.execute(call, self.read(call, arguments))
+
+    async def run(self, call: Call, arguments: Mapping[str, Any]) -> AsyncGenerator[Chunk, None]:
+        """`begin` and `stream`: the first chunk tells its id. Whoever leaves the stream leaves it running."""
+        handle = await self.begin(call, arguments)
+        if isinstance(handle, SettledHandle) and await off_loop(self.remit.store.get, handle.session_id) is None:
+            yield ended(result_of(await handle.result(), self.remit.clock.wall()), LAST)  # not even its refusal could be written
+            return
+        async with contextlib.aclosing(self.stream(call, handle.session_id)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
-        """Begun and on record when this returns; it goes on whatever becomes of the connection."""
+        """Begun and on record when this returns; it goes on whatever becomes of the connection. Whoever is cancelled here has begun it
+        whole, or not at all. A fault that only the flow could find is raised like one that `read` finds (S5.3)."""
         if self.is_stopping:
             raise Refused("This server is stopping and takes nothing new.", code="STOPPING", advice="Try again in a moment.")
+        start = asyncio.get_running_loop().create_task(self._started(call, request))
+        self._starting.add(start)
+        start.add_done_callback(self._has_started)
+        handle = await asyncio.shield(start)
+        if isinstance(handle, SettledHandle):
+            self.tool.must_be_faultless(request, await handle.result())
+        return handle
+
+    async def _started(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
+        if isinstance(extras.get("key"), str) and call.door != "a2a" and not call.visitor.is_local:  # A2A's are made here, of who asks
+            extras["key"] = f"{call.visitor.principal}/{extras['key']}"
+        if isinstance(extras.get("resume"), str):
+            await self.record(call, extras["resume"])  # whoever goes on from it is given what it left
         asked = request.asked()
         longest = call.visitor.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
             asked["timeout"] = min(longest, self._default_seconds(request))
-        with coming_from(call):
+        with coming_from(call, await self._budget(call.visitor)):
             return await self.remit.start(request.agent, **asked, **extras)
+
+    async def _budget(self, visitor: Visitor) -> Budget | None:
+        """With the token of a delegation a scope inside of its own; else the one that all processes of this project count on."""
+        given = self._budget_of(visitor)
+        if given is None or visitor.parent is not None:
+            return given
+        purse = await self.remit.engine.purses.of(visitor.principal, given.limits)
+        purse.opened_at = given.opened_at
+        return purse
+
+    def _has_started(self, start: "asyncio.Task[Handle]") -> None:
+        self._starting.discard(start)
+        if not start.cancelled():
+            start.exception()  # seen: whoever asked may have left
+
+    @property
+    def is_busy(self) -> bool:
+        """Something that was asked for here, or anything else of this process, is not over."""
+        return bool(self._starting or self.remit.engine.running)
+
+    async def finish(self) -> None:
+        """Until everything that this process runs has ended: by its deadline, like everything. Cancelled, it leaves it running."""
+        while self._starting:
+            await asyncio.wait(self._starting)
+        while running := list(self.remit.engine.running.values()):
+            await asyncio.wait([one.done for one in running])
+            await asyncio.sleep(0)
 
     async def look(self, call: Call, task_id: str) -> DelegateResult:
         await self.record(call, task_id)
@@ -102,43 +177,88 @@ class Service:
     async def record(self, call: Call, task_id: str) -> Record:
         """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
         record = await off_loop(self.remit.store.get, task_id)
-        if record is None or not self._is_theirs(call, record, Doing.SEE_ALL):
-            raise _unknown(task_id)
+        if record is None or not await off_loop(self.may_see, call, record):
+            raise unknown(task_id)
         return record
 
-    async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncIterator[Chunk]:
-        """What it says, from the chunk after number `after`; the last one has the result. Leaving it does not end the delegation."""
-        await self.record(call, task_id)
-        async for event in self.remit.follow(task_id, after):
-            if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
-                yield ended(result_of_record(await self.remit.describe(task_id)), event.number)
-                return
-            if (chunk := chunk_of(event)) is not None:
-                yield chunk
+    async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
+        """How it stands and what it says, from the chunk after number `after`; the last one has the result. Leaving it does not end the
+        delegation; nothing is kept for whoever reads slowly."""
+        await self.minded(await self.record(call, task_id))
+        async with contextlib.aclosing(self.remit.follow(task_id, after)) as events:
+            async for event in events:
+                if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
+                    yield await self._last(task_id, event)
+                    return
+                if (chunk := chunk_told(event)) is not None:
+                    yield chunk
+
+    async def _last(self, task_id: str, event: Event) -> Chunk:
+        """The object that looking at it gives; where it could not be written yet, as whoever waited for it was told."""
+        record = await self.remit.describe(task_id)
+        result = record.result or Return.from_dict(event.body["result"])
+        return ended(result_of(result, record.created_at), event.number)
 
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
         """As it stands when it has ended, or when so long was waited."""
-        await self.record(call, task_id)
+        await self.minded(await self.record(call, task_id))
         await self.remit.result(task_id, wait_seconds=wait_seconds)
         return await self.tool.look(task_id)
+
+    async def minded(self, record: Record) -> Record:
+        """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
+        if record.state.is_settled or record.session_id in self._running:
+            return record
+        living = await off_loop(living_owners, self.remit.store, self.remit.folder / "run")
+        if not is_gone(record, living):
+            return record
+        await self.remit.recover()
+        return await self.remit.describe(record.session_id)
 
     async def cancel(self, call: Call, task_id: str, reason: str = "") -> tuple[DelegateResult, list[dict[str, Any]]]:
         """Really stopped, with everything below it; how it stands then, and how each node ended. Of one that has ended: nothing is done."""
         record = await self.record(call, task_id)
-        if not self._is_theirs(call, record, Doing.CANCEL_ALL):
+        is_theirs = await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL)
+        if not is_theirs or task_id == call.visitor.parent:
             raise Refused(f"{task_id} is not {call.visitor.principal}'s to cancel.", code="FORBIDDEN")
+        await self.minded(record)
         nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}")
         return await self.tool.look(task_id), nodes
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
-        """Newest first; `query.before_session` begins a later page."""
-        ...  # TODO(piece 1): filter by principal in the store
-        raise NotImplementedError
+        """Newest first; `query.before_session` begins a later page. What is not the caller's to see is not there."""
+        visitor, store = call.visitor, self.remit.store
+        if query.before_session is not None and await off_loop(store.get, query.before_session) is None:
+            raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.")
+        if not visitor.may(Doing.SEE_ALL):
+            if query.principal not in (None, visitor.principal):
+                return Page(records=(), next_page=None)
+            query = replace(query, principal=None if visitor.parent is not None else visitor.principal)
+        return Page._make(await off_loop(listed, store, query, visitor.parent))
+
+    # ---- agents
+
+    def agents(self, call: Call) -> Sequence[AgentSpec]:
+        """Those it may use, one's own before those that come with remit."""
+        self._must(call, Doing.DELEGATE)
+        return [spec for spec in self.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
+
+    def choose(self, call: Call, target: str | None, operation: str | None) -> str:
+        """The name of the agent that is meant; without a target any that can, the one that has least to do. Raises `DelegateError`."""
+        self._must(call, Doing.DELEGATE)
+        loads = loads_of(running.delegation.agent for running in self._running.values())
+        return chosen(self.tool.catalogue, call.visitor.grants.may_use, loads, target, operation).name
 
     # ---- who may
 
     def may_see(self, call: Call, record: Record) -> bool:
         return self._is_theirs(call, record, Doing.SEE_ALL)
+
+    @property
+    def _running(self) -> Mapping[str, Any]:
+        """What this process runs itself. Attached to the tree of an agent it runs nothing: the owner of that tree does."""
+        engine = getattr(self.remit, "engine", None)
+        return {} if engine is None else engine.running
 
     def _must(self, call: Call, doing: Doing) -> None:
         if not call.visitor.may(doing):
@@ -147,7 +267,7 @@ class Service:
     def _is_theirs(self, call: Call, record: Record, beyond: Doing) -> bool:
         visitor = call.visitor
         if visitor.parent is not None:
-            return record.session_id == visitor.parent or record.parent_id == visitor.parent  # TODO(piece 1): anything below it
+            return is_below(self.remit.store, record, visitor.parent)
         principal = record.came.principal if record.came is not None else ROOT_CALLER
         return visitor.may(beyond) or principal == visitor.principal
 
@@ -157,32 +277,32 @@ class Service:
 
 
 @contextlib.contextmanager
-def coming_from(call: Call) -> Iterator[None]:
+def coming_from(call: Call, budget: Budget | None = None) -> Iterator[None]:
     """Whatever is begun inside is this caller's. The owner's own, with nothing that came along, is as if asked at the command line."""
-    is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at)
-    token = ORIGIN.set(None if is_plain else origin_of(call))
+    is_plain = call.visitor.is_local and not (call.session or call.traceparent or call.deadline_at or call.path)
+    token = ORIGIN.set(None if is_plain else origin_of(call, budget))
     try:
         yield
     finally:
         ORIGIN.reset(token)
 
 
-def origin_of(call: Call) -> Origin:
+def origin_of(call: Call, budget: Budget | None = None) -> Origin:
+    """`budget`: the scope that everything of this principal draws from."""
     visitor, grants = call.visitor, call.visitor.grants
     is_relay = visitor.may(Doing.RELAY) and bool(call.path)
     return Origin(
-        came=Came(visitor.principal, call.door, call.session, call.traceparent),
+        came=Came(visitor.principal, call.door, _word(call.session), call.traceparent),
         depth=call.depth if is_relay else 0,
         path=call.path if is_relay else (visitor.principal,),
         max_depth=grants.max_depth,
         deadline_at=min((at for at in (call.deadline_at, grants.deadline_at) if at is not None), default=None),
         limits=grants.tree,
-        budget=visitor.budget,
+        budget=budget,
         parent=visitor.parent,
     )
 
 
-def _unknown(task_id: str) -> Misused:
-    return Misused(
-        f"There is no task {task_id[:80]}.", code="TASK_NOT_FOUND", advice="Its id is in the answer that began it; list the tasks."
-    )
+def _word(session: str | None) -> str | None:
+    """Of whatever length a client makes it: it is searched for."""
+    return None if not session else session[:LONGEST_WORD]

@@ -11,7 +11,8 @@ from remit.core.record import Drawn
 from remit.store.rows import decoded
 
 SUMMED = (
-    "SELECT total(status!='refused'), total(tokens), total(cost), min(created_at) FROM delegations WHERE principal=? AND settled_at IS NOT NULL"
+    "SELECT total(status!='refused'), total(tokens), total(cost), min(created_at) FROM delegations "
+    "WHERE principal=? AND settled_at IS NOT NULL"
 )
 LIVING = "SELECT session_id, created_at FROM delegations WHERE principal=? AND settled_at IS NULL"
 TOLD = "SELECT body FROM events WHERE session_id=? AND kind='spent' ORDER BY number DESC LIMIT 1"

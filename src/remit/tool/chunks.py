@@ -13,6 +13,8 @@ from remit.tool.result import DelegateResult
 
 WAITING = "Waiting for a person's approval"
 """How the notice begins by which an approval is asked for."""
+ANSWERED = ("Approved: ", "Not approved: ")
+"""And the one by which it is over."""
 
 
 class ChunkType(StrEnum):
@@ -20,6 +22,8 @@ class ChunkType(StrEnum):
     """`{message, fraction?}`"""
     DATA = "data"
     """`{chunk}`"""
+    STATUS = "status"
+    """`{state, message}`: it is QUEUED, RUNNING or PAUSED from here on; told to those who follow through a door"""
     COMPLETE = "complete"
     """`{result}`"""
     ERROR = "error"

@@ -202,6 +202,9 @@ def message_of_chunk(chunk: Chunk, place: Place = NOWHERE) -> pb.TaskChunk:
 
 def _tell(message: pb.TaskChunk, chunk: Chunk) -> None:
     words = text_of(str(chunk.data.get("message", "")))
+    if chunk.type is ChunkType.STATUS:
+        message.status.state, message.status.message = _STATES[TaskState(chunk.data["state"])], words
+        return
     if chunk.number and words.startswith(WAITING):
         message.status.state, message.status.message = _STATES[TaskState.PAUSED], words
         return

@@ -120,12 +120,15 @@ class DelegateTool:
                 yield chunk
 
     def _result(self, request: DelegateRequest, returned: Return, asked_at: float) -> DelegateResult:
-        """A refusal for what the request says is raised, like every fault of a request: nothing has run."""
+        self.must_be_faultless(request, returned)
+        return result_of(returned, asked_at)
+
+    def must_be_faultless(self, request: DelegateRequest, returned: Return) -> None:
+        """A refusal for what the request says is raised, like every fault of a request: nothing has run (S5.3)."""
         first = returned.errors[0] if returned.errors else None
         if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
             details = {"agent": request.agent, "parameters": parameters_schema(request.spec), "taskId": returned.session_id}
             raise DelegateError(first.message, code=first.code, advice=first.recommendation, details=details)
-        return result_of(returned, asked_at)
 
     def _now(self) -> float:
         return self._remit.clock.wall()
