@@ -69,7 +69,7 @@ class _Bearer:
 
 @contextlib.asynccontextmanager
 async def a2a_stage(
-    root: Path, agents: Sequence[Any] = (), *, is_beyond: bool = False, post: Any = None, **settings: Any
+    root: Path, functions: Sequence[Any] = (), *, is_beyond: bool = False, post: Any = None, **settings: Any
 ) -> AsyncIterator[Stage]:
     import grpc.aio
     from starlette.applications import Starlette
@@ -81,9 +81,9 @@ async def a2a_stage(
     from remit.serve.http.server import HttpServer
     from remit.serve.service import Service
 
-    root.mkdir(exist_ok=True)
+    root.mkdir(exist_ok=True)  # noqa: ASYNC240 - nothing else runs here yet
     async with contextlib.AsyncExitStack() as closing:
-        remit = await closing.enter_async_context(Remit.open(root, agents=agents, settings={"builtin_agents": [], **settings}))
+        remit = await closing.enter_async_context(Remit.open(root, agents=functions, settings={"builtin_agents": [], **settings}))
         service = Service(remit)
         entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
         listening = socket.create_server(("127.0.0.1", 0))

@@ -58,12 +58,6 @@ async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
     return (await sent(client, message, **configuration))[-1].task
 
 
-async def until(condition: Any, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not await condition():
-            await asyncio.sleep(0.02)
-
-
 def data_in(task: Any, artifact_id: str = "result") -> Any:
     from google.protobuf.json_format import MessageToDict
 

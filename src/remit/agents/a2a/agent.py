@@ -19,7 +19,7 @@ from remit.flow.context import Context
 if TYPE_CHECKING:
     from remit.agents.a2a.reaching import Remote
 
-CLOSE_SECONDS = 3.0
+CLOSE_SECONDS = 2.0
 """For cancellations that are on their way when the project is closed."""
 
 

@@ -1,0 +1,54 @@
+"""A remit in a process of its own that serves A2A, for tests: `python a2a_far_end.py ROOT`. Says where it is, with a token, as JSON.
+
+Its agent `relay` hands on to `near`, which is whoever listens at NEAR_URL; `slow` writes down that it was stopped.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from remit import Context, agent
+from remit.access.visitor import Doing
+
+
+@agent("place")
+async def place(ctx: Context) -> dict[str, Any]:
+    return {"depth": ctx.depth, "path": list(ctx.path), "left": ctx.remaining}
+
+
+@agent("relay")
+async def relay(ctx: Context) -> dict[str, Any]:
+    """Hands it back to where it came from."""
+    back = await ctx.delegate("near")
+    return {"status": str(back.status), "codes": [error.code for error in back.errors], "words": back.summary}
+
+
+@agent("slow")
+async def slow(ctx: Context) -> str:
+    ctx.progress("Working.")
+    try:
+        await asyncio.sleep(60)
+    finally:
+        Path("stopped").write_text(ctx.session_id)  # noqa: ASYNC240 - its last word
+    return "never"
+
+
+async def main(root: Path) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))
+    from a2a_stage import a2a_stage
+
+    os.chdir(root)
+    near = {"a2a": os.environ["NEAR_URL"], "remote": "far-relay", "token_variable": "NEAR_TOKEN"}
+    async with a2a_stage(root, [place, relay, slow], agents={"near": near}) as stage:
+        trusted = stage.token("near", frozenset({Doing.DELEGATE, Doing.RELAY}))
+        print(json.dumps({"url": stage.url, "trusted": trusted, "stranger": stage.token("stranger")}), flush=True)
+        with contextlib.suppress(EOFError):
+            await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)  # until the test lets go
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Path(sys.argv[1])))

@@ -1,0 +1,332 @@
+"""Agents elsewhere that speak A2A: what they say, what is lost on the way, what a hostile one cannot do (issue 7 item 2)."""
+
+import asyncio
+import contextlib
+import gzip
+import json
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hostile_http import Heard, Web, begin_stream, hostile, respond
+
+from remit import Remit
+from remit.core.result import Return
+
+CARD = "/.well-known/agent-card.json"
+Rpc = Callable[[str, Any, asyncio.StreamWriter], Awaitable[None]]
+
+
+def card(url: str, *, streaming: bool = True, **more: Any) -> bytes:
+    interfaces = [{"url": f"{url}/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}]
+    fields = {
+        "name": "far",
+        "description": "d",
+        "version": "1",
+        "capabilities": {"streaming": streaming},
+        "supportedInterfaces": interfaces,
+    }
+    return json.dumps({**fields, "skills": [], **more}).encode()
+
+
+def task(state: str, words: str = "", **more: Any) -> dict[str, Any]:
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [{"text": words}]}
+    return {"id": "t-1", "contextId": "c-1", "status": {"state": f"TASK_STATE_{state}", "message": message}, **more}
+
+
+async def reply(writer: asyncio.StreamWriter, request: Any, result: Any) -> None:
+    await respond(writer, 200, json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode())
+
+
+async def event(writer: asyncio.StreamWriter, request: Any, result: Any) -> None:
+    writer.write(b"data: " + json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}).encode() + b"\n\n")
+    await writer.drain()
+
+
+@contextlib.asynccontextmanager
+async def far(rpc: Rpc, *, streaming: bool = True) -> AsyncIterator[Web]:
+    """A well-behaved card, and `rpc` for everything else."""
+
+    async def answer(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        if heard.path == CARD:
+            await respond(writer, 200, card(f"http://{heard.headers['host']}", streaming=streaming))
+        else:
+            await rpc(heard.json["method"], heard.json, writer)
+
+    async with hostile(answer) as web:
+        yield web
+
+
+async def delegated(root: Path, url: str, *, timeout: float = 10, resume: str | None = None, **parameters: Any) -> Return:
+    async with Remit.open(root, settings={"builtin_agents": [], "agents": {"far": {"a2a": url}}}) as remit:
+        return await remit.delegate("far", parameters=parameters or {"task": "go"}, timeout=timeout, resume=resume)
+
+
+def methods(web: Web) -> list[str]:
+    return [heard.json["method"] for heard in web.heard if heard.method == "POST"]
+
+
+async def test_words_go_as_text_and_what_comes_back_is_told_on_the_way(tmp_path: Path) -> None:
+    async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        await begin_stream(writer)
+        await event(writer, request, {"task": task("SUBMITTED")})
+        await event(writer, request, {"statusUpdate": {**task("WORKING", "Half way."), "taskId": "t-1"}})
+        piece = {"artifactId": "a", "parts": [{"text": "one "}]}
+        await event(writer, request, {"artifactUpdate": {"taskId": "t-1", "contextId": "c-1", "artifact": piece}})
+        more = {"artifactId": "a", "parts": [{"text": "two"}]}
+        await event(writer, request, {"artifactUpdate": {"taskId": "t-1", "contextId": "c-1", "artifact": more, "append": True}})
+        await event(
+            writer, request, {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": task("COMPLETED", "Done it.")["status"]}}
+        )
+
+    async with far(rpc) as web, Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit:
+        returned = await remit.delegate("far", parameters={"task": "count"})
+        assert (returned.unwrap(), returned.summary) == ("one two", "Done it.")
+        sent = web.heard[-1].json["params"]["message"]
+        assert (sent["parts"][0]["text"], sent["messageId"]) == ("count", f"{returned.session_id}-0")
+        assert web.heard[-1].headers["traceparent"].startswith("00-")
+        events = [event.body for event in await remit.events(returned.session_id)]
+        assert {"message": "Half way."} in events
+        assert {"chunk": "one "} in events
+
+
+async def test_a_lost_connection_is_taken_up_again_and_one_that_cannot_stream_is_polled(tmp_path: Path) -> None:
+    looks = 0
+
+    async def lossy(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        nonlocal looks
+        if method == "SubscribeToTask" and methods(web).count(method) == 1:
+            return  # gone again
+        if method == "GetTask":
+            looks += 1
+            await reply(writer, request, task("WORKING") if looks < 3 else task("COMPLETED", "After all.", artifacts=[RESULT]))
+        elif method == "SendMessage":
+            await reply(writer, request, {"task": task("SUBMITTED")})
+        else:
+            await begin_stream(writer)
+            await event(writer, request, {"task": task("WORKING")})
+
+    RESULT = {"artifactId": "x", "parts": [{"data": {"n": 1}}]}
+    async with far(lossy) as web:
+        returned = await delegated(tmp_path, web.url)
+        assert (returned.unwrap(), returned.summary) == ({"n": 1}, "After all.")
+        assert methods(web)[0] == "SendStreamingMessage"
+        assert methods(web).count("SendStreamingMessage") == 1
+        assert "SubscribeToTask" in methods(web)
+    looks = 0
+    async with far(lossy, streaming=False) as web:
+        assert (await delegated(tmp_path, web.url)).unwrap() == {"n": 1}
+        assert methods(web) == ["SendMessage", "GetTask", "GetTask", "GetTask"]
+
+
+async def test_what_it_asks_is_handed_up_and_answered_by_going_on(tmp_path: Path) -> None:
+    async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        if method == "GetTask":
+            await reply(writer, request, task("INPUT_REQUIRED", "Which colour?"))
+        else:
+            is_answer = request["params"]["message"].get("taskId") == "t-1"
+            await reply(writer, request, {"task": task("COMPLETED", "Painted.") if is_answer else task("INPUT_REQUIRED", "Which colour?")})
+
+    async with far(rpc, streaming=False) as web:
+        asked = await delegated(tmp_path, web.url)
+        assert (str(asked.status), asked.errors[0].code, asked.errors[0].message) == ("blocked", "INPUT_REQUIRED", "Which colour?")
+        assert f"resume={asked.session_id}" in asked.next_steps
+        done = await delegated(tmp_path, web.url, resume=asked.session_id, task="blue")
+        assert (done.ok, done.summary) == (True, "Painted.")
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "code"),
+    [
+        ("REJECTED", "failed", "REJECTED"), ("FAILED", "failed", "UNKNOWN_ERROR"), ("AUTH_REQUIRED", "blocked", "AUTH_REQUIRED"),
+        ("CANCELED", "failed", "CANCELLED"),
+    ],
+)  # fmt: skip
+async def test_what_did_not_succeed_says_so_in_its_words(tmp_path: Path, state: str, status: str, code: str) -> None:
+    async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        await reply(writer, request, {"task": task(state, "Not on a Sunday.")})
+
+    async with far(rpc, streaming=False) as web:
+        returned = await delegated(tmp_path, web.url)
+        assert (str(returned.status), returned.errors[0].code, returned.errors[0].message) == (status, code, "Not on a Sunday.")
+
+
+async def test_files_are_kept_under_names_of_ours_and_addresses_are_not_fetched(tmp_path: Path) -> None:
+    names = ["../../../etc/passwd", "/abs", "..", "a\\..\\b.txt", "", ".hidden", "x" * 300, "ok.md", "ok.md"]
+
+    async def rpc(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        files = [{"raw": "aGVsbG8=", "filename": name} for name in names]
+        artifact = {"artifactId": "f", "name": "../up", "parts": [*files, {"url": f"{web.url}/secret", "filename": "s"}]}
+        await reply(writer, request, {"task": task("COMPLETED", "There.", artifacts=[artifact])})
+
+    async with far(rpc, streaming=False) as web:
+        returned = await delegated(tmp_path, web.url)
+        assert returned.ok, returned
+        assert returned.data == {"url": f"{web.url}/secret", "filename": "s"}
+        assert "/secret" not in [heard.path for heard in web.heard]
+    paths = [artifact.path for artifact in returned.artifacts]
+    scratch = f".remit/scratch/{returned.session_id}/remote"
+    assert len(set(paths)) == len(names)
+    assert all(path.startswith(f"{scratch}/0") and "/" not in path.removeprefix(f"{scratch}/") and ".." not in path for path in paths)
+    assert {artifact.size for artifact in returned.artifacts} == {5}
+
+
+async def test_cancelling_reaches_a_task_that_is_elsewhere(tmp_path: Path) -> None:
+    async def rpc(method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+        if method == "CancelTask":
+            await reply(writer, request, task("CANCELED"))
+            return
+        await begin_stream(writer)
+        await event(writer, request, {"task": task("WORKING", "Off we go.")})
+        await asyncio.sleep(60)
+
+    async with far(rpc) as web, Remit.open(tmp_path, settings={"builtin_agents": [], "agents": {"far": {"a2a": web.url}}}) as remit:
+        handle = await remit.start("far", parameters={"task": "go"})
+        async for said in handle.stream():
+            if said.body.get("message") == "Off we go.":
+                break
+        await handle.cancel("enough")
+        await web.until(3)
+        assert methods(web) == ["SendStreamingMessage", "CancelTask"]
+        assert web.heard[-1].json["params"]["id"] == "t-1"
+
+
+# ---- those that mean no good
+
+
+async def endless(_method: str, request: Any, writer: asyncio.StreamWriter) -> None:
+    await begin_stream(writer)
+    for number in range(10**9):
+        await event(writer, request, {"statusUpdate": {"taskId": "t-1", "status": task("WORKING", f"{number}")["status"]}})
+        await asyncio.sleep(0)
+
+
+async def drip(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await begin_stream(writer)
+    while True:
+        writer.write(b"d")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+
+async def silent(_method: str, _request: Any, _writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("rpc", [endless, drip, silent])
+async def test_one_that_never_ends_is_ended_at_our_deadline(tmp_path: Path, rpc: Rpc) -> None:
+    """S2.5: whatever it does changes nothing for its caller."""
+    async with far(rpc) as web:
+        begun = time.monotonic()
+        returned = await delegated(tmp_path, web.url, timeout=1)
+        assert time.monotonic() - begun < 5
+        assert (str(returned.status), str(returned.stop_reason)) == ("partial", "deadline")
+
+
+async def one_huge_event(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await begin_stream(writer)
+    writer.write(b"data: ")
+    while True:
+        writer.write(b"x" * 65536)
+        await writer.drain()
+
+
+async def huge_answer(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+    while True:
+        writer.write(b" " * 65536)
+        await writer.drain()
+
+
+async def packed(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await respond(writer, 200, gzip.compress(b"0" * 10**6), "application/json", "Content-Encoding: gzip")
+
+
+async def redirect(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await respond(writer, 307, b"", "text/plain", "Location: http://169.254.169.254/latest/")
+
+
+async def nonsense(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await respond(writer, 200, b'{"jsonrpc": "2.0", "id": 1, "result": {"task": {"status": [1, 2], "id": {}}}}')
+
+
+async def not_json(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await begin_stream(writer)
+    writer.write(b"data: {]\n\n")
+    await writer.drain()
+
+
+async def deep(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+    await respond(writer, 200, b'{"result":' * 5000 + b"1" + b"}" * 5000)
+
+
+@pytest.mark.parametrize("rpc", [one_huge_event, huge_answer, packed, redirect, nonsense, not_json, deep])
+async def test_what_is_no_answer_fails_with_a_reason(tmp_path: Path, rpc: Rpc) -> None:
+    async with far(rpc) as web:
+        returned = await delegated(tmp_path, web.url, timeout=20)
+        assert (str(returned.status), str(returned.stop_reason)) == ("failed", "finished"), returned
+        assert "Traceback" not in returned.to_json()
+        assert returned.errors[0].code in ("TOO_LARGE", "UNKNOWN_ERROR")
+
+
+@pytest.mark.parametrize("what", ["elsewhere", "huge", "list", "html", "inside", "redirect", "nothing"])
+async def test_a_card_sends_us_nowhere_and_fills_nothing(tmp_path: Path, what: str) -> None:
+    async def answer(heard: Heard, writer: asyncio.StreamWriter) -> None:
+        assert heard.path == CARD
+        match what:
+            case "elsewhere":
+                await respond(writer, 200, card("http://93.184.215.14"))
+            case "inside":
+                await respond(writer, 200, card("http://169.254.169.254"))
+            case "huge":
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\r\n")
+                while True:
+                    writer.write(b" " * 65536)
+                    await writer.drain()
+            case "list":
+                await respond(writer, 200, b"[1, 2]")
+            case "html":
+                await respond(writer, 200, b"<html>", "text/html")
+            case "redirect":
+                await respond(writer, 302, b"", "text/plain", "Location: http://127.0.0.1:1/")
+            case _:
+                await respond(writer, 404)
+
+    async with hostile(answer) as web:
+        returned = await delegated(tmp_path, web.url)
+        assert not returned.ok
+        assert len(web.heard) == 1
+        assert "Traceback" not in returned.to_json()
+
+
+async def test_a_token_is_shown_to_nobody_in_the_clear_and_stands_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = "far-away-token-0123456789"
+
+    async def shut(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
+        await respond(writer, 401, f"no, {secret} is wrong".encode(), "text/plain")
+
+    async with far(shut) as web:
+        declared = {"a2a": web.url, "token_variable": "FAR_KEY"}
+        agents = {"far": declared, "clear": {"a2a": "http://93.184.215.14/", "token_variable": "FAR_KEY"}}
+        async with Remit.open(tmp_path, settings={"builtin_agents": [], "agents": agents}) as remit:
+            missing = await remit.delegate("far", parameters={"task": "x"})
+            assert (str(missing.status), missing.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+            assert "FAR_KEY" in missing.errors[0].message
+            monkeypatch.setenv("FAR_KEY", secret)
+            turned_away = await remit.delegate("far", parameters={"task": "x"})
+            assert (str(turned_away.status), turned_away.errors[0].code) == ("blocked", "TOOL_UNAVAILABLE")
+            assert web.heard[-1].headers["authorization"] == f"Bearer {secret}"
+            clear = await remit.delegate("clear", parameters={"task": "x"})
+            assert "in the clear" in clear.errors[0].message
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):  # noqa: ASYNC240 - nothing else runs any more
+        assert secret.encode() not in path.read_bytes(), path
+
+
+async def test_one_that_is_not_there_is_unavailable(tmp_path: Path) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        returned = await delegated(tmp_path, f"http://127.0.0.1:{nobody.getsockname()[1]}")
+    assert (str(returned.status), str(returned.stop_reason), returned.errors[0].code) == ("failed", "unavailable", "AGENT_UNAVAILABLE")
