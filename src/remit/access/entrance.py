@@ -54,17 +54,6 @@ class Living(Protocol):
     def budget(self) -> Budget: ...
 
 
-class Drawn(Protocol):
-    """What a principal has drawn so far, by the record."""
-
-    @property
-    def delegations(self) -> int: ...
-    @property
-    def tokens(self) -> int: ...
-    @property
-    def cost(self) -> float: ...
-
-
 class Entrance:
     """Lives on the event loop of its server."""
 
@@ -74,7 +63,6 @@ class Entrance:
         settings: ServeSettings,
         *,
         living: Callable[[str], Living | None] = lambda _session_id: None,
-        drawn: Callable[[str], Drawn | None] = lambda _principal: None,
         note: Callable[[Mapping[str, Any]], None] = lambda _entry: None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -83,14 +71,12 @@ class Entrance:
         self.tokens = Tokens(folder, clock)
         self.local = LocalToken(folder)
         self._living = living
-        self._drawn = drawn
         self._note = note
         self._clock = clock
         self._requests = Buckets(clock.monotonic)
         self._failures = Buckets(clock.monotonic, PEERS_KEPT)
         self._notes = Buckets(clock.monotonic, 1)
         self._unnoted = 0
-        self._budgets: dict[str, Budget] = {}
         self._key = DelegationKey(folder)
         self._scopes = Scopes(self._is_living)
         self._streams = Streams(self.is_welcome, lambda _visitor: _sent_away())
@@ -226,8 +212,7 @@ class Entrance:
         if fault is not None:
             raise self._refused(f"{fault} token", principal=principal, door=door, peer=peer)
         self.tokens.used(token)
-        budget = self._budget(principal, token) if token.grants.budget is not None else None
-        return Visitor(principal=principal, grants=token.grants, credentials=(token.token_id,), budget=budget)
+        return Visitor(principal=principal, grants=token.grants, credentials=(token.token_id,))
 
     def is_welcome(self, visitor: Visitor) -> bool:
         """Whether what it came in by still holds: for what goes on for long."""
@@ -266,22 +251,8 @@ class Entrance:
         return self._streams.open(visitor, self.settings.streams if most is None else most)
 
     def budget_of(self, visitor: Visitor) -> Budget | None:
-        """The scope that everything it ever asks for draws from; None: it has none of its own."""
+        """With the token of a delegation: the scope that it draws from. That of a principal is the engine's to keep (`engine.purses`)."""
         return visitor.budget
-
-    def _budget(self, principal: str, token: Token) -> Budget:
-        """One for each principal, from what it drew before this server started; also when its limits change."""
-        limits = token.grants.budget
-        assert limits is not None
-        known = self._budgets.get(principal)
-        if known is None or known.limits != limits:
-            age = max(0.0, self._clock.wall() - token.created_at)
-            fresh = Budget(limits, opened_at=self._clock.monotonic() - age)
-            so_far = known if known is not None else self._drawn(principal)
-            if so_far is not None:
-                fresh.delegations, fresh.tokens, fresh.cost = so_far.delegations, so_far.tokens, so_far.cost
-            known = self._budgets[principal] = fresh
-        return known
 
     # ---- who does not
 

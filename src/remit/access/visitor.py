@@ -68,7 +68,7 @@ class Visitor:
     credentials: tuple[str, ...] = field(default=(), compare=False)
     """By what it came in, so that it can be asked later whether that still holds (`Entrance.is_welcome`); none: it always does."""
     budget: Budget | None = field(default=None, compare=False, repr=False)
-    """The scope that everything it asks for draws from, with whatever else comes in by the same token; None: no limit of its own."""
+    """With the token of a delegation: the scope that it draws from, as do all that were made of it; None: no limit but the delegation's."""
 
     @property
     def is_local(self) -> bool:

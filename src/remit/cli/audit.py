@@ -28,7 +28,8 @@ def audit(
         str | None, typer.Option(metavar="HASH", help="With verify: a hash that you kept, which the log must lead to.", show_default=False)
     ] = None,
     agent: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only what this agent asked for, or was asked for.", show_default=False)
+        str | None,
+        typer.Option(metavar="NAME", help="Only what this agent, or token:NAME, asked for, or was asked for.", show_default=False),
     ] = None,
     verdict: Annotated[
         str | None, typer.Option(help="Only allow, ask or deny; `strict` is what strict would refuse.", show_default=False)
@@ -57,10 +58,13 @@ class _Wanted:
         self.agent, self.verdict, self.session = agent, verdict, session
 
     def fits(self, entry: dict[str, Any]) -> bool:
+        if self.agent is not None and self.agent == entry.get("principal"):
+            return self.verdict is None and self.session is None
         if entry.get("event") not in ("decided", "asked"):
             return self.agent is None and self.verdict is None and self.session is None
         if self.agent is not None and self.agent not in (
             entry.get("caller"),
+            entry.get("on_behalf"),
             entry.get("action"),
             str(entry.get("action")).partition(".")[0],
         ):
@@ -112,7 +116,9 @@ def verdict_of(entry: dict[str, Any]) -> str:
 
 
 def who_of(entry: dict[str, Any]) -> str:
-    return str(entry.get("caller", ""))
+    """Who asked; on whose behalf, where somebody from outside asked for the whole tree."""
+    who = str(entry.get("caller") or entry.get("principal") or "")
+    return f"{who} for {entry['on_behalf']}" if "on_behalf" in entry else who
 
 
 def what_of(entry: dict[str, Any]) -> str:
@@ -121,6 +127,10 @@ def what_of(entry: dict[str, Any]) -> str:
     if event == "rules":
         fault = f", which cannot be used: {entry['fault']}" if "fault" in entry else ""
         return f"{entry.get('mode')}, {entry.get('source')}{fault}"
+    if event in ("turned_away", "token_made", "token_revoked"):
+        where = [f"{entry[name]}" for name in ("door", "peer", "token_id", "by") if entry.get(name)]
+        more = [f"and {entry['more']} more before"] if "more" in entry else []
+        return ", ".join([*([str(entry["because"])] if "because" in entry else []), *where, *more])
     if event not in ("decided", "asked"):
         return ", ".join(f"{name} {entry[name]}" for name in ("owner", "session", "torn_bytes") if name in entry)
     facts = facts if isinstance(facts, dict) else {}

@@ -184,12 +184,15 @@ def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int)
     """Each thing that is named, and where it leads, as it would be asked."""
     from remit.cli.project import open_directory
     from remit.cli.values import pairs
+    from remit.core.lineage import ROOT_CALLER
     from remit.core.policy import Asked, Effect
     from remit.flow.facts import facts_of, facts_said, real_path_facts
+    from remit.policy.judging import CALLER, kind_of_principal
 
     known = open_directory(folder).find(action)
     given: dict[str, Any] = pairs(words, known.spec.parameters_schema if known else None)
     effects = given.pop("effects", ())
+    on_behalf = caller if kind_of_principal(caller) == CALLER else str(given.pop("on_behalf", ROOT_CALLER))
     if known is None:
         facts = facts_said(given, folder)
         effects = tuple(map(str, effects if isinstance(effects, list | tuple) else [effects]))
@@ -200,7 +203,14 @@ def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int)
     led = [real_path_facts(one, folder, follows=effects != (Effect.DELETE,)) for one in facts if "path" in one]
     return [
         Asked(
-            caller=caller, action=action, depth=depth, path=("orchestrator",), effects=effects, facts=one, is_delegation=known is not None
+            caller=caller,
+            action=action,
+            depth=depth,
+            path=(on_behalf,),
+            effects=effects,
+            facts=one,
+            is_delegation=known is not None,
+            on_behalf=on_behalf,
         )
         for one in (*facts, *(one for one in led if one is not None))
     ]

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
+from remit.core.lineage import ROOT_CALLER
+
 
 class Effect(StrEnum):
     """What an operation does to the world: declared with the agent, so that a rule can name all that write, say."""
@@ -51,7 +53,8 @@ class Asked:
     """One action that somebody wants to do."""
 
     caller: str
-    """Who wants it: the agent that delegates, or `orchestrator` for a person or program outside."""
+    """Who wants it: the agent that delegates; `orchestrator` for whoever owns the project; `token:NAME` or `cert:NAME` for whoever came
+    in by a door."""
     action: str
     """The operation: the name of the agent in the directory, e.g. `worker.read_file`, or what an agent asks for on its way."""
     depth: int
@@ -67,6 +70,8 @@ class Asked:
     root_id: str = ""
     is_delegation: bool = True
     """False: an agent that runs asks for it on its way."""
+    on_behalf: str = ROOT_CALLER
+    """Who asked for the whole tree."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

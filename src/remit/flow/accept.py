@@ -18,7 +18,7 @@ from remit.core.delegation import Delegation, TaskContext
 from remit.core.errors import ErrorInfo, Failed, Misused, RemitError
 from remit.core.events import NOT_REACHED, STEPS
 from remit.core.ids import is_session_id, new_session_id
-from remit.core.lineage import Lineage
+from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.origin import Origin
 from remit.core.policy import EVERYTHING, Pending, Policy, Verdict
 from remit.core.ports import AgentPort
@@ -29,7 +29,7 @@ from remit.flow import reply
 from remit.flow.context_files import level_of
 from remit.flow.guard import Case, bad_parameters, first_refusal, not_permitted
 from remit.flow.house import Caller, House, Order
-from remit.flow.permit import asked_for, effects_of, judged_all, refusal
+from remit.flow.permit import Principals, asked_for, effects_of, judged_all, refusal
 from remit.flow.plain import clean, weigh
 from remit.flow.request import Request
 from remit.flow.route import check_route, language_of, route
@@ -172,7 +172,8 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        error, pending = _policy_says(case, terms, caller, house, lineage, asks)
+        on_behalf = ROOT_CALLER if came is None else came.principal
+        error, pending = _policy_says(case, terms, caller, house, lineage, Principals(asks, on_behalf))
     delegation = Delegation(
         lineage,
         terms.target,
@@ -201,13 +202,15 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
 
 
 def _policy_says(
-    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: str
+    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: Principals
 ) -> tuple[ErrorInfo | None, Pending | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
-    known = None if spec.acts_on else house.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
+    known = None
+    if not spec.acts_on and asks.on_behalf in (ROOT_CALLER, asks.caller):  # else the log says on whose behalf
+        known = house.policy.glance(asks.caller, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = house.root if caller is None else caller.workspace

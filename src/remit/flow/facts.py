@@ -28,7 +28,9 @@ _METADATA = frozenset({"169.254.169.254", "169.254.170.2", "fd00:ec2::254", "100
 """Where clouds tell a machine its own credentials."""
 MOST = 1000
 """Things that one delegation may act on."""
-OURS = frozenset({"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left"})
+OURS = frozenset(
+    {"caller", "depth", "ancestors", "target", "operation", "delegation", "timeout_seconds", "tokens_left", "cents_left", "on_behalf"}
+)
 """Facts about who asks: nobody else says them."""
 COMPUTED = frozenset(
     OURS | {"path", "name", "parts", "inside", "url", "scheme", "host", "port", "address", "command", "program", "language"}

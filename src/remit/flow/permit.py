@@ -7,12 +7,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from remit.core.agents import AgentSpec
 from remit.core.budget import Limits
 from remit.core.errors import Misused, Refused
 from remit.core.lineage import ROOT_CALLER, Lineage
+from remit.core.origin import Came
 from remit.core.policy import Asked, Decision, Effect, Pending, Policy, Verdict
 from remit.flow.approve import approved, refused
 from remit.flow.facts import facts_of, facts_said, path_facts, real_path_facts
@@ -23,13 +24,30 @@ _AT_ONCE = 200
 _STRICTNESS = {Verdict.ALLOW: 0, Verdict.ASK: 1, Verdict.DENY: 2}
 
 
+class Principals(NamedTuple):
+    caller: str
+    """Who asks for this."""
+    on_behalf: str
+    """Who asked for the whole tree."""
+
+
+def on_behalf_of(came: Came | None) -> str:
+    return ROOT_CALLER if came is None else came.principal
+
+
 def asked_for(
-    spec: AgentSpec, parameters: Mapping[str, Any], lineage: Lineage, caller: str, workspace: Path, timeout_seconds: float, left: Limits
+    spec: AgentSpec,
+    parameters: Mapping[str, Any],
+    lineage: Lineage,
+    asks: Principals,
+    workspace: Path,
+    timeout_seconds: float,
+    left: Limits,
 ) -> list[Asked]:
     """What a caller asks for by delegating; of each thing that it acts on, one."""
     return [
         Asked(
-            caller=caller,
+            caller=asks.caller,
             action=spec.name,
             depth=lineage.depth,
             path=lineage.path[:-1],
@@ -40,6 +58,7 @@ def asked_for(
             cost_left=left.cost,
             session_id=lineage.session_id,
             root_id=lineage.root_id,
+            on_behalf=asks.on_behalf,
         )
         for facts in facts_of(spec, parameters, workspace)
     ]
@@ -62,6 +81,7 @@ def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> list[Asked]:
             session_id=lineage.session_id,
             root_id=lineage.root_id,
             is_delegation=False,
+            on_behalf=on_behalf_of(work.delegation.came),
         )
         for one in facts_said(said, work.root if work.room is None else work.room.folder)
     ]
@@ -99,7 +119,8 @@ def pending_again(order: Order, caller: Caller | None, house: House) -> Pending 
     assert order.agent is not None
     delegation = order.delegation
     workspace = house.root if caller is None else caller.workspace
-    asks = ROOT_CALLER if caller is None else caller.delegation.agent
+    on_behalf = on_behalf_of(delegation.came)
+    asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
     left = order.budget.left(house.clock.monotonic())
     seconds = delegation.deadline.timeout_seconds
     asked = asked_for(order.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)

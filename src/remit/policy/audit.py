@@ -31,7 +31,9 @@ TAIL_BYTES = 64 * 1024
 TRIES = 100
 _HASH = re.compile(r"[0-9a-f]{64}")
 _FREE = frozenset({"facts", "because", "by"})
-_WORDS = "event verdict strict caller action depth rules effects on_the_way sessions mode source sha256 owner"
+_WORDS = (
+    "event verdict strict caller action depth rules effects on_the_way sessions mode source sha256 owner principal on_behalf door token_id"
+)
 _OURS: Shape = dict.fromkeys(_WORDS.split())
 """What is struck out nowhere, whatever somebody calls a secret: an agent must not be able to hide what it did."""
 

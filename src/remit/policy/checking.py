@@ -16,7 +16,7 @@ from remit.core.agents import AgentSpec
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
 from remit.flow.facts import COMPUTED, is_listed
-from remit.policy.judging import DELEGATE, action_id, groups_of
+from remit.policy.judging import CALLER, CALLERS, DELEGATE, action_id, groups_of
 from remit.policy.reading import Faulty, Rule, read_rules
 
 ANNOTATIONS = ("id", "because", "advice", "ask")
@@ -31,6 +31,7 @@ ACP_ACTIONS = {
 }
 """What agents behind the Agent Client Protocol ask for, by the kind of tool; each has its effect."""
 EXTRA_FACTS = {"method": "String", "recursive": "Bool", "network": "Bool", "tool": "String"}
+APPLIES = "{ principal: [Agent, Caller], resource: [Agent, Path, Host, Command], context: Facts }"
 _LINES = re.compile(r"policy\d+")
 
 
@@ -111,9 +112,7 @@ def schema_text(actions: dict[str, tuple[str, ...]], facts: dict[str, str]) -> s
     text = base_schema().replace("  // facts of this project\n", others)
     for name, groups in actions.items():
         within = f" in [{', '.join(map(quoted, groups))}]" if groups else ""
-        text += (
-            f"action {quoted(name)}{within} appliesTo {{ principal: [Agent], resource: [Agent, Path, Host, Command], context: Facts }};\n"
-        )
+        text += f"action {quoted(name)}{within} appliesTo {APPLIES};\n"
     return text
 
 
@@ -135,21 +134,35 @@ def _names(rule: Rule, actions: dict[str, tuple[str, ...]], facts: dict[str, str
     for name in rule.annotations:
         if name not in ANNOTATIONS:
             yield _unknown(rule, f"@{name} means nothing here", name, ANNOTATIONS, "")
-    agents = {ROOT_CALLER, *(spec.name for spec in specs)}
+    yield from _wrong_entities(rule, {ROOT_CALLER, *(spec.name for spec in specs)})
+    if rule.body["resource"].get("op") == "in":
+        yield Problem(
+            line=rule.line, what='A resource is in nothing: write `when { context has path && context.path like "src/*" }` instead.'
+        )
+
+
+def _wrong_entities(rule: Rule, agents: set[str]) -> Iterator[Problem]:
     for kind, name in _entities(rule.body):
-        if kind == "Agent" and name not in agents:
+        if (kind == CALLER) != name.startswith(CALLERS) and kind in (CALLER, "Agent"):
+            yield Problem(line=rule.line, what=_not_a_caller(kind, name))
+        elif kind == "Agent" and name not in agents:
             own = sorted(agent for agent in agents if agent.startswith(f"{name}."))
             if own:
                 what = f"There is no agent {name!r}: its operations are agents of their own. Write Agent::{quoted(own[0])}"
                 yield Problem(line=rule.line, what=f'{what}, or `when {{ context.caller like "{name}.*" }}` for all of them.')
                 continue
             yield _unknown(rule, f"There is no agent {name!r}", name, agents, "")
-        elif kind not in ("Agent", "Path", "Host", "Command", "Action"):
+        elif kind not in ("Agent", CALLER, "Path", "Host", "Command", "Action"):
             yield Problem(line=rule.line, what=f"There is no kind {kind!r}: a resource is an Agent, Path, Host or Command.")
-    if rule.body["resource"].get("op") == "in":
-        yield Problem(
-            line=rule.line, what='A resource is in nothing: write `when { context has path && context.path like "src/*" }` instead.'
-        )
+
+
+def _not_a_caller(kind: str, name: str) -> str:
+    """Who came in by a door, called an agent, or somebody else called such a caller."""
+    if kind == "Agent":
+        return f"{name} is no agent but somebody who comes in by a door: write {CALLER}::{quoted(name)}."
+    if name == ROOT_CALLER:
+        return f"Whoever owns the project is Agent::{quoted(name)}."
+    return f"There is no caller {name!r}: write {CALLER}::{quoted('token:' + name)}, or cert:NAME for a certificate."
 
 
 def _unknown(rule: Rule, what: str, name: str, known: Iterable[str], otherwise: str) -> Problem:

@@ -20,6 +20,9 @@ DELEGATE = "delegate"
 """The group of all actions that are delegations."""
 VOLATILE = frozenset({"timeout_seconds", "tokens_left", "cents_left", "ancestors"})
 """Facts that nearly every request has its own value of."""
+CALLER = "Caller"
+CALLERS = ("token:", "cert:")
+"""How the names of callers begin that came in by a door (`access.visitor`)."""
 OUTCOMES_KEPT = 4096
 _LARGEST = 2**63 - 1
 
@@ -113,6 +116,11 @@ class Judge:
         )
 
 
+def kind_of_principal(caller: str) -> str:
+    """Whoever came in by a door is no agent; and no agent has a colon in its name."""
+    return CALLER if caller.startswith(CALLERS) else "Agent"
+
+
 def action_id(name: str) -> str:
     """An agent that is called like an effect is not that effect."""
     return f"agent.{name}" if name in EFFECTS or name == DELEGATE else name
@@ -141,6 +149,7 @@ def context_of(asked: Asked, wanted: frozenset[str] | None = None) -> dict[str, 
         "target": target,
         "operation": operation,
         "delegation": asked.is_delegation,
+        "on_behalf": asked.on_behalf,
     }
     if wanted is None or not wanted.isdisjoint(VOLATILE):
         ours["timeout_seconds"] = int(min(max(asked.timeout_seconds, 0.0), 1e15))
@@ -160,7 +169,7 @@ def _clean(value: Any) -> Any:
 
 def _evaluated(piece: Slice, caller: str, resource: dict[str, str], context: str) -> Outcome:
     request = {
-        "principal": {"type": "Agent", "id": _clean(caller)},
+        "principal": {"type": kind_of_principal(caller), "id": _clean(caller)},
         "action": piece.action,
         "resource": {"type": resource["type"], "id": _clean(resource["id"])},
         "context": context,

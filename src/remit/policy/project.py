@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from remit.core.errors import RemitError
+from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Asked, Decision, Mode, Verdict
 from remit.flow.facts import COMPUTED
 from remit.policy.audit import AuditLog, entry_text
@@ -22,7 +23,7 @@ from remit.policy.words import because_of, facts_kept, question_of
 log = logging.getLogger("remit.policy")
 
 LOOK_SECONDS = 0.5
-PLAIN_FACTS = (COMPUTED - VOLATILE) | {"caller", "depth", "target", "operation", "delegation"}
+PLAIN_FACTS = (COMPUTED - VOLATILE - {"on_behalf"}) | {"caller", "depth", "target", "operation", "delegation"}
 """What a rule may speak of and still know all about a delegation whose parameters stand for nothing: who, what and how deep."""
 
 
@@ -177,6 +178,8 @@ class ProjectPolicy:
         """Whether any other delegation of this caller to this agent at this depth would be decided alike."""
         if self._judge is None:
             return False  # a file that cannot be read is looked at again each time
+        if asked.on_behalf not in (ROOT_CALLER, asked.caller):
+            return False  # its line in the log says on whose behalf, which is this tree's alone
         if not asked.facts.keys().isdisjoint(COMPUTED):
             return False
         mentions = self._judge.slice_of(asked.action, asked.effects, is_delegation=True).mentions
@@ -203,6 +206,8 @@ def _entry(asked: Asked, decision: Decision) -> dict[str, Any]:
         "depth": asked.depth,
         "rules": decision.rules,
     }
+    if asked.on_behalf not in (ROOT_CALLER, asked.caller):
+        entry["on_behalf"] = asked.on_behalf
     if decision.strict_verdict is not None:
         entry["strict"] = str(decision.strict_verdict)
     if asked.effects:

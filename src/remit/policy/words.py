@@ -5,7 +5,7 @@ from typing import Any
 
 from remit.core.policy import Asked, Verdict
 from remit.core.secrets import redacted_text
-from remit.policy.judging import Outcome, action_id, context_of, resource_of
+from remit.policy.judging import Outcome, action_id, context_of, kind_of_principal, resource_of
 from remit.policy.reading import in_words
 
 _MEND = "Mend the rules: `remit policy check` says what is wrong."
@@ -20,7 +20,7 @@ def because_of(asked: Asked, outcome: Outcome, fault: str, source: str) -> tuple
         return question_of(asked, outcome), _advice(asked, outcome)
     if not outcome.rules:
         return f"No rule of the policy ({source}) permits {_what(asked)}.", (
-            f'Add one to .remit/policy.cedar, such as: permit (principal == Agent::"{asked.caller}", '
+            f'Add one to .remit/policy.cedar, such as: permit (principal == {kind_of_principal(asked.caller)}::"{asked.caller}", '
             f'action == Action::"{action_id(asked.action)}", resource);'
         )
     rule = outcome.rules[0]
