@@ -5,6 +5,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
 from cli_project import remit, remit_json
 
 
@@ -31,28 +32,34 @@ def test_the_demo_keeps_its_four_promises_and_writes_a_report(tmp_path: Path) ->
         assert word in report
 
 
-def test_the_demo_tells_what_was_seen_and_what_to_try_next(tmp_path: Path) -> None:
-    fill(tmp_path)
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    done = remit(tmp_path, "demo")
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, subprocess.CompletedProcess[str]]":
+    """A folder in which the demo was run, and what it said; where no virtualenv is active and the shell does not know the name."""
+    folder = tmp_path_factory.mktemp("shown")
+    fill(folder)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder, remit(folder, "demo", env={**os.environ, "PATH": os.defpath})
+
+
+def test_the_demo_tells_what_was_seen_and_what_to_try_next(shown: "tuple[Path, subprocess.CompletedProcess[str]]") -> None:
+    folder, done = shown
     assert done.returncode == 0, done.stdout + done.stderr
     for word in ("What you saw", "A child hung", "CYCLE_DETECTED", "Try next", "remit show last", ".remit/agents/hello.py"):
         assert word in done.stdout
     assert "asking once more" in done.stderr
-    status = subprocess.run(["git", "status", "--short", ".remit"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    status = subprocess.run(["git", "status", "--short", ".remit"], cwd=folder, capture_output=True, text=True, check=True)
     assert "demo" not in status.stdout
-    assert "demo.stuck" in remit(tmp_path, "show", "last").stdout
+    assert "demo.stuck" in remit(folder, "show", "last").stdout
 
 
-def test_what_to_try_next_can_be_typed_as_it_is_printed(tmp_path: Path) -> None:
+def test_what_to_try_next_can_be_typed_as_it_is_printed(shown: "tuple[Path, subprocess.CompletedProcess[str]]") -> None:
     """Also where no virtualenv is active and the shell does not know the name."""
-    fill(tmp_path)
-    done = remit(tmp_path, "demo", env={**os.environ, "PATH": os.defpath})
+    folder, done = shown
     line = next(line for line in done.stdout.splitlines() if " show last " in line)
     command = line.strip().partition("  ")[0]
-    shown = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, env={"PATH": os.defpath}, check=False)
-    assert shown.returncode == 0, shown.stderr
-    assert "demo.survey" in shown.stdout
+    ran = subprocess.run(command, shell=True, cwd=folder, capture_output=True, text=True, env={"PATH": os.defpath}, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "demo.survey" in ran.stdout
 
 
 def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> None:
@@ -67,12 +74,12 @@ def test_the_demo_works_in_an_empty_folder_inside_a_project(tmp_path: Path) -> N
     assert not (tmp_path / ".remit").exists()
 
 
-def test_what_the_demo_suggests_works(tmp_path: Path) -> None:
+def test_what_the_demo_suggests_works(shown: "tuple[Path, subprocess.CompletedProcess[str]]") -> None:
     """The agent it tells people to write is taken from its own output."""
-    fill(tmp_path)
-    lines = remit(tmp_path, "demo").stdout.splitlines()
+    folder, done = shown
+    lines = done.stdout.splitlines()
     first = next(n for n, line in enumerate(lines) if ".remit/agents/hello.py" in line) + 1
     last = next(n for n, line in enumerate(lines) if line.startswith("and call it"))
-    (tmp_path / ".remit" / "agents").mkdir()
-    (tmp_path / ".remit" / "agents" / "hello.py").write_text("\n".join(line.removeprefix("  ") for line in lines[first:last]))
-    assert remit_json(tmp_path, "delegate", "hello", "name=Ada")["data"] == "Hello, Ada, from depth 1."
+    (folder / ".remit" / "agents").mkdir()
+    (folder / ".remit" / "agents" / "hello.py").write_text("\n".join(line.removeprefix("  ") for line in lines[first:last]))
+    assert remit_json(folder, "delegate", "hello", "name=Ada")["data"] == "Hello, Ada, from depth 1."
