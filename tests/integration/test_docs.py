@@ -131,7 +131,7 @@ def test_the_example_of_a_test_passes(letters: Path) -> None:
     test.parent.mkdir()
     test.write_text((EXAMPLES / "test_words.py").read_text())
     plugins = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # of others that happen to be installed here, which take seconds
-    ran = run(["-m", "pytest", "-p", "pytest_asyncio", "-o", "asyncio_mode=auto"], letters, env={**os.environ, **plugins})
+    ran = run(["-m", "pytest", "-p", "pytest_asyncio.plugin", "-o", "asyncio_mode=auto"], letters, env={**os.environ, **plugins})
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "2 passed" in ran.stdout
 
