@@ -52,7 +52,7 @@ _FORMATS = re.compile(
 )
 _SIGNS = re.compile(
     rb"-(?:(?<=sk-)|(?<=glpat-)|(?<=pypi-)|(?<=xox[a-z]-))"
-    rb"|_(?:(?<=k_)(?:live|test)|(?<=gh[pousr]_)|(?<=github_)pat_|(?<=npm_)|(?<=hf_)|(?<=rmtk_))"
+    rb"|_(?:(?<=k_)(?:live|test)|(?<=gh[pousr]_)|(?<=github_)pat_|(?<=npm_)|(?<=hf_)|(?<=rmtk_)|(?<=rm[td]_))"
     rb"|A(?:KIA|SIA|Iza)|J(?<=eyJ)|bearer|Bearer|BEARER|PRIVATE KEY|z(?<=uthoriz)ation|:(?://[^\s/@\"'\\<>]*@)"
 )
 """What one of the formats has near its beginning: one quick search, for all that is kept. Each begins with a rare character and looks back
