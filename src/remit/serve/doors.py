@@ -204,11 +204,11 @@ class Doors:
             return None
         return url_of(listening, is_tls=self._bound.certificates is not None)
 
-    async def stop_taking(self) -> None:
+    def stop_taking(self) -> None:
         """Nothing new: whoever asks whether we are ready hears no. What runs can still be looked at, followed and cancelled."""
         self.service.is_stopping = True
         if self._grpc is not None:
-            await self._grpc.stop_taking()
+            self._grpc.stop_taking()
 
     def reload(self) -> list[str]:
         """Certificates that were replaced; what is wrong with them."""

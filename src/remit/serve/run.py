@@ -89,7 +89,7 @@ async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Li
 
 async def _finished(remit: Remit, doors: Doors, told: Signals) -> None:
     """Nothing new; what runs may finish, and whoever follows it hears how it ended."""
-    await doors.stop_taking()
+    doors.stop_taking()
     waiting = asyncio.ensure_future(_none_running(remit))
     at_once = asyncio.ensure_future(told.at_once.wait())
     try:
