@@ -5,6 +5,7 @@ read. A name that nothing was granted to is refused: being signed is not being l
 """
 
 import hashlib
+import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from remit.access.tokens import Token
+from remit.core.errors import Misused
 
 PIN = "sha256:"
 _LONGEST = 253
@@ -58,6 +60,19 @@ def granted(certificate: Certificate, tokens: Iterable[Token]) -> tuple[Token, s
             if token.certificate is not None and not token.certificate.startswith(PIN) and fnmatchcase(name, token.certificate):
                 return token, name
     return None
+
+
+def checked_name(text: str) -> str:
+    """What something can be granted to: a name as certificates hold it, a pattern of such, or a fingerprint. Raises `Misused`."""
+    name = text.strip()
+    if name.lower().startswith(PIN):
+        digits = name[len(PIN) :].replace(":", "").lower()
+        if not re.fullmatch(r"[0-9a-f]{64}", digits):
+            raise Misused(f"{PIN} takes 64 hexadecimal digits.", advice="openssl x509 -in FILE -noout -fingerprint -sha256 prints them.")
+        return PIN + digits
+    if not _plain([name]):
+        raise Misused(f"{text!r:.80} is no name of a certificate.", advice="Name its common name or one of its alternative names.")
+    return name
 
 
 def _plain(names: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,272 @@
+"""`remit token`: who may come in by the doors of `remit serve`: tokens made, listed and revoked. A server that runs knows it at once."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remit.cli.exits import Exit
+from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from remit.access.tokens import Token
+    from remit.access.visitor import Grants
+
+DEEDS = ("new", "list", "revoke")
+_MAY = "delegate, see-all, cancel-all, serve, metrics, relay"
+_UNTIL = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
+
+
+def token(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[new NAME|list|revoke NAME...]",
+            help="`new` makes one and prints it once; `revoke` ends those of a name or an id.",
+            show_default=False,
+        ),
+    ] = None,
+    agent: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="With new: may use these agents or operations, as worker or code*. Default: all."),
+    ] = None,
+    may: Annotated[list[str] | None, typer.Option(metavar="WHAT", help=f"With new: {_MAY}. Default: delegate.")] = None,
+    expires: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="With new: lets nobody in after so long: 12h, 30d, 1y.", show_default=False)
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=LIMIT", help="With new: of everything it ever asks for: delegations, tokens, cost, alive, seconds."),
+    ] = None,
+    tree_budget: Annotated[
+        list[str] | None, typer.Option(metavar="KIND=LIMIT", help="With new: the same, of each tree that it asks for.")
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="SPAN", help="With new: the longest that it may ask for.", show_default=False)
+    ] = None,
+    depth: Annotated[int | None, typer.Option(metavar="N", min=1, help="With new: no deeper than this.", show_default=False)] = None,
+    rate: Annotated[
+        float | None, typer.Option(metavar="N", min=0.01, help="With new: requests a second. Default: the setting.", show_default=False)
+    ] = None,
+    streams: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With new: open at once. Default: the setting.", show_default=False)
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With new: for whoever shows a certificate of this name, pattern or sha256:…; no secret.",
+            show_default=False,
+        ),
+    ] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Make, list and revoke the tokens by which others come in at the doors of `remit serve`."""
+    from remit.cli import values
+    from remit.cli.project import find_root, project_folder
+    from remit.core.errors import Misused
+
+    deed, *rest = words or ["list"]
+    if deed not in DEEDS or (deed == "list" and rest) or (deed == "new" and len(rest) != 1) or (deed == "revoke" and not rest):
+        raise Misused("That is not how it is called.", advice="remit token new NAME, remit token list, or remit token revoke NAME...")
+    if deed != "new" and any((agent, may, expires, budget, tree_budget, timeout, depth, rate, streams, certificate)):
+        raise Misused(f"Options of a token go with `remit token new`, not with {deed}.")
+    folder = project_folder(find_root(root))
+    if deed == "list":
+        return _list(folder, as_json=as_json)
+    if deed == "revoke":
+        return _revoke(folder, rest, as_json=as_json)
+    from remit.access.visitor import Grants
+
+    grants = Grants(
+        doing=_doing(may or ["delegate"]),
+        agents=_patterns(agent),
+        budget=values.budget(budget or []),
+        tree=values.budget(tree_budget or []),
+        timeout_seconds=values.seconds(timeout, "--timeout"),
+        max_depth=depth,
+        expires_at=_until(expires),
+        requests_per_second=rate,
+        streams=streams,
+    )
+    return _new(folder, rest[0], grants, certificate, as_json=as_json)
+
+
+def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *, as_json: bool) -> Exit:
+    from remit.access.certificates import checked_name
+    from remit.access.tokens import Tokens
+    from remit.cli.output import say, say_aside, say_json
+    from remit.system.own_folder import make_folder
+
+    make_folder(folder)
+    made, secret = Tokens(folder).new(name, grants, None if certificate is None else checked_name(certificate))
+    _note(folder, "token_made", made)
+    if as_json:
+        say_json({**_document(made, {}), "token": secret})
+        return Exit.OK
+    if secret is None:
+        say(f"Whoever shows a certificate of {made.certificate} comes in: {_scope(made)}.")
+        return Exit.OK
+    say(secret)
+    say_aside(
+        f"{name}: {_scope(made)}. This is shown once and kept nowhere: whoever has it comes in. Send it as `authorization: Bearer …`."
+    )
+    return Exit.OK
+
+
+def _list(folder: "Path", *, as_json: bool) -> Exit:
+    from remit.access.tokens import Tokens
+    from remit.cli.output import console, say, say_json
+    from remit.cli.tables import cut, table
+
+    tokens = Tokens(folder)
+    found, used = tokens.all(), tokens.last_used()
+    if as_json:
+        say_json({"tokens": [_document(one, used) for one in found]})
+        return Exit.OK
+    if not found:
+        say("Nobody was given a token. `remit token new NAME` makes one.")
+        return Exit.OK
+    shown = table("name", "id", "for", "made", "last used", "state", shrinking=("for",))
+    for one in found:
+        row = (_day(one.created_at), _day(used.get(one.token_id)), _state(one))
+        shown.add_row(one.name, one.token_id, cut(_scope(one)), *row)
+    console().print(shown)
+    return Exit.OK
+
+
+def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
+    from remit.access.tokens import Tokens
+    from remit.cli.output import say, say_json
+
+    tokens = Tokens(folder)
+    ended = []
+    for name in names:
+        revoked = tokens.revoke(name)
+        ended += revoked
+        for one in revoked:
+            _note(folder, "token_revoked", one)
+    if as_json:
+        say_json({"revoked": [_document(one, {}) for one in ended]})
+    elif ended:
+        say(
+            f"Revoked: {', '.join(f'{one.name} ({one.token_id})' for one in ended)}. It holds at once, and open streams end within seconds."
+        )
+    else:
+        say("Revoked before: nothing changed.")
+    return Exit.OK
+
+
+def _note(folder: "Path", event: str, token: "Token") -> None:
+    """Into the audit log, with who did it."""
+    import getpass
+
+    from remit.core.clock import SYSTEM_CLOCK
+    from remit.wiring import note_access
+
+    try:
+        by = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name
+        by = "?"
+    kind = "token" if token.certificate is None else "cert"
+    named = token.name if token.certificate is None else token.certificate
+    entry = {"event": event, "principal": f"{kind}:{named}", "token_id": token.token_id, "by": by}
+    note_access(folder, {**entry, "because": _scope(token)} if event == "token_made" else entry, SYSTEM_CLOCK)
+
+
+# ---- what was typed
+
+
+def _doing(words: Sequence[str]) -> Any:
+    from remit.access.visitor import Doing
+    from remit.core.errors import Misused
+
+    given = [one for word in words for one in word.split(",")]
+    unknown = [one for one in given if one not in list(Doing)]
+    if unknown:
+        raise Misused(f"A token cannot be allowed to {unknown[0]!r:.40}.", advice=f"Use {_MAY}.")
+    return frozenset(map(Doing, given))
+
+
+def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
+    from remit.core.errors import Misused
+
+    given = [one.strip() for word in words or () for one in word.split(",")]
+    if not all(one and len(one) <= 128 and one.isprintable() for one in given):
+        raise Misused("--agent takes the name of an agent, or a pattern of names.", advice="Write e.g. --agent worker --agent 'code*'.")
+    return tuple(given) or None
+
+
+def _until(text: str | None) -> float | None:
+    from remit.core.clock import SYSTEM_CLOCK
+    from remit.core.errors import Misused
+
+    if text is None:
+        return None
+    number, unit = text.strip()[:-1], text.strip()[-1:]
+    try:
+        span = float(number) * _UNTIL[unit]
+    except (ValueError, KeyError):
+        span = 0.0
+    if not 0 < span < 1e10:
+        raise Misused(f"--expires takes a span of time, not {text!r:.40}.", advice="Write e.g. --expires 12h, 30d or 1y.")
+    return SYSTEM_CLOCK.wall() + span
+
+
+# ---- in words
+
+
+def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
+    from remit.access.grants import to_dict
+    from remit.core.clock import iso
+
+    def at(moment: float | None) -> str | None:
+        return None if moment is None else iso(moment)
+
+    return {
+        "name": token.name,
+        "id": token.token_id,
+        "state": _state(token),
+        "certificate": token.certificate,
+        "created_at": iso(token.created_at),
+        "expires_at": at(token.grants.expires_at),
+        "revoked_at": at(token.revoked_at),
+        "last_used_at": at(used.get(token.token_id)),
+        "grants": {name: value for name, value in to_dict(token.grants).items() if name != "expires_at"},
+    }
+
+
+def _state(token: "Token") -> str:
+    from remit.core.clock import SYSTEM_CLOCK
+
+    fault = token.fault(SYSTEM_CLOCK.wall())
+    if fault is not None:
+        return fault
+    expires_at = token.grants.expires_at
+    return "holds" if expires_at is None else f"until {_day(expires_at)}"
+
+
+def _scope(token: "Token") -> str:
+    """What it may, in a few words."""
+    grants = token.grants
+    said = [f"certificate {token.certificate}"] if token.certificate is not None else []
+    said.append("/".join(sorted(grants.doing)) + f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}")
+    for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):
+        if limits is not None:
+            said += [f"{value:g} {kind} {where}" for kind, value in limits.to_dict().items() if value is not None]
+    if grants.timeout_seconds is not None:
+        said.append(f"{grants.timeout_seconds:g} s")
+    if grants.max_depth is not None:
+        said.append(f"depth {grants.max_depth}")
+    if grants.requests_per_second is not None:
+        said.append(f"{grants.requests_per_second:g} requests/s")
+    return "; ".join(said)
+
+
+def _day(moment: float | None) -> str:
+    from datetime import datetime
+
+    return "never" if moment is None else datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")
