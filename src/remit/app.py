@@ -38,6 +38,7 @@ from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
 from remit.looking import Looking
 from remit.models.asking import Models
+from remit.policy.audit import note_access
 from remit.settings import Settings, environment_of, load_settings
 from remit.signals.opening import Signals, open_signals
 from remit.store.sqlite import SqliteStore
@@ -49,7 +50,7 @@ from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import looking_around, note_access, noting, options_of, policy_of, routed_by_agents, rules_of
+from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of
 
 __all__ = ["Remit", "run"]
 
@@ -289,7 +290,7 @@ class Remit(Looking):
 
     def note_access(self, entry: Mapping[str, Any]) -> None:
         """Into the audit log: who was turned away at a door."""
-        note_access(self.folder, entry, self.clock)
+        note_access(self.folder, entry, self.clock.wall)
 
     def _limit_slots(self, spec: AgentSpec) -> None:
         """Settings before the agent's own declaration."""

@@ -1,23 +1,20 @@
 """From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
 
-import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from remit.agents.directory import Directory
 from remit.agents.routing import Routes
 from remit.core.clock import Clock
 from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo, Unavailable
+from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
 from remit.engine.options import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
 from remit.policy import open_policy
-from remit.policy.audit import AuditLog, entry_text
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -70,17 +67,6 @@ def policy_of(given: str | Path | Policy | None, folder: Path, settings: Setting
     if given is not None and not isinstance(given, str | Path):
         return given
     return open_policy(folder, settings.policy_mode, owner=owner.owner_id, clock=clock, given=given)
-
-
-def note_access(folder: Path, entry: Mapping[str, Any], clock: Clock) -> None:
-    """Who was turned away, and which tokens were made and revoked, into the audit log of the policy: rare, so it is opened for each."""
-    audit = AuditLog(folder, clock=clock.wall)
-    try:
-        audit.write([entry_text(entry)])
-    except Unavailable as error:
-        log.error("%s", error)
-    finally:
-        audit.close()
 
 
 def noting(writer: LedgerWriter) -> Callable[[Delegation, Iterable[ErrorInfo], str], None]:

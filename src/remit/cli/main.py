@@ -59,6 +59,7 @@ Commands.table = {
     "config": Listed("config:config", SETTING_UP),
     "models": Listed("models:models", SETTING_UP),
     "policy": Listed("policy:policy", SETTING_UP),
+    "token": Listed("token:token", SETTING_UP),
     "mcp": Listed("mcp:mcp", SETTING_UP),
     "serve": Listed("serve:serve", SETTING_UP),
 }

@@ -164,8 +164,7 @@ def _note(folder: "Path", event: str, token: "Token") -> None:
     """Into the audit log, with who did it."""
     import getpass
 
-    from remit.core.clock import SYSTEM_CLOCK
-    from remit.wiring import note_access
+    from remit.policy.audit import note_access
 
     try:
         by = getpass.getuser()
@@ -174,7 +173,7 @@ def _note(folder: "Path", event: str, token: "Token") -> None:
     kind = "token" if token.certificate is None else "cert"
     named = token.name if token.certificate is None else token.certificate
     entry = {"event": event, "principal": f"{kind}:{named}", "token_id": token.token_id, "by": by}
-    note_access(folder, {**entry, "because": _scope(token)} if event == "token_made" else entry, SYSTEM_CLOCK)
+    note_access(folder, {**entry, "because": _scope(token)} if event == "token_made" else entry)
 
 
 # ---- what was typed

@@ -7,6 +7,7 @@ is full. What a crash tore is kept and noted. Reading and checking it is `audit_
 import errno
 import fcntl
 import hashlib
+import logging
 import os
 import re
 import stat
@@ -211,6 +212,17 @@ def entry_text(entry: Mapping[str, Any]) -> bytes:
     except (ValueError, UnicodeError):  # half of a surrogate pair, as the name of a file may hold
         plain = {name: repr(value) if name in _FREE else value for name, value in entry.items()}
         return redacted_json(plain, to_json(plain, fallback=repr), ours=ours)[1:-1]
+
+
+def note_access(folder: Path, entry: Mapping[str, Any], clock: Callable[[], float] = time.time) -> None:
+    """Who was turned away at a door, which tokens were made and revoked: rare, so that the log is opened for each."""
+    audit = AuditLog(folder, clock=clock)
+    try:
+        audit.write([entry_text(entry)])
+    except Unavailable as error:
+        logging.getLogger("remit.access").error("%s", error)
+    finally:
+        audit.close()
 
 
 def hash_of(body: bytes) -> bytes:
