@@ -18,8 +18,6 @@ from remit.policy import open_policy
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
-log = logging.getLogger("remit.access")
-
 
 def rules_of(settings: Settings) -> Rules:
     return Rules(

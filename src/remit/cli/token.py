@@ -153,7 +153,7 @@ def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
         say_json({"revoked": [_document(one, {}) for one in ended]})
     elif ended:
         say(
-            f"Revoked: {', '.join(f'{one.name} ({one.token_id})' for one in ended)}. It holds at once, and open streams end within seconds."
+            f"Revoked: {', '.join(f'{one.name} ({one.token_id})' for one in ended)}. Nobody comes in by it any more, and open streams end within seconds."
         )
     else:
         say("Revoked before: nothing changed.")
