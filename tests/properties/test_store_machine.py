@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from remit.core.delegation import TaskContext
-from remit.core.record import CancelRequest, Checkpointed, HistoryQuery, Recorded, Started, Write
+from remit.core.origin import Came
+from remit.core.record import CancelRequest, Checkpointed, Drawn, HistoryQuery, Recorded, Started, Write
 from remit.core.states import LIVE, State
 from remit.store import MemoryStore, SqliteStore
 from remit.store.rows import decoded, encoded, packed, record_of, row_of, unpacked
@@ -24,6 +25,9 @@ JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
+)
+CAME = st.none() | st.builds(
+    lambda name, session: Came(name, "grpc", session), st.sampled_from(["token:a", "cert:b"]), st.none() | st.sampled_from(["s", "t"])
 )
 AGENTS = st.sampled_from(["digest", "other", "worker.read_file"])
 
@@ -42,6 +46,7 @@ def recordings(draw: st.DrawFn) -> Recorded:
         "owner": draw(OWNERS),
         "key": draw(st.none() | st.sampled_from(["k", "l", "m"])),
         "task": draw(st.none() | st.builds(TaskContext, task_number=st.none() | st.integers(1, 2))),
+        "came": draw(CAME),
         "parameters": draw(st.dictionaries(st.text(max_size=3), JSON, max_size=2)),
     }
     if number >= 10:  # a child of one of the first three
@@ -61,6 +66,10 @@ QUERIES = st.builds(
     root_id=st.none() | NUMBERS.map(session),
     agent=st.none() | AGENTS,
     state=st.none() | st.sampled_from(State),
+    states=st.lists(st.sampled_from(State), max_size=3).map(tuple),
+    principal=st.none() | st.sampled_from(["token:a", "cert:b"]),
+    conversation=st.none() | st.sampled_from(["s", "t"]),
+    roots_only=st.booleans(),
     task_number=st.none() | st.integers(1, 2),
     since=st.none() | TIMES,
     until=st.none() | TIMES,
@@ -158,8 +167,15 @@ class StoresAgree(RuleBasedStateMachine):
         assert real.last_sign(session_ids) == model.last_sign(session_ids)
         assert [real.count(state) for state in (None, *State)] == [model.count(state) for state in (None, *State)]
         assert [real.by_key(key) for key in "klm"] == [model.by_key(key) for key in "klm"]
+        assert real.heads(session_ids) == model.heads(session_ids)
+        assert [_about(real.drawn(name)) for name in ("token:a", "cert:b")] == [_about(model.drawn(name)) for name in ("token:a", "cert:b")]
         assert real.durations("digest") == model.durations("digest")
         assert (real.tally().states, real.tally().tokens) == (model.tally().states, model.tally().tokens)
+
+
+def _about(drawn: Drawn) -> tuple[Any, ...]:
+    """Sums of money are added in another order."""
+    return drawn.delegations, drawn.tokens, round(drawn.cost, 6), drawn.since
 
 
 StoresAgree.TestCase.settings = settings(

@@ -1,7 +1,10 @@
 """The part of the store's suite about searching, forgetting and several processes. Run as part of `store_suite.STORE_CHECKS`."""
 
+from remit.core.budget import Limits
 from remit.core.delegation import TaskContext
-from remit.core.record import CancelRequest, Checkpointed, HistoryQuery, Recorded, Started
+from remit.core.events import Event, EventKind
+from remit.core.origin import Came
+from remit.core.record import CancelRequest, Checkpointed, Drawn, Head, HistoryQuery, Recorded, Said, Started
 from remit.core.states import State
 from remit.testing.store_samples import Check, OpenStore, OwnedStore, numbers_of, opened, outcome, owner, record, said, session
 
@@ -55,6 +58,82 @@ def history_is_found_by_each_filter_and_their_combinations(open_store: OpenStore
             assert numbers_of(store.history(query)) == numbers, query
 
 
+def _with_visitors(store: OwnedStore) -> None:
+    """1, its child 2 and 3 were asked for by one, 4 by another; 5 by nobody from outside; 3 and 4 in conversations of the same name."""
+    one, other = (
+        Came("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9)),
+        Came("token:other", "a2a", "talk"),
+    )
+    came = {1: one, 2: one, 3: one._replace(session="talk"), 4: other, 5: None}
+    store.apply([Recorded(record(n, came=came[n], **({"parent": 1} if n == 2 else {}))) for n in came])
+    store.apply([outcome(1), outcome(2), outcome(4, State.FAILED)])
+
+
+@_promise
+def who_asked_from_outside_is_kept_and_found(open_store: OpenStore) -> None:
+    expected: list[tuple[HistoryQuery, list[int]]] = [
+        (HistoryQuery(principal="token:one"), [3, 2, 1]),
+        (HistoryQuery(principal="token:one", roots_only=True), [3, 1]),
+        (HistoryQuery(principal="token:one", states=(State.COMPLETED, State.FAILED)), [2, 1]),
+        (HistoryQuery(principal="token:one", states=(State.QUEUED, State.RUNNING)), [3]),
+        (HistoryQuery(principal="token:one", before_session=session(3), limit=1), [2]),
+        (HistoryQuery(principal="token:nobody"), []),
+        (HistoryQuery(conversation="talk"), [4, 3]),
+        (HistoryQuery(conversation="talk", principal="token:one"), [3]),
+        (HistoryQuery(root_id=session(1), principal="token:other"), []),
+        (HistoryQuery(roots_only=True), [5, 4, 3, 1]),
+        (HistoryQuery(states=(State.FAILED, State.RUNNING)), [5, 4, 3]),
+        (HistoryQuery(state=State.FAILED, states=(State.RUNNING,)), []),
+    ]
+    with opened(open_store) as (store,):
+        _with_visitors(store)
+        for query, numbers in expected:
+            assert numbers_of(store.history(query)) == numbers, query
+        kept = [getattr(store.get(session(n)), "came", None) for n in (1, 4, 5)]
+        one = Came("token:one", "grpc", traceparent="00-1-2-01", max_depth=2, limits=Limits(tokens=9))
+        assert kept == [one, Came("token:other", "a2a", "talk"), None]
+
+
+@_promise
+def what_a_principal_has_drawn_outlives_its_history(open_store: OpenStore) -> None:
+    """S8: nothing is refilled. Refusals have drawn nothing; what lives has drawn what it told."""
+    with opened(open_store) as (store,):
+        assert store.drawn("token:one") == Drawn()
+        _with_visitors(store)
+        spent = Event(session_id=session(3), number=8, at=1.0, kind=EventKind.SPENT, body={"tokens": 5, "cost": 0.25})
+        store.apply([Said(spent), Recorded(record(6, state=State.REFUSED, came=Came("token:one")))])
+        assert store.drawn("token:one") == Drawn(3, 29, 1.25, 1001.0)
+        assert store.drawn("token:other") == Drawn(1, 12, 0.5, 1004.0)
+        store.apply([outcome(3)])
+        before = store.drawn("token:one")
+        assert store.prune(settled_before=5000.0) == 5
+        assert store.drawn("token:one") == before == Drawn(3, 36, 1.5, 1001.0)
+
+
+@_promise
+def how_far_delegations_are_is_seen_at_once(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([Recorded(record(1)), Recorded(record(2, state=State.QUEUED, started_at=None)), said(1, 8), said(1, 9)])
+        heads = store.heads([session(1), session(2), session(3)])
+        assert heads == {session(1): Head(State.RUNNING, "one", 9), session(2): Head(State.QUEUED, "one", 0)}
+        store.apply([outcome(1, chunks=2)])
+        assert store.heads([session(1)]) == {session(1): Head(State.COMPLETED, "one", 9)}
+
+
+@_promise
+def events_are_read_some_at_a_time(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([Recorded(record(1)), *(said(1, 8 + n) for n in range(5))])
+        store.apply([outcome(1, chunks=5)])
+        whole, seen, after = store.events(session(1)), [], 0
+        while page := store.events(session(1), after, 4):
+            assert len(page) <= 4
+            seen += page
+            after = page[-1].number
+        assert seen == whole
+        assert len(whole) == 18
+
+
 @_promise
 def pages_of_history_give_everything_once(open_store: OpenStore) -> None:
     with opened(open_store) as (store,):
@@ -101,6 +180,9 @@ def delegations_are_summed_up(open_store: OpenStore) -> None:
         assert summed.latencies.count == 6
         assert (summed.latencies.shortest, summed.latencies.longest) == (995.0, 1990.0)
         assert sum(store.tally(since=1004.0).states.values()) == 4
+        whole = sum(store.tally().states.values())
+        parts = [store.tally(until=1002.0), store.tally(1002.0, 1004.0), store.tally(since=1004.0)]
+        assert sum(sum(part.states.values()) for part in parts) == whole
 
 
 @_promise

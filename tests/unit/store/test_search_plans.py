@@ -34,6 +34,8 @@ def fill(store: SqliteStore, rows: int) -> None:
         .replace("status", "CASE WHEN n % 10 THEN 'completed' ELSE 'failed' END")
         .replace("created_at", "created_at + n")
         .replace("task_number", "CASE WHEN n % 100 THEN NULL ELSE n / 1000 END")
+        .replace("principal", "CASE WHEN n % 2 THEN NULL ELSE 'token:' || (n % 5) END")
+        .replace("conversation", "CASE WHEN n % 3 THEN NULL ELSE 'talk' || (n % 1000) END")
     )
     store._writer.execute(
         f"WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {rows}) "
@@ -50,6 +52,13 @@ CHOICES: dict[str, tuple[Any, ...]] = {
     "until": (None, 30_000.0),
     "before_session": (None, "sess_1600000000_20000"),
 }
+VISITED = [
+    HistoryQuery(principal="token:3", conversation=conversation, states=states, since=since, roots_only=roots_only)
+    for conversation in (None, "talk7")
+    for states in ((), (State.FAILED, State.COMPLETED), (State.RUNNING,))
+    for since in (None, 2000.0)
+    for roots_only in (False, True)
+]
 QUERIES = [HistoryQuery(**dict(zip(CHOICES, values, strict=True))) for values in product(*CHOICES.values())]
 
 
@@ -73,6 +82,16 @@ def test_every_history_query_is_answered_from_its_index(store: SqliteStore) -> N
         assert "delegations_in_tree (root_id=?" in plan_of(store, below)
 
 
+def test_what_a_visitor_asked_for_is_found_by_its_index(store: SqliteStore) -> None:
+    """Issue 7 item 1: lists with filters and pages stay quick, whoever has asked for how much."""
+    for query in VISITED:
+        by_principal = plan_of(store, searching.principal_statement(query))
+        assert "INDEX delegations_by_principal (principal=?" in by_principal
+        by_conversation = plan_of(store, searching.conversation_statement(query))
+        assert "INDEX delegations_by_conversation (conversation=?" in by_conversation
+        assert "TEMP B-TREE" not in by_principal + by_conversation, "it comes in order"
+
+
 def test_leaping_over_pairs_and_pruning_use_the_index(store: SqliteStore) -> None:
     for leap in (searching.NEXT_STATUS, searching.NEXT_AGENT):
         assert "SEARCH delegations USING COVERING INDEX delegations_by_agent" in plan_of(store, leap)
@@ -92,7 +111,7 @@ def test_no_question_looks_at_more_than_a_few_rows(store: SqliteStore) -> None:
         return 0
 
     connection.set_progress_handler(count_steps, 100)
-    for query in QUERIES:
+    for query in (*QUERIES, *VISITED):
         steps = 0
         found = searching.history(connection, query)
         assert len(found) <= query.limit
