@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector import Collected, attributes, collecting
 
+from collector import Collected, attributes, collecting
 from remit import Remit, agent
 from remit.core.tracing import parse
 
@@ -182,7 +182,8 @@ async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_p
         "import asyncio, os, sys\nfrom remit import Remit, agent\n"
         "@agent('child')\nasync def child():\n    os.kill(os.getpid(), 9)\n"
         "@agent('caller')\nasync def caller(ctx):\n    await ctx.delegate('child')\n"
-        "async def main():\n    async with Remit.open(sys.argv[1], agents=[caller, child]) as remit:\n        await remit.delegate('caller')\n"
+        "async def main():\n    async with Remit.open(sys.argv[1], agents=[caller, child]) as remit:\n"
+        "        await remit.delegate('caller')\n"
         "asyncio.run(main())\n"
     )
     project = tmp_path / "project"

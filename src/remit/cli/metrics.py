@@ -11,7 +11,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from remit.core.metrics import Metric, Metrics, Share
+    from remit.core.ports import Store
+    from remit.core.series import Series
 
+LINE_SECONDS = 86_400.0
+"""What the lines show when no time is given."""
+WATCH_SECONDS = 2.0
+GAP = 3
+"""Between columns."""
+LEAST_WORDS = 24
+LEAST_SIGNS = 6
 FULL = 20
 """So many targets and operations are listed; those with most errors first."""
 
@@ -20,49 +29,98 @@ def metrics(
     since: Annotated[
         str | None, typer.Option(help="Like 30m, 2h, 1d, or an ISO time; all on record unless given.", show_default=False)
     ] = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Look again every two seconds, until Ctrl-C.")] = False,
+    alert_rules: Annotated[bool, typer.Option("--alert-rules", help="Print rules for Prometheus with the same thresholds.")] = False,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
-    """Show totals, rates and latency of delegations, errors by target and operation, and which of them are alarming.
+    """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and which are alarming.
 
     Exits 0 also when there are alerts."""
-    import time
-
     from remit.cli.output import say, say_json
     from remit.cli.project import NOTHING_YET, find_root, open_record
-    from remit.cli.values import moment
-    from remit.core.metrics import Tally, metrics_of
 
-    now = time.time()
-    begin = moment(since, "--since", now)
+    if alert_rules:
+        return _print_rules(as_json=as_json)
     with open_record(find_root(root)) as store:
-        tally = Tally() if store is None else store.tally(begin)
-    found = metrics_of(tally, since=begin, until=now)
+        if watch and store is not None and not as_json:
+            return _watched(store, since)
+        found, series = _read(store, since)
     if as_json:
-        say_json(found.to_dict())
+        say_json({**found.to_dict(), "series": series.to_dict()})
     elif store is None:
         say(NOTHING_YET)
     elif not found.total:
         say("Nothing was delegated in that time.")
     else:
-        _print(found)
+        _print(found, series)
     return Exit.OK
 
 
-def _print(found: "Metrics") -> None:
+def _print_rules(*, as_json: bool) -> Exit:
+    from remit.cli.output import say_json, say_json_line
+    from remit.signals.rules import as_yaml, rules
+
+    if as_json:
+        say_json([{"alert": rule.alert, "expr": rule.expression, "metric": rule.metric.name} for rule in rules()])
+    else:
+        say_json_line(as_yaml().rstrip())  # as it stands: a file
+    return Exit.OK
+
+
+def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
+    import time
+
+    from remit.cli.values import moment
+    from remit.core.metrics import Tally, metrics_of
+    from remit.core.series import series_of
+
+    now = time.time()
+    begin = moment(since, "--since", now)
+    tally = Tally() if store is None else store.tally(begin)
+    empty = Tally()
+    series = series_of(
+        lambda first, last: empty if store is None else store.tally(first, last), now - LINE_SECONDS if begin is None else begin, now
+    )
+    return metrics_of(tally, since=begin, until=now), series
+
+
+def _watched(store: "Store", since: str | None) -> Exit:
+    """Drawn over itself on a terminal; elsewhere one after the other."""
+    import time
+
+    from remit.cli.output import console
+
+    try:
+        while True:
+            found, series = _read(store, since)
+            console().clear()
+            _print(found, series)
+            time.sleep(WATCH_SECONDS)
+    except KeyboardInterrupt:
+        return Exit.OK
+
+
+def _print(found: "Metrics", series: "Series") -> None:
     from rich.text import Text
 
     from remit.cli.output import console, say
     from remit.cli.tables import table
-    from remit.cli.words import count
+    from remit.cli.words import count, duration
     from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET
+    from remit.core.series import INTERVALS
 
-    shown = table("metric", "value", "alert", "", folding="")
-    for name, value, metric in _rows(found):
+    rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
+    signs = _room_for_lines(rows)
+    columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4]
+    shown = table(*columns, folding="")
+    for name, value, limit, metric in rows:
         is_alarming = metric is not None and metric.is_alarming(_number(found, metric))
         mark = Text("! " if is_alarming else "  ", style="red bold") + Text(value, style="red" if is_alarming else "")
-        shown.add_row(name, mark, _limit(metric), "" if metric is None else metric.words)
+        cells = (name, mark, limit, _line(series, metric)[-min(signs, INTERVALS) :], "" if metric is None else metric.words)
+        shown.add_row(*cells[: len(columns)])
     console().print(shown)
+    say(f"Trend: the last {duration(series.interval_seconds * min(signs, INTERVALS))}, {duration(series.interval_seconds)} each.")
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         if shares:
             say()
@@ -89,6 +147,25 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
     if found.tokens or found.cost:
         rows.append(("delegation.tokens", spent(found.tokens, found.cost), None))
     return rows
+
+
+def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
+    """How many signs beside the figures, which stay whole; more than a line has: the words fit too."""
+    from remit.cli.output import console
+    from remit.core.series import INTERVALS
+
+    taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
+    left = console().width - taken - 3 * GAP
+    return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else max(LEAST_SIGNS, min(INTERVALS, left))
+
+
+def _line(series: "Series", metric: "Metric | None") -> str:
+    from remit.cli.output import console
+    from remit.core.series import PLAIN_SIGNS, SIGNS, sparkline
+
+    values = None if metric is None else series.values.get(metric.name)
+    is_plain = "utf" not in console().encoding.lower()
+    return "" if values is None else sparkline(values, metric, signs=PLAIN_SIGNS if is_plain else SIGNS)
 
 
 def _number(found: "Metrics", metric: "Metric") -> float | None:

@@ -57,8 +57,8 @@ class Store(Protocol):
         """Seconds of the newest settled runs of `agent` (S2.8), at most 1,000."""
         ...
 
-    def tally(self, since: float | None = None) -> Tally:
-        """Those asked for since then, or all, summed up (S5.9); read in one pass, none of them kept."""
+    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
+        """Those asked for since then and before `until`, or all, summed up (S5.9); read in one pass, none of them kept."""
         ...
 
     def drawn(self, principal: str) -> Drawn:

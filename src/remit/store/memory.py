@@ -211,10 +211,10 @@ class MemoryStore:
         )
         return list(islice(runs, DURATIONS_KEPT))
 
-    def tally(self, since: float | None = None) -> Tally:
+    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
         summed = Tally()
         for row in self._rows():
-            if since is None or row.created_at >= since:
+            if (since is None or row.created_at >= since) and (until is None or row.created_at < until):
                 seconds = None if row.settled_at is None else row.settled_at - row.created_at
                 summed.add(row.agent, State(row.status), seconds, row.tokens, row.cost)
         return summed

@@ -171,14 +171,16 @@ def durations(connection: sqlite3.Connection, agent: str) -> list[float]:
     return [seconds for _, _, seconds in runs[:DURATIONS_KEPT]]
 
 
-def tally(connection: sqlite3.Connection, since: float | None) -> Tally:
+def tally(connection: sqlite3.Connection, since: float | None, until: float | None = None) -> Tally:
     """Row by row: what is summed up needs no room, however many there are."""
     summed = Tally()
     columns = "SELECT settled_at - created_at, tokens, cost FROM delegations WHERE agent=? AND status=?"
-    statement = columns if since is None else f"{columns} AND created_at>=?"
+    limits = {"created_at>=?": since, "created_at<?": until}
+    given = [limit for limit in limits.values() if limit is not None]
+    statement = " AND ".join([columns, *(condition for condition, limit in limits.items() if limit is not None)])
     for agent, status in pairs(connection):
         state = State(status)
-        for seconds, tokens, cost in connection.execute(statement, (agent, status) if since is None else (agent, status, since)):
+        for seconds, tokens, cost in connection.execute(statement, (agent, status, *given)):
             summed.add(agent, state, seconds, tokens, cost)
     return summed
 

@@ -145,8 +145,8 @@ class SqliteStore:
     def durations(self, agent: str) -> list[float]:
         return self._ask(searching.durations, agent)
 
-    def tally(self, since: float | None = None) -> Tally:
-        return self._ask(searching.tally, since)
+    def tally(self, since: float | None = None, until: float | None = None) -> Tally:
+        return self._ask(searching.tally, since, until)
 
     def drawn(self, principal: str) -> Drawn:
         return self._ask(drawing.drawn, principal)

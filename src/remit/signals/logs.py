@@ -1,0 +1,150 @@
+"""Structured logs: each line says which delegation, tree, trace and caller it belongs to, as text or as JSON. Used by `remit serve`.
+
+Where a line is written decides: inside an agent, that delegation's; inside a door's call, that caller's. Starts, ends and visitors that
+were turned away are written too (`write_happenings`). Secrets are struck out of every line. What a request brought can forge no line:
+control characters are written as escapes. Only our own handler is set up; other programs' logging is left alone.
+"""
+
+import datetime
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from pydantic_core import to_json
+
+from remit.core.happening import Happening, HappeningKind
+from remit.core.origin import ORIGIN
+from remit.core.secrets import redacted_text
+from remit.core.tracing import context_of
+from remit.engine.embedded import CURRENT
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+LOGGER = "remit"
+_HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
+_LONGEST = 20_000
+_OUR_FIELDS = "remit_fields"
+_LOG = logging.getLogger("remit.delegations")
+
+
+def belongs_to() -> dict[str, str]:
+    """What is being done here, in this context."""
+    running = CURRENT.get()
+    if running is not None:
+        return _of_delegation(running.delegation)
+    origin = ORIGIN.get()
+    if origin is None:
+        return {}
+    return {name: value for name, value in (("principal", origin.came.principal), ("door", origin.came.door)) if value}
+
+
+def _of_delegation(delegation: Any) -> dict[str, str]:
+    lineage, came, here = delegation.lineage, delegation.came, context_of(delegation)
+    found = {
+        "session_id": lineage.session_id,
+        "root_id": lineage.root_id,
+        "trace_id": here.trace_id,
+        "span_id": here.span_id,
+        "agent": delegation.agent,
+    }
+    return found if came is None else {**found, "principal": came.principal, **({"door": came.door} if came.door else {})}
+
+
+class _Belonging(logging.Filter):
+    """Asked where the line is written, hence in its context."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not hasattr(record, _OUR_FIELDS):
+            setattr(record, _OUR_FIELDS, belongs_to())
+        return True
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redacted_text(record.getMessage())[:_LONGEST],
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = redacted_text(self.formatException(record.exc_info))[-_LONGEST:]
+        return to_json(line, fallback=str, inf_nan_mode="null").decode("utf-8", "replace")
+
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = " ".join(f"{name}={_one_word(value)}" for name, value in _fields(record).items())
+        words = _on_one_line(redacted_text(record.getMessage())[:_LONGEST])
+        line = f"{_iso(record.created)} {record.levelname:<7} {words}" + (f"  [{fields}]" if fields else "")
+        if record.exc_info:
+            trace = redacted_text(self.formatException(record.exc_info))[-_LONGEST:]
+            line += "".join(f"\n    {_on_one_line(part)}" for part in trace.splitlines())
+        return line
+
+
+def set_up_logs(style: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> Callable[[], None]:
+    """From now on, remit's log goes to `stream` (stderr), until what is given back is called."""
+    handler = logging.StreamHandler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonLines() if style == "json" else TextLines())
+    handler.addFilter(_Belonging())
+    logger = logging.getLogger(LOGGER)
+    before, logger.propagate = (logger.level, logger.propagate), False
+    logger.addHandler(handler)
+    logger.setLevel(level)
+
+    def undo() -> None:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+    return undo
+
+
+def write_happenings(engine: "EmbeddedEngine") -> Callable[[], None]:
+    """A line for each delegation that starts or ends, and for each visitor turned away, until what is given back is called."""
+    return engine.listeners.hear(_write, _HEARD)
+
+
+def _write(happening: Happening) -> None:
+    if happening.kind is HappeningKind.TURNED_AWAY:
+        error = happening.error
+        fields: dict[str, Any] = {"principal": happening.principal, "door": happening.door, "code": None if error is None else error.code}
+        _LOG.warning("turned away: %s", "" if error is None else error.message, extra={_OUR_FIELDS: _present(fields)})
+        return
+    fields = {} if happening.delegation is None else dict(_of_delegation(happening.delegation))
+    fields |= {"state": happening.state, "duration": happening.duration_seconds, "tokens": happening.tokens or None}
+    if happening.kind is HappeningKind.STARTED:
+        _LOG.info("%s started", happening.agent, extra={_OUR_FIELDS: _present(fields)})
+        return
+    error = happening.error
+    fields["code"] = None if error is None else error.code
+    level = logging.INFO if happening.success or happening.state == "cancelled" else logging.WARNING
+    words = "" if error is None else f": {error.message}"
+    _LOG.log(level, "%s %s%s", happening.agent, happening.state, words, extra={_OUR_FIELDS: _present(fields)})
+
+
+def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = getattr(record, _OUR_FIELDS, {})
+    return {name: redacted_text(value) if isinstance(value, str) else value for name, value in found.items()}
+
+
+def _iso(at: float) -> str:
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _one_word(value: Any) -> str:
+    text = f"{value:.3f}" if isinstance(value, float) else _on_one_line(str(value))
+    return to_json(text).decode() if not text or any(sign in text for sign in ' "=[]') else text
+
+
+def _on_one_line(text: str) -> str:
+    """Whoever can put a line break, or a sign that moves the cursor, into a message must not write lines of its own."""
+    return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

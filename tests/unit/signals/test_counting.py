@@ -1,0 +1,220 @@
+"""What is counted and how Prometheus reads it (issue 7 item 6)."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit, agent
+from remit.access.visitor import OWNER, Doing, Grants, Visitor
+from remit.core.errors import ErrorInfo
+from remit.core.metrics import METRICS, OTHERS
+from remit.core.origin import ORIGIN, Came, Origin
+from remit.core.states import State
+from remit.signals.counting import MOST_SERIES, PARTS, Counts, Spread, Window, counts_of
+from remit.signals.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
+from remit.signals.rules import as_yaml, rules
+
+
+@agent("shelf.look")
+async def look(ctx: Any, fail: bool = False) -> str:
+    ctx.spend(tokens=5)
+    if fail:
+        raise ValueError("no")
+    return "books"
+
+
+@agent("waits")
+async def waits() -> str:
+    await asyncio.sleep(60)
+    return ""
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path, agents=[look, waits], slots=1) as opened:
+        yield opened
+
+
+def samples(counts: Counts) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from remit.signals.prometheus import text_of
+
+    page, content_type = text_of(counts)
+    assert content_type.startswith("text/plain")
+    families = text_string_to_metric_families(page.decode())
+    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+
+
+def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str, **labels: str) -> float:
+    return sum(value for (of, given), value in found.items() if of == name and labels.items() <= dict(given).items())
+
+
+async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
+    counts = counts_of(remit.engine)
+    assert counts_of(remit.engine) is counts
+    for fail in (False, False, True):
+        await remit.delegate("shelf.look", fail=fail)
+    running = await remit.start("waits")
+    queued = await remit.start("waits")
+    found = samples(counts)
+    assert total(found, "delegation_total", target="shelf", operation="look", state="completed", principal="orchestrator") == 2
+    assert total(found, "delegation_total", state="failed") == 1
+    assert (
+        "delegation_total",
+        tuple(sorted({"target": "waits", "operation": "", "state": "timeout", "principal": "orchestrator"}.items())),
+    ) in found
+    assert total(found, "delegation_tokens_total", target="shelf") == 15
+    assert (total(found, "delegation_running", target="waits"), total(found, "delegation_queued", target="waits")) == (1, 1)
+    assert total(found, "delegation_latency_seconds_bucket", le="+Inf") == total(found, "delegation_latency_seconds_count") == 3
+    assert total(found, "delegation_latency_seconds_bucket", le="30.0") == 3
+    assert found["delegation_success_rate", ()] == pytest.approx(2 / 3)
+    assert total(found, "delegation_errors_by_operation", target="shelf", operation="look") == pytest.approx(1 / 3)
+    assert 0 < found["delegation_latency_p99_seconds", ()] < 5
+    await remit.cancel(queued.session_id)
+    await remit.cancel(running.session_id)
+    assert total(samples(counts), "delegation_running") == 0
+
+
+async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
+    counts = counts_of(remit.engine)
+    for number in range(5):
+        await remit.delegate(f"invented{number}")
+    ORIGIN.set(Origin(came=Came("token:alice", "http", "talk 7")))
+    await remit.delegate("shelf.look")
+    ORIGIN.set(Origin(came=Came("mallory's own\n# TYPE x", "http")))
+    await remit.delegate("shelf.look")
+    ORIGIN.set(None)
+    found = samples(counts)
+    assert total(found, "delegation_total", target=OTHERS, state="refused") == 5
+    assert {dict(labels).get("principal") for _, labels in found} - {None} == {"orchestrator", "token", "other"}
+    page = str(found)
+    assert "alice" not in page
+    assert "invented" not in page
+    assert "sess_" not in page
+
+
+def test_beyond_a_limit_names_count_as_others() -> None:
+    from remit.core.happening import Happening, HappeningKind
+
+    counts = Counts(lambda _: True, lambda: 1000.0, list)
+    for number in range(MOST_SERIES + 50):
+        counts.hear(
+            Happening(kind=HappeningKind.COMPLETED, at=1000.0, session_id="s", target=f"t{number}", state="completed", success=True)
+        )
+    found = samples(counts)
+    assert len({dict(labels)["target"] for name, labels in found if name == "delegation_total"}) == MOST_SERIES + 1
+    assert total(found, "delegation_total", target=OTHERS, state="completed") == 50
+
+
+async def test_visitors_are_counted_by_door_and_reason(remit: Remit) -> None:
+    counts = counts_of(remit.engine)
+    error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
+    remit.note_visit("http", "token:ci")
+    remit.note_visit("grpc", None, error)
+    found = samples(counts)
+    assert total(found, "door_requests_total", door="http", code="") == 1
+    assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
+
+
+def test_the_window_forgets_what_is_older() -> None:
+    window = Window()
+    window.add(1000.0, "a", State.TIMEOUT, 1.0)
+    assert window.read(1000.0).timeout.rate == 1.0
+    window.add(1000.0 + WINDOW_SECONDS / PARTS, "a", State.COMPLETED, 1.0)
+    assert window.read(1100.0).timeout.rate == 0.5
+    assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
+    assert window.read(10_000.0).total == 0
+    window.add(900.0, "a", State.COMPLETED, 1.0)  # a clock that was set back
+    assert window.read(1100.0).total == 3
+
+
+def test_a_value_at_a_bound_belongs_below_it() -> None:
+    spread = Spread((1.0, 30.0))
+    for value in (0.0, 1.0, 30.0, 30.1):
+        spread.add(value)
+    assert spread.counts == [2, 1, 1]
+
+
+# ---- the page
+
+
+@pytest.mark.parametrize(
+    ("visitor", "status"),
+    [
+        (None, 401),
+        (Visitor(principal="token:ci"), 403),
+        (Visitor(principal="token:prometheus", grants=Grants(doing=frozenset({Doing.METRICS}))), 200),
+        (OWNER, 200),
+    ],
+)
+async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, visitor: Visitor | None, status: int) -> None:
+    import httpx
+    from starlette.applications import Starlette
+
+    from remit.signals.prometheus import routes
+
+    app = Starlette(routes=routes(remit.engine))
+
+    async def entered(scope: Any, receive: Any, send: Any) -> None:
+        if visitor is not None:
+            scope["remit.visitor"] = visitor
+        await app(scope, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=entered), base_url="http://here") as client:
+        await remit.delegate("shelf.look")
+        answer = await client.get("/metrics")
+        openly = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=nonsense"})
+    assert answer.status_code == openly.status_code == status
+    if status == 200:
+        assert 'delegation_total{operation="look"' in answer.text
+        assert openly.text.endswith("# EOF\n")
+
+
+# ---- alert rules
+
+
+def test_there_is_a_rule_for_each_threshold_and_its_copy_in_the_docs_is_this_one() -> None:
+    limited = [metric.name for metric in METRICS if metric.below is not None or metric.above is not None]
+    assert [rule.metric.name for rule in rules()] == limited
+    copy = Path(__file__).parents[3] / "docs" / "alerts" / "remit.rules.yml"
+    assert copy.read_text() == as_yaml()
+
+
+async def test_every_rule_asks_for_what_the_page_really_gives(remit: Remit) -> None:
+    import yaml
+
+    counts = counts_of(remit.engine)
+    await remit.delegate("shelf.look")
+    found = samples(counts)
+    given: dict[str, set[str]] = {}
+    for name, labels in found:
+        given.setdefault(name, set()).update(name for name, _ in labels)
+    (group,) = yaml.safe_load(as_yaml())["groups"]
+    assert len(group["rules"]) == 5
+    for rule in group["rules"]:
+        expression = rule["expr"]
+        asked = re.findall(r"rate\((\w+)(?:\{(\w+)[^}]*\})?\[", expression)
+        assert asked
+        for name, label in asked:
+            assert name in given, expression
+            assert not label or label in given[name]
+        for grouped in re.findall(r"by \(([^)]*)\)", expression):
+            assert set(grouped.split(", ")) <= set().union(*(given[name] for name, _ in asked))
+        for state in re.findall(r'state[!=~]+"([^"]*)"', expression):
+            assert {State(one) for one in state.split("|")}
+        assert expression.count("(") == expression.count(")")
+
+
+def test_the_threshold_of_the_latency_is_a_bound_of_its_histogram() -> None:
+    assert 30.0 in SECONDS
+    assert LATENCY.buckets == tuple(sorted(SECONDS))
+
+
+def test_no_two_instruments_have_one_name() -> None:
+    assert len({one.prometheus for one in INSTRUMENTS}) == len(INSTRUMENTS)
+    assert all(one.prometheus.endswith("_total") == (one.kind is Kind.COUNTER) for one in INSTRUMENTS)
