@@ -61,7 +61,9 @@ def _result(said: pb.WorkDone) -> Any:
     if not said.is_return:
         return value
     received = read_answer(value)
-    return received.candidate if received.candidate is not None else InvalidReturn(received.faults)
+    if received.candidate is None:
+        return InvalidReturn(received.faults)
+    return {"status": None, "summary": "", **received.candidate}  # judged as a return, whatever is missing in it
 
 
 def _failure(said: pb.WorkFailed) -> Any:

@@ -1,0 +1,138 @@
+"""A project whose gRPC door takes agents that register, and such an agent in this process, as any client of the protocol would be one."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from grpc_stage import AGENTS, Stage
+
+from remit import Remit
+
+Doing = Callable[["Far", Any], Awaitable[Any]]
+
+
+@contextlib.asynccontextmanager
+async def remote_stage(
+    root: Path, *, addresses: Sequence[str] = (), agents: Sequence[Any] = AGENTS, settings: Any = None, **serve: Any
+) -> AsyncIterator[Stage]:
+    from remit.access.entrance import Entrance
+    from remit.serve.grpc.registry import Registry
+    from remit.serve.grpc.server import grpc_server
+    from remit.serve.service import Service
+
+    root.mkdir(exist_ok=True)
+    async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
+        known = replace(remit.settings.serve, **serve)
+        entrance = Entrance(remit.folder, known, living=remit.engine.running.get)
+        entrance.open()
+        closing.callback(entrance.close)
+        service = Service(remit)
+        door = await grpc_server(service, entrance, known, Registry(service, entrance, known))
+        await door.start(addresses or None)
+        closing.push_async_callback(door.stop, 0.0)
+        yield Stage(remit, service, entrance, door, door.address, closing)
+
+
+async def counted(far: "Far", order: Any) -> Any:
+    """What most of them do."""
+    text = order.parameters["text"]
+    await far.say(progress=far.pb.WorkProgress(work_id=order.work_id, message="counting", fraction=0.5))
+    return len(str(text).split())
+
+
+class Far:
+    """An agent elsewhere: registers, takes work, answers. `orders` has what it was given, `told` what else it was told."""
+
+    def __init__(self, stage: Stage, token: str = "") -> None:
+        from remit.proto.v1 import tasks_pb2
+
+        self.pb = tasks_pb2
+        self.stage = stage
+        self.metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self.orders: list[Any] = []
+        self.told: list[Any] = []
+        self.does: Doing = counted
+        self.registered: Any = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self.heard = asyncio.Event()
+
+    async def register(self, name: str = "words", operation: str = "count", *, slots: int = 1, **declared: Any) -> Any:
+        from remit.proto.v1 import tasks_pb2_grpc as rpc
+
+        self.channel = await self.stage.channel()
+        self.calls = rpc.AgentServiceStub(self.channel)
+        if isinstance(schema := declared.pop("schema", None), dict):
+            from remit.proto.values import struct_of
+
+            declared["parameters_schema"] = struct_of(schema)
+        offered = self.pb.Operation(name=operation, description="Counts words.", **declared)
+        request = self.pb.RegisterRequest(name=name, description="Words.", operations=[offered], slots=slots)
+        self.registered = await self.calls.Register(request, metadata=self.metadata)
+        return self.registered
+
+    async def connect(self, **instead: Any) -> None:
+        """Opens its stream, and is welcome."""
+        known = {"agent_id": self.registered.agent_id, "secret": self.registered.secret, **instead}
+        self.stream = self.calls.Work(metadata=self.metadata)
+        await self.say(hello=self.pb.Hello(**known))
+        first = await asyncio.wait_for(self.stream.read(), 10)
+        assert first.WhichOneof("message") == "welcome", first
+        self._spawn(self._listen())
+
+    async def say(self, **message: Any) -> None:
+        await self.stream.write(self.pb.AgentMessage(**message))
+
+    async def _listen(self) -> None:
+        import grpc.aio
+
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.CancelledError):
+            while (message := await self.stream.read()) is not grpc.aio.EOF:
+                kind = message.WhichOneof("message")
+                if kind == "order":
+                    self.orders.append(message.order)
+                    self._spawn(self._work(message.order))
+                else:
+                    self.told.append(getattr(message, kind))
+                self.heard.set()
+
+    async def _work(self, order: Any) -> None:
+        from remit.proto.values import value_of
+
+        result = await self.does(self, order)
+        if result is not None:
+            await self.say(done=self.pb.WorkDone(work_id=order.work_id, result=value_of(result)))
+
+    async def until(self, is_so: Callable[[], Any]) -> None:
+        async with asyncio.timeout(10):
+            while not is_so():
+                self.heard.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.heard.wait(), 0.05)
+
+    async def die(self) -> None:
+        """Without a word, as one that is killed."""
+        self.stream.cancel()
+        await self.channel.close()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.ensure_future(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def joined(stage: Stage, token: str = "", does: Doing = counted, **declared: Any) -> Far:
+    far = Far(stage, token)
+    far.does = does
+    await far.register(**declared)
+    await far.connect()
+    return far
+
+
+async def until(is_so: Callable[[], Any], seconds: float = 10.0) -> None:
+    async with asyncio.timeout(seconds):
+        while not is_so():
+            await asyncio.sleep(0.01)

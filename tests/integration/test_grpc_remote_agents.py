@@ -1,0 +1,346 @@
+"""Agents elsewhere that register over gRPC, and what becomes of their work whatever they do (issue 7 item 1)."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import Stage, ask, bearer, refusal, trailer
+from remote_stage import Far, joined, remote_stage, until
+
+from remit import Context, agent
+from remit.access.visitor import Doing
+from remit.core.events import EventKind
+
+SERVING = frozenset({Doing.SERVE})
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with remote_stage(tmp_path) as stage:
+        yield stage
+
+
+async def forever(far: Far, order: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def names(stage: Stage) -> list[str]:
+    return [spec.name for spec in stage.remit.directory.specs() if spec.kind == "remote"]
+
+
+# ---- coming, working, going
+
+
+async def test_a_registered_agent_is_in_the_directory_at_once_works_and_is_gone_when_it_leaves(stage: Stage) -> None:
+    far = await joined(stage, schema=SCHEMA)
+    assert names(stage) == ["words.count"]
+    began = time.monotonic()
+    returned = await stage.remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
+    assert returned.unwrap() == 3
+    assert time.monotonic() - began < 2  # not at the next heartbeat
+    events = await stage.remit.events(returned.session_id)
+    assert [event.body for event in events if event.kind is EventKind.PROGRESS] == [{"message": "counting", "fraction": 0.5}]
+
+    order = far.orders[0]
+    assert order.context["session_id"] == returned.session_id and order.context["delegation_depth"] == 1
+    assert list(order.context["delegation_path"]) == ["orchestrator", "words.count"]
+    assert order.traceparent.startswith("00-") and order.deadline_ns > time.time_ns()
+
+    known = {"agent_id": far.registered.agent_id, "secret": far.registered.secret}
+    await far.calls.Heartbeat(far.pb.HeartbeatRequest(**known))
+    await far.calls.Unregister(far.pb.UnregisterRequest(**known))
+    assert names(stage) == []
+    assert (await refusal(far.calls.Heartbeat(far.pb.HeartbeatRequest(**known)))).code().name == "NOT_FOUND"
+    refused = await stage.remit.delegate("words.count", parameters={"text": ""})
+    assert refused.errors[0].code == "INVALID_TARGET"
+
+
+async def test_what_its_schema_forbids_is_refused_before_it_is_handed_out(stage: Stage) -> None:
+    far = await joined(stage, schema=SCHEMA)
+    for wrong in ({}, {"text": 7}, {"text": "a", "more": 1}):
+        refused = await stage.remit.delegate("words.count", parameters=wrong)
+        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
+    assert far.orders == []
+
+
+async def test_it_delegates_in_turn_as_the_caller_of_its_children(stage: Stage) -> None:
+    """Each order has a token: what is asked for with it is the child of that delegation, one deeper."""
+
+    async def asks(far: Far, order: Any) -> Any:
+        tasks = await stage.tasks()
+        answer = await tasks.ExecuteTask(ask("text.count", text="a b"), metadata=bearer(order.delegation_token))
+        return {"depth": answer.task.depth, "parent": answer.task.parent_id, "path": list(answer.task.path)}
+
+    await joined(stage, does=asks)
+    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    assert returned.unwrap() == {"depth": 2, "parent": returned.session_id, "path": ["orchestrator", "words.count", "text.count"]}
+
+
+async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_path: Path) -> None:
+    (tmp_path / "out.txt").write_text("made")
+
+    async def tells(far: Far, order: Any) -> Any:
+        from remit.proto.values import value_of
+
+        key = {"work_id": order.work_id}
+        await far.say(accepted=far.pb.WorkAccepted(**key))
+        await far.say(output=far.pb.WorkOutput(chunk=value_of({"half": 1}), **key))
+        await far.say(artifact=far.pb.WorkArtifact(type="data", path="out.txt", summary="Made.", **key))
+        await far.say(artifact=far.pb.WorkArtifact(type="data", path="../outside", **key))
+        await far.say(spent=far.pb.WorkSpent(tokens=5, cost=0.5, **key))
+        await far.say(spent=far.pb.WorkSpent(tokens=-100, cost=float("-inf"), **key))  # nothing is given back
+        return "told"
+
+    await joined(stage, does=tells)
+    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    assert returned.unwrap() == "told"
+    assert [(a.path, a.evidence) for a in returned.artifacts] == [("out.txt", "checked")]
+    events = await stage.remit.events(returned.session_id)
+    assert [e.body for e in events if e.kind is EventKind.DATA] == [{"chunk": {"half": 1}}]
+    assert [e.body for e in events if e.kind is EventKind.SPENT][-1] == {"tokens": 5, "cost": 0.5}
+    assert any("not inside the project" in e.body["message"] for e in events if e.kind is EventKind.PROGRESS)
+
+
+async def test_a_return_of_its_own_and_a_failure_go_the_way_of_every_agents(stage: Stage) -> None:
+    from remit.proto.values import value_of
+
+    async def returns(far: Far, order: Any) -> None:
+        kind = order.parameters["kind"]
+        if kind == "failed":
+            await far.say(failed=far.pb.WorkFailed(work_id=order.work_id, message="no disk", code="DISK_FULL"))
+            return
+        answer = {"status": "partial", "summary": "Half of it was done.", "errors": [{"type": "execution", "message": "no more"}]}
+        body = 'It is done: ```json\n{"status": "sideways"}\n```' if kind == "nonsense" else answer
+        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of(body), is_return=True))
+
+    await joined(stage, does=returns)
+    got = {
+        kind: await stage.remit.delegate("words.count", parameters={"kind": kind}, timeout=20) for kind in ("half", "failed", "nonsense")
+    }
+    assert (got["half"].status, got["half"].summary) == ("partial", "Half of it was done.")
+    error = got["failed"].errors[0]
+    assert (got["failed"].status, error.code, error.message, error.recoverable) == ("failed", "DISK_FULL", "no disk", False)
+    assert (got["nonsense"].status, got["nonsense"].errors[0].code) == ("failed", "VALIDATION_FAILED")
+
+
+# ---- time
+
+
+async def test_it_is_told_to_hand_in_and_to_stop_and_what_comes_late_is_not_heard(stage: Stage) -> None:
+    async def late(far: Far, order: Any) -> None:
+        from remit.proto.values import value_of
+
+        await far.until(lambda: any("WorkStop" in type(one).__name__ for one in far.told))
+        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("too late")))
+
+    far = await joined(stage, does=late)
+    returned = await stage.remit.delegate("words.count", parameters={}, timeout=1.0)
+    assert (returned.status, returned.stop_reason) == ("partial", "deadline")
+    await far.until(lambda: len(far.told) == 2)
+    assert [type(one).__name__ for one in far.told] == ["WorkHandIn", "WorkStop"]
+    assert far.told[1].work_id == far.orders[0].work_id
+    # Its slot is free again, and what it said too late has changed nothing.
+    far.does = Far(stage).does
+    assert (await stage.remit.delegate("words.count", parameters={"text": "a b"}, timeout=10)).unwrap() == 2
+    assert (await stage.remit.describe(returned.session_id)).state == "timeout"
+
+
+async def test_a_cancelled_task_is_stopped_there(stage: Stage) -> None:
+    far = await joined(stage, does=forever)
+    handle = await stage.remit.start("words.count", parameters={}, timeout=30)
+    await far.until(lambda: far.orders)
+    await stage.remit.cancel(handle.session_id, "enough")
+    await far.until(lambda: far.told)
+    assert far.told[0].work_id == far.orders[0].work_id
+    assert (await handle.result()).stop_reason == "cancelled"
+
+
+# ---- several of one name
+
+
+async def test_several_of_one_name_share_the_work_within_their_slots(stage: Stage) -> None:
+    first = await joined(stage, does=forever, slots=2)
+    second = await joined(stage, does=forever, slots=1)
+    handles = [await stage.remit.start("words.count", parameters={"n": n}, timeout=30) for n in range(5)]
+    await until(lambda: len(first.orders) + len(second.orders) == 3)
+    await asyncio.sleep(0.1)
+    assert (len(first.orders), len(second.orders)) == (2, 1)
+    third = await joined(stage, does=forever, slots=2)  # those that wait are handed to it as soon as it is there
+    await third.until(lambda: len(third.orders) == 2)
+    for handle in handles:
+        await stage.remit.cancel(handle.session_id)
+
+
+async def test_one_of_them_can_be_asked_for_by_its_id(stage: Stage) -> None:
+    async def who(far: Far, order: Any) -> Any:
+        return far.registered.agent_id
+
+    both = [await joined(stage, does=who, slots=4) for _ in range(2)]
+    tasks = await stage.tasks()
+    for far in both:
+        for _ in range(2):
+            answer = await tasks.ExecuteTask(ask("count", agent_id=far.registered.agent_id))
+            assert answer.task.data.string_value == far.registered.agent_id
+    assert [len(far.orders) for far in both] == [2, 2]
+
+
+# ---- lost
+
+
+@pytest.mark.parametrize("is_safe", [False, True])
+async def test_a_lost_one_means_unavailable_or_another_one_when_that_does_no_harm(stage: Stage, is_safe: bool) -> None:
+    first = await joined(stage, does=forever, is_safe_to_repeat=is_safe)
+    handle = await stage.remit.start("words.count", parameters={"text": "a b"}, timeout=20)
+    await first.until(lambda: first.orders)
+    second = await joined(stage, is_safe_to_repeat=is_safe)
+    await first.die()
+    returned = await asyncio.wait_for(handle.result(), 10)
+    if is_safe:
+        assert returned.unwrap() == 2
+        assert len(second.orders) == 1
+    else:
+        assert (returned.status, returned.stop_reason, returned.errors[0].code) == ("failed", "unavailable", "AGENT_UNAVAILABLE")
+        assert second.orders == []
+
+
+async def test_what_may_be_repeated_waits_for_one_to_come_back(stage: Stage) -> None:
+    first = await joined(stage, does=forever, is_safe_to_repeat=True)
+    handle = await stage.remit.start("words.count", parameters={"text": "a b c"}, timeout=20)
+    await first.until(lambda: first.orders)
+    await first.die()
+    await asyncio.sleep(0.2)
+    again = Far(stage)
+    again.registered = first.registered
+    from remit.proto.v1 import tasks_pb2_grpc as rpc
+
+    again.calls = rpc.AgentServiceStub(await stage.channel())
+    await again.connect()  # the same one: it need not register again
+    assert (await asyncio.wait_for(handle.result(), 10)).unwrap() == 3
+
+
+async def test_what_kills_whoever_has_it_is_not_handed_round_for_ever(stage: Stage) -> None:
+    async def dies(far: Far, order: Any) -> None:
+        await far.die()
+
+    for _ in range(7):
+        await joined(stage, does=dies, is_safe_to_repeat=True)
+    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    assert returned.errors[0].code == "AGENT_UNAVAILABLE"
+
+
+async def test_one_that_is_not_heard_of_is_gone(tmp_path: Path) -> None:
+    async with remote_stage(tmp_path, heartbeat_seconds=0.2) as stage:
+        far = await joined(stage, does=forever)
+        handle = await stage.remit.start("words.count", parameters={}, timeout=30)
+        returned = await asyncio.wait_for(handle.result(), 10)
+        assert returned.errors[0].code == "AGENT_UNAVAILABLE"
+        assert names(stage) == []
+        assert far.registered.heartbeat_ns == 200_000_000
+
+
+# ---- who may
+
+
+async def test_names_are_only_for_those_who_may_have_them(stage: Stage) -> None:
+    allowed = stage.token("images", SERVING, agents=("images",))
+    await joined(stage, allowed, name="images", operation="resize")
+    for token, name, code in (
+        (allowed, "words", "FORBIDDEN"),
+        (stage.token("nobody"), "words", "FORBIDDEN"),
+        ("", "worker", "NAME_TAKEN"),
+        ("", "Text", "NAME_TAKEN"),
+        ("", "orchestrator", "NAME_TAKEN"),
+        ("", "echo", "NAME_TAKEN"),
+        ("", "a.b", "INVALID_PARAMETERS"),
+        ("", "wörds.", "INVALID_PARAMETERS"),
+        ("rmt_nothing", "words", "UNAUTHENTICATED"),
+    ):
+        error = await refusal(Far(stage, token).register(name))
+        assert trailer(error, "remit-code") == code, (name, error)
+    assert names(stage) == ["images.resize"]
+
+
+async def test_what_it_declares_is_judged(stage: Stage) -> None:
+    for declared in (
+        {"operation": "a.b"},
+        {"slots": -1},
+        {"slots": 10**6},
+        {"timeout_ns": -5},
+        {"effects": ["magic"]},
+        {"schema": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1/x"}}}},
+        {"schema": {"type": "array"}},
+        {"schema": {"type": "object", "properties": {"a": {"pattern": "(a+)+(?=b)"}}}},
+    ):
+        assert trailer(await refusal(Far(stage).register(**declared)), "remit-code") == "INVALID_PARAMETERS", declared
+    assert names(stage) == []
+
+
+async def test_a_stolen_or_foreign_secret_opens_nothing(stage: Stage) -> None:
+    owner = stage.token("owner", SERVING)
+    far = await joined(stage, owner)
+    thief = Far(stage, stage.token("thief", SERVING))
+    await thief.register("other")
+    thief.registered = far.registered  # it has everything of the other's but its token
+    for attempt in (
+        thief.connect(),
+        thief.calls.Unregister(
+            far.pb.UnregisterRequest(agent_id=far.registered.agent_id, secret=far.registered.secret), metadata=thief.metadata
+        ),
+        far.calls.Heartbeat(far.pb.HeartbeatRequest(agent_id=far.registered.agent_id, secret="rma_wrong"), metadata=far.metadata),
+    ):
+        assert (await refusal(attempt)).code().name == "NOT_FOUND"
+    assert "words.count" in names(stage)
+
+
+# ---- hostile ones
+
+
+async def test_floods_unknown_ids_and_second_answers_do_no_harm(stage: Stage) -> None:
+    from remit.proto.values import value_of
+
+    async def floods(far: Far, order: Any) -> Any:
+        for number in range(3000):
+            await far.say(
+                progress=far.pb.WorkProgress(work_id=order.work_id if number % 2 else "work_x", message="m" * 1000, fraction=2e300)
+            )
+        for number in range(40):
+            await far.say(output=far.pb.WorkOutput(work_id=order.work_id, chunk=value_of("x" * 300_000)))
+        await far.say(done=far.pb.WorkDone(work_id="work_other", result=value_of(1)))
+        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("first")))
+        await far.say(failed=far.pb.WorkFailed(work_id=order.work_id, message="second"))
+        await far.say(hello=far.pb.Hello(agent_id="x"))
+        await far.say()
+        return None
+
+    await joined(stage, does=floods)
+    flooded = await stage.remit.start("words.count", parameters={}, timeout=30)
+    assert (await stage.remit.delegate("text.count", parameters={"text": "a b"})).unwrap() == 2  # others are served meanwhile
+    assert (await flooded.result()).unwrap() == "first"
+    said = await stage.remit.events(flooded.session_id)
+    assert sum(len(str(event.body)) for event in said) < 6 * 1024 * 1024
+
+
+async def test_a_stream_that_does_not_say_who_it_is_is_refused(stage: Stage) -> None:
+    far = Far(stage)
+    await far.register()
+    stream = far.calls.Work()
+    await stream.write(far.pb.AgentMessage(accepted=far.pb.WorkAccepted(work_id="x")))
+    assert (await refusal(stream.read())).code().name == "INVALID_ARGUMENT"
+
+
+async def test_a_file_of_the_project_and_a_registered_agent_do_not_get_into_each_others_way(stage: Stage) -> None:
+    await joined(stage, name="extra", operation="")
+    assert names(stage) == ["extra"]
+
+    @agent("extra")
+    async def extra(ctx: Context) -> str:
+        return "ours"
+
+    from remit import Misused
+
+    with pytest.raises(Misused, match="Two agents"):
+        stage.remit.register(extra)
