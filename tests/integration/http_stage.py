@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import socket
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -89,6 +90,11 @@ class Stage:
         writer.close()
         return heard
 
+    async def left_alone(self) -> None:
+        """Until nobody is connected any more."""
+        while self.server.connections:  # noqa: ASYNC110 - the server tells nobody
+            await asyncio.sleep(0.02)
+
     def head(self, method: str = "GET", path: str = "/v1/tasks", *more: str, token: str | None = None) -> bytes:
         """A header without its end."""
         lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", f"Authorization: Bearer {token or self.token()}", *more]
@@ -102,7 +108,7 @@ def status_of(heard: bytes) -> int:
 
 def statuses_of(heard: bytes) -> list[int]:
     """Of all answers on one connection."""
-    return [int(part.split(b" ", 1)[0]) for part in heard.split(b"HTTP/1.1 ")[1:]]
+    return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) [A-Z][\w ]*\r\n", heard)]
 
 
 def problem_of(heard: bytes) -> Any:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-
 from http_stage import Stage, events_of, http_stage
+
 from remit.access.visitor import Doing
 
 COUNT = {"target": "text", "operation": "count", "parameters": {"text": "one two three"}}

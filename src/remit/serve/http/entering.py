@@ -126,16 +126,20 @@ class Entering:
 
 
 def _check_framing(scope: Scope, exchange: Exchange, limits: HttpLimits) -> None:
-    """What h11 would read in one way and a server before us might read in another."""
-    if scope["http_version"] not in ("1.0", "1.1"):
-        raise HttpRefused("Only HTTP/1.1 is spoken here.", code="MALFORMED_REQUEST", status=505)
+    """What h11 would read in one way and a server before us might read in another. Nothing more is read on such a connection."""
     has_chunks = b"transfer-encoding" in exchange.headers
+    if scope["http_version"] not in ("1.0", "1.1"):
+        raise _malformed("Only HTTP/1.1 is spoken here.", 505)
     if has_chunks and (b"content-length" in exchange.headers or scope["http_version"] == "1.0"):
-        raise HttpRefused("Content-Length and Transfer-Encoding contradict each other.", code="MALFORMED_REQUEST", advice="Send one.")
+        raise _malformed("Content-Length and Transfer-Encoding contradict each other.")
     if not scope["path"].startswith("/"):
-        raise HttpRefused("The request names no path.", code="MALFORMED_REQUEST", advice="Send a path, e.g. GET /v1/tasks.")
+        raise _malformed("The request names no path, as in GET /v1/tasks.")
     if len(scope.get("raw_path") or scope["path"]) + len(scope["query_string"]) > limits.target_bytes:
-        raise HttpRefused(f"The address is longer than {limits.target_bytes} bytes.", code="MALFORMED_REQUEST", status=414)
+        raise _malformed(f"The address is longer than {limits.target_bytes} bytes.", 414)
+
+
+def _malformed(words: str, status: int = 400) -> HttpRefused:
+    return HttpRefused(words, code="MALFORMED_REQUEST", status=status, headers={"connection": "close"})
 
 
 def _text(value: bytes | None) -> str | None:

@@ -79,6 +79,7 @@ class TaskRequest(Asked):
 
 class CancelRequest(Asked):
     reason: str = Field("", max_length=1000)
+    force: bool = Field(False, description="Without the grace in which its processes may hand in what they have.")
 
 
 class InQuery(Asked):

@@ -5,14 +5,17 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from remit.core.errors import Unavailable
 from remit.core.record import HistoryQuery
+from remit.flow.context import Handle
+from remit.flow.settled import SettledHandle
 from remit.serve.http.events import MEDIA_TYPE, EventStream
 from remit.serve.http.exchange import HOLD
 from remit.serve.http.models import CancelRequest, EventsQuery, ListQuery, NoQuery, TaskRequest, WaitQuery
@@ -21,8 +24,8 @@ from remit.serve.http.problems import HttpRefused
 from remit.serve.http.reading import body_of, call_of
 from remit.serve.http.views import states_shown_as, task_view
 from remit.serve.service import Call, Service
+from remit.system.threads import off_loop
 from remit.tool.catalogue import parts_of
-from remit.tool.chunks import Chunk, begun
 from remit.tool.faults import DelegateError
 from remit.tool.speaking import json_text
 
@@ -40,9 +43,10 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     if is_stream:
         request.scope[HOLD]()  # before anything is begun: it might be one too many
     handle = await service.begin(call, arguments)
+    await _must_be_on_record(service, handle)
     place = {"location": f"/v1/tasks/{handle.session_id}"}
     if is_stream:
-        return EventStream(request, _from_its_start(service, call, handle.session_id, arguments), place, status=201)
+        return EventStream(request, service.stream(call, handle.session_id), place, status=201)
     if query.wait:
         await _while_here(request, service.result(call, handle.session_id, query.wait))
     document = await _task(service, call, handle.session_id)
@@ -113,7 +117,7 @@ async def cancel_task(service: Service, request: Request, query: NoQuery) -> Res
     asked = await body_of(request, CancelRequest)
     call, task_id = call_of(request), request.path_params["taskId"]
     before = await service.record(call, task_id)
-    _, nodes = await service.cancel(call, task_id, asked.reason)
+    _, nodes = await service.cancel(call, task_id, asked.reason, force=asked.force)
     after = await _task(service, call, task_id)
     ended = [{"taskId": node["session_id"], "agentId": node["agent"], "state": str(node["state"])} for node in nodes]
     is_ours = not before.state.is_settled and after["taskState"] == "CANCELLED"
@@ -123,15 +127,15 @@ async def cancel_task(service: Service, request: Request, query: NoQuery) -> Res
 # ---- below
 
 
+async def _must_be_on_record(service: Service, handle: Handle) -> None:
+    """A refusal that could not even be written can be told only here: there will be nothing to look at."""
+    if isinstance(handle, SettledHandle) and await off_loop(service.remit.store.get, handle.session_id) is None:
+        raise Unavailable((await handle.result()).summary, code="STORE_UNAVAILABLE", advice="Nothing was begun; try again later.")
+
+
 async def _task(service: Service, call: Call, task_id: str) -> dict[str, Any]:
     result = await service.look(call, task_id)
     return task_view(await service.record(call, task_id), result)
-
-
-async def _from_its_start(service: Service, call: Call, task_id: str, arguments: Mapping[str, Any]) -> AsyncIterator[Chunk]:
-    yield begun(task_id, ".".join(str(arguments[name]) for name in ("target", "operation") if name in arguments))
-    async for chunk in service.stream(call, task_id):
-        yield chunk
 
 
 def _after(request: Request, query: EventsQuery) -> int:

@@ -184,7 +184,8 @@ class Connection(H11Protocol):
         """Called by uvicorn where h11 could not read what came."""
         error = sys.exception()
         status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
-        self._refuse(status, "MALFORMED_REQUEST" if status != 431 else "TOO_LARGE", f"{error or msg}."[:200])
+        words = str(error or msg).partition(":")[0]  # behind it is what was sent, which nobody needs to be told
+        self._refuse(status, "MALFORMED_REQUEST" if status != 431 else "TOO_LARGE", f"{words.rstrip('.')}.")
 
     def _refuse(self, status: int, code: str, words: str) -> None:
         self._header_is_there()

@@ -1,0 +1,296 @@
+"""Hostile HTTP over bare sockets: smuggled, oversized, malformed, dripped and half-open requests (issue 7 item 5).
+
+Each is refused clearly, or cut off; and the server goes on serving others.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+from http_stage import Stage, http_stage, problem_of, status_of, statuses_of
+
+CHUNKED = "Transfer-Encoding: chunked"
+AS_JSON = "Content-Type: application/json"
+
+
+@pytest_asyncio.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    from remit.serve.http.limits import HttpLimits
+
+    limits = HttpLimits(header_seconds=0.4, body_seconds=0.4, stall_seconds=1.0, linger_seconds=0.3, half_open=16)
+    async with http_stage(tmp_path, limits=limits, request_bytes=64 * 1024) as opened:
+        yield opened
+
+
+async def still_serves(stage: Stage) -> None:
+    heard = await stage.say(stage.head("GET", "/v1/agents", "Connection: close") + b"\r\n")
+    assert status_of(heard) == 200
+
+
+def post(stage: Stage, body: bytes, *more: str, path: str = "/v1/tasks") -> bytes:
+    return stage.head("POST", path, f"Content-Length: {len(body)}", AS_JSON, "Connection: close", *more) + b"\r\n" + body
+
+
+# ---- request smuggling: whatever two servers could read in two ways
+
+
+AMBIGUOUS: tuple[tuple[str, str, bytes], ...] = (
+    ("both lengths", f"Content-Length: 6\r\n{CHUNKED}\r\n", b"0\r\n\r\nGET"),
+    ("both lengths, other order", f"{CHUNKED}\r\nContent-Length: 6\r\n", b"0\r\n\r\nGET"),
+    ("two lengths", "Content-Length: 2\r\nContent-Length: 3\r\n", b"{}x"),
+    ("a list of lengths", "Content-Length: 2, 3\r\n", b"{}x"),
+    ("a signed length", "Content-Length: +2\r\n", b"{}"),
+    ("a length of letters", "Content-Length: 0x2\r\n", b"{}"),
+    ("a vast length", f"Content-Length: {'9' * 30}\r\n", b"{}"),
+    ("a hidden coding", "Transfer-Encoding: xchunked\r\n", b"0\r\n\r\n"),
+    ("two codings", f"{CHUNKED}\r\nTransfer-Encoding: identity\r\n", b"0\r\n\r\n"),
+    ("chunked not last", "Transfer-Encoding: chunked, identity\r\n", b"0\r\n\r\n"),
+    ("a tab before the colon", "Content-Length\t: 2\r\n", b"{}"),
+    ("a space before the colon", "Transfer-Encoding : chunked\r\n", b"0\r\n\r\n"),
+    ("a folded line", "X-Folded: a\r\n b\r\n", b""),
+    ("a folded length", "Content-Length:\r\n 2\r\n", b"{}"),
+    ("a bare line feed", "X-Bare: a\nContent-Length: 2\r\n", b"{}"),
+    ("a bare carriage return", "X-Bare: a\rContent-Length: 2\r\n", b"{}"),
+    ("a zero byte", "X-Zero: a\0b\r\n", b""),
+    ("a control character", "X-Bell: a\x07b\r\n", b""),
+    ("a nameless field", ": a\r\n", b""),
+    ("two hosts", "Host: 127.0.0.1\r\n", b""),
+    ("an extension of a chunk", f"{CHUNKED}\r\n", b"2;a=b\r\n{}\r\n0\r\n\r\n"),
+    ("a chunk of a bare line feed", f"{CHUNKED}\r\n", b"2\n{}\n0\n\n"),
+    ("a chunk with a sign", f"{CHUNKED}\r\n", b"+2\r\n{}\r\n0\r\n\r\n"),
+    ("a chunk longer than it says", f"{CHUNKED}\r\n", b"1\r\n{}\r\n0\r\n\r\n"),
+    ("a chunk with spaces", f"{CHUNKED}\r\n", b"2  \r\n{}\r\n0\r\n\r\n"),
+    ("a vast chunk", f"{CHUNKED}\r\n", b"f" * 40 + b"\r\n{}"),
+)
+
+
+async def test_what_could_be_read_in_two_ways_is_refused_and_nothing_after_it_is_read(stage: Stage) -> None:
+    """Request smuggling."""
+    smuggled = stage.head("GET", "/v1/agents") + b"\r\n"
+    for what, header, body in AMBIGUOUS:
+        raw = stage.head("POST", "/v1/tasks", AS_JSON) + header.encode("latin-1") + b"\r\n" + body + smuggled
+        heard = await stage.say(raw)
+        assert statuses_of(heard) in ([400], [501]), f"{what}: {heard!r}"
+        assert problem_of(heard)["code"] == "MALFORMED_REQUEST", what
+    assert not (await stage.remit.history())
+    await still_serves(stage)
+
+
+REQUEST_LINES: tuple[tuple[bytes, int], ...] = (
+    (b"GET http://evil.example/v1/agents HTTP/1.1", 400),
+    (b"GET /v1/agents HTTP/1.1 ", 400),
+    (b"GET  /v1/agents HTTP/1.1", 400),
+    (b" GET /v1/agents HTTP/1.1", 400),
+    (b"GET /v1/agents HTTP/9.9", 505),
+    (b"GET /v1/agents", 400),
+    (b"GET /v1/\xff HTTP/1.1", 400),
+    (b"OPTIONS * HTTP/1.1", 400),
+    (b"CONNECT 127.0.0.1:1 HTTP/1.1", 400),
+    (b"PRI * HTTP/2.0", 505),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 400),
+    (b"\0\0\0\0", 400),
+    (b"", 400),
+)
+
+
+async def test_a_request_line_that_is_none_is_refused(stage: Stage) -> None:
+    for line, status in REQUEST_LINES:
+        heard = await stage.say(line + b"\r\nHost: 127.0.0.1\r\nAuthorization: Bearer x\r\n\r\nSM\r\n\r\n")
+        assert statuses_of(heard) == [status], (line, heard)
+    await still_serves(stage)
+
+
+async def test_pipelined_requests_are_answered_in_their_order_and_a_poisoned_one_ends_them(stage: Stage) -> None:
+    good = stage.head("GET", "/healthz") + b"\r\n"
+    poisoned = stage.head("POST", "/v1/tasks", "Content-Length: 4", CHUNKED) + b"\r\n0\r\n\r\n"
+    heard = await stage.say(good + good + poisoned + good)
+    assert statuses_of(heard) == [200, 200, 400]
+    await still_serves(stage)
+
+
+async def test_an_upgrade_is_not_followed(stage: Stage) -> None:
+    for upgrade in ("h2c", "websocket"):
+        heard = await stage.say(
+            stage.head("GET", "/healthz", "Connection: Upgrade, HTTP2-Settings", f"Upgrade: {upgrade}") + b"\r\n", seconds=0.5
+        )
+        assert statuses_of(heard) == [200]
+
+
+# ---- too large
+
+
+async def test_what_is_too_large_is_refused_without_reading_the_rest(stage: Stage) -> None:
+    announced = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", AS_JSON) + b"\r\n{")
+    assert (status_of(announced), problem_of(announced)["code"]) == (413, "TOO_LARGE")
+    chunks = b"".join(b"4000\r\n" + b" " * 0x4000 + b"\r\n" for _ in range(8))
+    unannounced = await stage.say(stage.head("POST", "/v1/tasks", CHUNKED, AS_JSON) + b"\r\n" + chunks)
+    assert (status_of(unannounced), problem_of(unannounced)["code"]) == (413, "TOO_LARGE")
+    header = await stage.say(stage.head("GET", "/v1/agents", f"X-Long: {'a' * 40_000}") + b"\r\n")
+    assert status_of(header) == 431
+    fields = await stage.say(stage.head("GET", "/v1/agents", *(f"X-{n}: a" for n in range(200))) + b"\r\n")
+    assert status_of(fields) == 431
+    address = await stage.say(stage.head("GET", f"/v1/tasks/{'a' * 10_000}") + b"\r\n")
+    assert status_of(address) == 414
+    endless = await stage.say(b"GET /" + b"a" * 200_000)
+    assert status_of(endless) == 431
+    await still_serves(stage)
+
+
+async def test_a_client_that_waits_to_be_told_to_go_on_is_told_no(stage: Stage) -> None:
+    heard = await stage.say(stage.head("POST", "/v1/tasks", "Content-Length: 1000000000", "Expect: 100-continue", AS_JSON) + b"\r\n")
+    assert statuses_of(heard) == [413]
+    asked = json.dumps({"target": "nobody"}).encode()
+    reader, writer = await stage.connect()
+    writer.write(stage.head("POST", "/v1/tasks", f"Content-Length: {len(asked)}", "Expect: 100-continue", AS_JSON) + b"\r\n")
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+    writer.write(asked)
+    assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+
+
+# ---- malformed
+
+
+NO_JSON: tuple[bytes, ...] = (
+    b"{",
+    b"not json",
+    b'{"target": "text",}',
+    b'{"target": NaN}',
+    b'{"target": "text", "timeout": Infinity}',
+    b'{"target": "text", "timeout": 1e999}',
+    b'{"target": "\xff\xfe"}',
+    b'\xef\xbb\xbf{"target": "text"}',
+    '{"target": "text"}'.encode("utf-16"),
+    b'{"target": "\\ud800"}',
+    b'{"target": "text", "parameters": {"\\udfff": 1}}',
+    b'{"target": "slow", "target": "text"}',
+    b'{"target": "te\x00xt"}',
+    b'{"a":' * 50_00 + b"1" + b"}" * 50_00,
+    b"[" * 20_000,
+    b'{"target": "text", "parameters": ' + b'{"a":' * 150 + b"1" + b"}" * 150 + b"}",
+    b'{"target": "text", "timeout": ' + b"9" * 5000 + b"}",
+    b'{"target": "text", "parameters": {"text": ' + b"9" * 5000 + b"}}",
+)
+
+
+async def test_a_body_that_is_no_json_is_refused(stage: Stage) -> None:
+    for body in NO_JSON:
+        heard = await stage.say(post(stage, body))
+        assert (status_of(heard), problem_of(heard)["code"]) == (400, "INVALID_PARAMETERS"), (body[:80], heard)
+    await still_serves(stage)
+
+
+async def test_a_body_of_another_kind_is_refused(stage: Stage) -> None:
+    """A form of a page needs no preflight: it must not get through as JSON."""
+    body = b'{"target": "fails"}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16", "json"):
+        more = (f"Content-Length: {len(body)}", f"Content-Type: {kind}", "Connection: close")
+        assert status_of(await stage.say(stage.head("POST", "/v1/tasks", *more) + b"\r\n" + body)) == 415
+    assert status_of(await stage.say(post(stage, body, "Content-Encoding: gzip"))) == 415
+
+
+async def test_names_with_odd_characters_are_simply_not_found(stage: Stage) -> None:
+    for name in ("%00", "%ff%fe", "..%2f..%2fetc", "%0d%0aX:%20y", "a" * 200, "%F0%9F%92%A9", "';DROP"):
+        for path in (f"/v1/tasks/{name}", f"/v1/agents/{name}", f"/v1/tasks/{name}/events"):
+            heard = await stage.say(stage.head("GET", path, "Connection: close") + b"\r\n")
+            assert status_of(heard) == 404, heard
+            assert b"\nX: y" not in heard
+
+
+# ---- slow
+
+
+async def dripped(stage: Stage, raw: bytes, seconds: float = 4.0) -> bytes:
+    """A byte every so often, for longer than anybody should wait; what came back."""
+    reader, writer = await stage.connect()
+
+    async def drip() -> None:
+        for byte in raw:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    try:
+        async with asyncio.timeout(seconds):
+            return await reader.read()
+    finally:
+        dripping.cancel()
+        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            await dripping
+
+
+async def test_a_dripped_header_and_a_dripped_body_are_cut_off(stage: Stage) -> None:
+    slow_header, slow_body, slow_chunks = await asyncio.gather(
+        dripped(stage, stage.head("GET", "/v1/agents", "X: " + "a" * 500)),
+        dripped_after(stage, stage.head("POST", "/v1/tasks", "Content-Length: 500", AS_JSON) + b"\r\n", b" " * 500),
+        dripped_after(stage, stage.head("POST", "/v1/tasks", CHUNKED, AS_JSON) + b"\r\n", b"1\r\n \r\n" * 100),
+    )
+    assert [status_of(heard) for heard in (slow_header, slow_body, slow_chunks)] == [408, 408, 408]
+    assert {problem_of(heard)["code"] for heard in (slow_header, slow_body, slow_chunks)} == {"REQUEST_TIMEOUT"}
+    await still_serves(stage)
+
+
+async def dripped_after(stage: Stage, header: bytes, body: bytes) -> bytes:
+    reader, writer = await stage.connect()
+    writer.write(header)
+
+    async def drip() -> None:
+        for byte in body:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    try:
+        async with asyncio.timeout(4.0):
+            return await reader.read()
+    finally:
+        dripping.cancel()
+
+
+async def test_a_body_nobody_asked_for_cannot_keep_a_connection_open(stage: Stage) -> None:
+    """Refused or answered before its body is there, a request is over."""
+    for path, status in (("/healthz", 200), ("/v1/nowhere", 404)):
+        heard = await dripped_after(stage, stage.head("GET", path, "Content-Length: 500") + b"\r\n", b"a" * 500)
+        assert statuses_of(heard) == [status]
+        assert b"connection: close" in heard
+
+
+async def test_many_connections_that_say_nothing_keep_nobody_out(stage: Stage) -> None:
+    silent = [await stage.connect() for _ in range(100)]
+    for _, writer in silent[::2]:
+        writer.write(b"GET /v1/agents HTTP/1.1\r\nHost: 127.0")
+    await still_serves(stage)
+    assert stage.server.connections <= 16 + 2
+    async with asyncio.timeout(5):
+        for reader, _ in silent:
+            with contextlib.suppress(ConnectionError):
+                await reader.read()
+        await stage.left_alone()
+
+
+async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memory(stage: Stage) -> None:
+    """Back-pressure: what is not taken is not sent, and not held."""
+    client = await stage.client()
+    asked = {"target": "loud", "parameters": {"chunks": 300, "size": 10_000}}
+    task = (await client.post("/v1/tasks?wait=30", json=asked)).json()
+    assert task["taskState"] == "COMPLETED"
+    stage.server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16 * 1024)  # what the kernel holds is not the question
+    await client.aclose()
+    for _ in range(4):
+        deaf = socket.create_connection(stage.address)
+        stage.closing.callback(deaf.close)
+        deaf.sendall(stage.head("GET", f"/v1/tasks/{task['taskId']}/events") + b"\r\n")
+    await asyncio.sleep(0.3)
+    assert stage.server.connections == 4
+    held = sum(connection.transport.get_write_buffer_size() for connection in stage.server._web.server_state.connections)
+    assert 0 < held < 4 * 200_000
+    await still_serves(stage)
+    async with asyncio.timeout(5):
+        await stage.left_alone()

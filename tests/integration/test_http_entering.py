@@ -1,0 +1,261 @@
+"""Who comes in by HTTP: tokens, certificates, the Unix socket; Host and Origin; what every answer carries (issue 7 item 5)."""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from http_stage import Stage, http_stage, status_of, statuses_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+from remit.access.visitor import Doing, Grants
+from remit.core.errors import Misused
+from remit.serve.http.hosts import AllowedHosts, host_name
+
+DELEGATES = frozenset({Doing.DELEGATE})
+
+
+@pytest_asyncio.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with http_stage(tmp_path, allow_hosts=("build.example.org",)) as opened:
+        yield opened
+
+
+async def test_without_a_good_token_nothing_is_said(stage: Stage) -> None:
+    """RFC 6750: a challenge; what is wrong with a token is not told."""
+    import httpx
+
+    async with httpx.AsyncClient(base_url=stage.url) as nobody:
+        for path in ("/v1/tasks", "/v1/agents", "/v1/metrics", "/openapi.json", "/v1/nowhere", "/v1/tasks/x/events"):
+            answer = await nobody.get(path)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit"')
+            assert answer.json()["code"] == "UNAUTHENTICATED"
+        stage.token("gone")
+        stage.entrance.tokens.revoke("gone")
+        bodies = set()
+        for wrong in ("Bearer x", f"Bearer {stage.token('gone')}", f"Bearer {stage.token()}x", "Bearer", "Basic YTpi", "x" * 3000):
+            answer = await nobody.get("/v1/tasks", headers={"Authorization": wrong})
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, 'Bearer realm="remit", error="invalid_token"')
+            bodies.add(answer.json()["detail"])
+        assert len(bodies) == 1
+        in_address = await nobody.get(f"/v1/tasks?access_token={stage.token()}")
+        assert in_address.status_code == 401
+    twice = await stage.say(stage.head("GET", "/v1/tasks", "Authorization: Bearer x") + b"\r\n")
+    assert status_of(twice) == 400
+    assert b'error="invalid_request"' in twice
+
+
+async def test_the_local_token_is_the_owners(stage: Stage) -> None:
+    local = stage.entrance.open().read_text().strip()
+    client = await stage.client(local)
+    task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
+    assert task["lineage"]["principal"] == "orchestrator"
+
+
+async def test_only_names_of_this_machine_are_answered(stage: Stage) -> None:
+    """DNS rebinding: names are compared whole."""
+    port = stage.address[1]
+    good = ("127.0.0.1", f"127.0.0.1:{port}", "localhost", "LOCALHOST:1", "[::1]:80", "build.example.org", f"build.example.org:{port}")
+    evil = (
+        "evil.example", "localhost:1.evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil.example:80", "localhost@evil",
+        "localhost:", "localhost:99999", "", "[::1", "127.0.0.1 ", "127.1", "2130706433", "localhost/", "localhost:80:80", "user@localhost",
+        "localhost.", "::1",
+    )  # fmt: skip
+    for host in (*good, *evil):
+        request = f"GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        expected = 200 if host in good or host == "127.0.0.1 " else 421  # white space around a value is no part of it
+        assert statuses_of(await stage.say(request.encode())) == [expected], host
+    assert statuses_of(await stage.say(b"GET /healthz HTTP/1.0\r\n\r\n")) == [421]
+
+
+async def test_pages_of_other_origins_are_kept_out(stage: Stage) -> None:
+    client = await stage.client()
+    for origin in (
+        "https://evil.example",
+        "null",
+        "http://localhost.evil.example",
+        "http://127.0.0.1:1@evil.example",
+        "file://",
+        "localhost",
+    ):
+        answer = await client.get("/v1/agents", headers={"Origin": origin})
+        assert (answer.status_code, answer.json()["code"]) == (403, "WRONG_ORIGIN"), origin
+    same = await client.get("/v1/agents", headers={"Origin": stage.url})
+    assert same.status_code == 200
+    asks = {"Origin": stage.url, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization"}
+    preflight = await client.options("/v1/tasks", headers=asks)
+    assert preflight.status_code == 405
+    assert not [name for answer in (same, preflight) for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_every_answer_carries_what_keeps_browsers_careful_and_an_id(stage: Stage) -> None:
+    client = await stage.client()
+    for path in ("/healthz", "/v1/agents", "/v1/nowhere"):
+        headers = (await client.get(path, headers={"X-Request-Id": "mine-1"})).headers
+        assert headers["x-request-id"] == "mine-1"
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "server" not in headers
+    made = {(await client.get("/healthz", headers={"X-Request-Id": "a b"})).headers["x-request-id"] for _ in range(2)}
+    assert len(made) == 2
+
+
+async def test_each_caller_has_its_rate_its_size_and_its_streams(stage: Stage) -> None:
+    slow = await stage.client(stage.token("slow", DELEGATES, requests_per_second=0.01, burst=2))
+    answers = [await slow.get("/v1/agents") for _ in range(3)]
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) >= 1
+    small = await stage.client(stage.token("small", DELEGATES, request_bytes=100))
+    assert (await small.post("/v1/tasks", json={"target": "fails", "parameters": {"a": "b" * 100}})).status_code == 413
+    one = await stage.client(stage.token("one", DELEGATES, streams=1))
+    begin = {"target": "slow", "parameters": {"seconds": 30}}
+    async with one.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as first:
+        lines = first.aiter_lines()  # held: a stream whose iterator is gone is closed
+        assert "event: data" in [line async for line in until(lines, "event: data")]
+        place = first.headers["location"]
+        second = await one.get(f"{place}/events")
+        assert (second.status_code, second.json()["code"]) == (429, "RATE_LIMITED")
+        third = await one.post("/v1/tasks", json=begin, headers={"Accept": "text/event-stream"})
+        assert third.status_code == 429
+        assert len((await one.get("/v1/tasks")).json()["tasks"]) == 1  # what could not be streamed was not begun
+    async with asyncio.timeout(10):
+        while (again := await one.send(one.build_request("GET", f"{place}/events"), stream=True)).status_code != 200:
+            await again.aclose()  # the server hears a little later that the first was left
+    await again.aclose()
+
+
+async def until(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
+    while (line := await anext(lines)) != wanted:
+        yield line
+    yield line
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
+    client = await stage.client(stage.token("leaving", DELEGATES))
+    begin = {"target": "slow", "parameters": {"seconds": 30}}
+    async with asyncio.timeout(10), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
+        lines = answer.aiter_lines()
+        assert [line async for line in until(lines, "event: data")]
+        stage.entrance.tokens.revoke("leaving")
+        assert not [line async for line in lines if line.startswith("event: complete")]
+    assert (await client.get("/v1/tasks")).status_code == 401
+
+
+async def test_whoever_opens_the_unix_socket_is_the_owner(tmp_path: Path) -> None:
+    """The socket's permissions are the credential; a token beside it counts first, since it may be given less."""
+    import httpx
+
+    async with http_stage(tmp_path, is_unix=True) as stage:
+        transport = httpx.AsyncHTTPTransport(uds=stage.address)
+        async with httpx.AsyncClient(transport=transport, base_url="http://anything.example") as client:
+            task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"})).json()
+            assert task["lineage"]["principal"] == "orchestrator"
+            narrow = {"Authorization": f"Bearer {stage.token('narrow', DELEGATES)}"}
+            assert (await client.get("/v1/metrics", headers=narrow)).status_code == 403
+            assert (await client.get("/v1/metrics", headers={"Authorization": "Bearer wrong"})).status_code == 401
+            assert (await client.get("/v1/metrics")).status_code == 200
+
+
+# ---- certificates
+
+
+def certificates(folder: Path) -> dict[str, Any]:
+    """A signer, a server's and two clients', one of them signed by somebody else."""
+    import datetime
+    import ipaddress
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    def made(name: str, signer: Any = None) -> Any:
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+        issuer, signing = (subject, key) if signer is None else (signer[0].subject, signer[1])
+        now = datetime.datetime.now(datetime.UTC)
+        builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+        builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - datetime.timedelta(hours=1))
+        builder = builder.not_valid_after(now + datetime.timedelta(hours=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=signer is None, path_length=None), critical=True)
+        if signer is not None:
+            names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))] if name == "server" else [x509.DNSName(name)]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(signing, hashes.SHA256())
+        pem = serialization.Encoding.PEM
+        plain = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        (folder / f"{name}.pem").write_bytes(certificate.public_bytes(pem))
+        (folder / f"{name}.key").write_bytes(plain)
+        return certificate, key
+
+    signer, stranger = made("signer"), made("stranger-signer")
+    made("server", signer)
+    made("build.example", signer)
+    made("unknown.example", signer)
+    made("stranger.example", stranger)
+    return {"signer": signer}
+
+
+async def test_a_certificate_tells_who_calls(tmp_path: Path) -> None:
+    """Mutual TLS: signed by ours and granted something; being signed alone is not being let in."""
+    import httpx
+
+    from remit.serve.http.server import Tls
+
+    certificates(tmp_path)
+    tls = Tls(certificate=tmp_path / "server.pem", key=tmp_path / "server.key", client_ca=tmp_path / "signer.pem")
+
+    def showing(name: str | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(tmp_path / "signer.pem"))
+        if name is not None:
+            context.load_cert_chain(tmp_path / f"{name}.pem", tmp_path / f"{name}.key")
+        return context
+
+    async with http_stage(tmp_path, tls=tls) as stage:
+        stage.entrance.tokens.new("build", Grants(doing=DELEGATES), certificate="build.example")
+        async with httpx.AsyncClient(base_url=stage.url, verify=showing("build.example")) as client:
+            answer = await client.post("/v1/tasks?wait=20", json={"target": "fails"})
+            assert answer.json()["lineage"]["principal"] == "cert:build.example"
+            assert "strict-transport-security" in answer.headers
+        for name in ("unknown.example", None):
+            async with httpx.AsyncClient(base_url=stage.url, verify=showing(name)) as client:
+                assert (await client.get("/v1/tasks")).status_code == 401
+        async with httpx.AsyncClient(base_url=stage.url, verify=showing("stranger.example")) as client:
+            with pytest.raises((httpx.TransportError, ssl.SSLError)):
+                await client.get("/v1/tasks")
+        token = {"Authorization": f"Bearer {stage.token()}"}
+        async with httpx.AsyncClient(base_url=stage.url, verify=showing(None), headers=token) as client:
+            assert (await client.get("/v1/tasks")).status_code == 200
+        stage.server.reload_certificate()
+        plain = await stage.say(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" not in plain
+
+
+def test_tls_that_cannot_be_had_says_why(tmp_path: Path) -> None:
+    from remit.serve.http.server import HttpServer, Tls
+
+    (tmp_path / "c.pem").write_text("no certificate")
+    with pytest.raises(Misused, match=r"tls_certificate"):
+        HttpServer(None, tls=Tls(certificate=tmp_path / "c.pem", key=tmp_path / "none.key"))
+
+
+# ---- names, as such
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_no_name_that_merely_looks_like_ours_is_ours(text: str) -> None:
+    hosts = AllowedHosts(["build.example.org"])
+    for made in (f"localhost{text}", f"{text}localhost", f"localhost:{text}", f"build.example.org{text}", f"{text}.build.example.org"):
+        if hosts.has(made):
+            assert host_name(made) in ("localhost", "build.example.org")
+            assert made.lower().partition(":")[0] in ("localhost", "build.example.org")
+            assert made.partition(":")[2].isdigit() or ":" not in made
+
+
+def test_a_name_with_a_port_is_refused_where_names_are_given() -> None:
+    for wrong in ("a:80", "http://a", "a/b", "*", "a b", ""):
+        with pytest.raises(Misused):
+            AllowedHosts([wrong])
