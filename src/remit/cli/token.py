@@ -152,9 +152,8 @@ def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
     if as_json:
         say_json({"revoked": [_document(one, {}) for one in ended]})
     elif ended:
-        say(
-            f"Revoked: {', '.join(f'{one.name} ({one.token_id})' for one in ended)}. Nobody comes in by it any more, and open streams end within seconds."
-        )
+        named = ", ".join(f"{one.name} ({one.token_id})" for one in ended)
+        say(f"Revoked: {named}. Nobody comes in by that any more, and open streams end within seconds.")
     else:
         say("Revoked before: nothing changed.")
     return Exit.OK
