@@ -126,6 +126,7 @@ class Tokens:
         if not self._used:
             return
         self._used_written_at = self._clock.wall()
+        self.look()
         try:
             with file_lock(self._folder / LOCK_FILE, timeout=0.05):
                 merged = self.last_used() | self._used
