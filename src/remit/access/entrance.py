@@ -212,7 +212,10 @@ class Entrance:
         if fault is not None:
             raise self._refused(f"{fault} token", principal=principal, door=door, peer=peer)
         self.tokens.used(token)
-        return Visitor(principal=principal, grants=token.grants, credentials=(token.token_id,))
+        limits = token.grants.budget
+        age = self._clock.wall() - token.created_at
+        budget = None if limits is None else Budget(limits, opened_at=self._clock.monotonic() - max(0.0, age))
+        return Visitor(principal=principal, grants=token.grants, credentials=(token.token_id,), budget=budget)
 
     def is_welcome(self, visitor: Visitor) -> bool:
         """Whether what it came in by still holds: for what goes on for long."""
@@ -251,7 +254,8 @@ class Entrance:
         return self._streams.open(visitor, self.settings.streams if most is None else most)
 
     def budget_of(self, visitor: Visitor) -> Budget | None:
-        """With the token of a delegation: the scope that it draws from. That of a principal is the engine's to keep (`engine.purses`)."""
+        """With the token of a delegation: the scope that it draws from. Of a principal: its limits, and since when they count; what it
+        has drawn, over the lives of servers, is the engine's to know (`engine.purses`)."""
         return visitor.budget
 
     # ---- who does not

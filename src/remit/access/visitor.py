@@ -68,7 +68,8 @@ class Visitor:
     credentials: tuple[str, ...] = field(default=(), compare=False)
     """By what it came in, so that it can be asked later whether that still holds (`Entrance.is_welcome`); none: it always does."""
     budget: Budget | None = field(default=None, compare=False, repr=False)
-    """With the token of a delegation: the scope that it draws from, as do all that were made of it; None: no limit but the delegation's."""
+    """The limits on everything it asks for, since when; with the token of a delegation the very scope that it draws from, as do all
+    tokens that were made of it. None: no limit of its own."""
 
     @property
     def is_local(self) -> bool:

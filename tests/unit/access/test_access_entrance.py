@@ -12,6 +12,7 @@ from remit.access.entrance import FAILURES_BURST, NOTES_BURST, PEERS_KEPT, Entra
 from remit.access.limits import Buckets, RateLimited
 from remit.access.local import local_token
 from remit.access.visitor import OWNER, Doing, Grants
+from remit.core.budget import Limits
 from remit.core.clock import Clock
 from remit.core.errors import Misused, Refused
 from remit.settings.values import ServeSettings
@@ -56,8 +57,11 @@ def refusal(enter: Callable[..., Any], **shown: Any) -> Refused:
 
 def test_a_token_the_local_token_and_the_socket_let_in(entrance: Entrance, tmp_path: Path) -> None:
     visitor = entrance.enter(authorization=bearer(entrance, agents=("worker",), doing=frozenset({Doing.DELEGATE})))
-    assert visitor.principal == "token:ci" and visitor.grants.may_use("worker.read_file") and not visitor.grants.may_use("coder.run")
-    assert not visitor.may(Doing.SEE_ALL) and not visitor.is_local
+    assert visitor.principal == "token:ci"
+    assert visitor.grants.may_use("worker.read_file")
+    assert not visitor.grants.may_use("coder.run")
+    assert not visitor.may(Doing.SEE_ALL)
+    assert not visitor.is_local
     assert entrance.enter(authorization=f"bearer {local_token(tmp_path)}") is OWNER
     assert entrance.enter(is_socket=True) is OWNER
 
@@ -96,7 +100,9 @@ def test_a_flood_of_wrong_tokens_is_slowed_and_shuts_nobody_out(entrance: Entran
     errors = [refusal(entrance.enter, authorization=f"Bearer {number}", peer="10.0.0.9") for number in range(3 * int(NOTES_BURST))]
     assert [one.code for one in errors[: int(FAILURES_BURST)]] == ["UNAUTHENTICATED"] * int(FAILURES_BURST)
     late = errors[-1]
-    assert isinstance(late, RateLimited) and late.code == "RATE_LIMITED" and 0 < late.retry_after_seconds <= 1
+    assert isinstance(late, RateLimited)
+    assert late.code == "RATE_LIMITED"
+    assert 0 < late.retry_after_seconds <= 1
     assert entrance.enter(authorization=good, peer="10.0.0.9").principal == "token:ci"
     assert refusal(entrance.enter, authorization="Bearer x", peer="10.0.0.8").code == "UNAUTHENTICATED"
     assert len(notes) <= NOTES_BURST
@@ -127,6 +133,16 @@ def test_one_principal_may_so_many_requests_and_says_when_to_come_again(entrance
     entrance.admit(other)
     time.now += 0.5
     entrance.admit(visitor)
+
+
+def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(entrance: Entrance, time: Time) -> None:
+    shown = bearer(entrance, budget=Limits(cost=2.0, seconds=60))
+    time.now += 50
+    budget = entrance.budget_of(entrance.enter(authorization=shown))
+    assert budget is not None
+    assert budget.lacks(time.now) is None
+    assert budget.lacks(time.now + 10) == "60 s of wall clock"
+    assert entrance.budget_of(OWNER) is None
 
 
 def test_one_request_may_be_so_large(entrance: Entrance) -> None:
@@ -209,7 +225,8 @@ def test_a_certificate_is_let_in_only_where_something_was_granted_to_it(entrance
     refusal(entrance.enter, certificate=shown)
     granted_to(entrance, "all", "*.example.com", agents=("worker",))
     visitor = entrance.enter(certificate=shown)
-    assert visitor.principal == "cert:build.example.com" and visitor.grants.agents == ("worker",)
+    assert visitor.principal == "cert:build.example.com"
+    assert visitor.grants.agents == ("worker",)
     granted_to(entrance, "one", "Build")
     assert entrance.enter(certificate=shown).principal == "cert:Build", "a whole name counts before a pattern"
     granted_to(entrance, "pinned", "SHA256:" + ":".join(["AB"] * 32))
@@ -233,7 +250,9 @@ def test_names_that_are_there_to_deceive_are_nobodys() -> None:
         "subjectAltName": (("DNS", "x\ny"), ("IP Address", "10.0.0.1"), ("URI", "spiffe://a/b"), ("DNS", "é")),
     }
     assert of_peer(peer) == Certificate(names=("spiffe://a/b", "ok"))
-    assert of_peer({}) is None and of_peer(None) is None and of_grpc({"transport_security_type": [b"ssl"]}) is None
+    assert of_peer({}) is None
+    assert of_peer(None) is None
+    assert of_grpc({"transport_security_type": [b"ssl"]}) is None
     shown = of_grpc({"x509_common_name": [b"box"], "x509_subject_alternative_name": [b"a.example.com", b"\xff"], "x509_pem_cert": [b"no"]})
     assert shown == Certificate(names=("a.example.com", "box"))
     for bad in ("", "sha256:12", "a\nb", "x" * 300):

@@ -35,7 +35,8 @@ def test_a_secret_has_256_bits_of_chance_and_checks_itself() -> None:
     assert len(made) == 200
     assert all(is_whole(one) and one.startswith("rmt_") and one.isascii() for one in made)
     one = made.pop()
-    assert not is_whole(one[:-1]) and not is_whole(one + "A")
+    assert not is_whole(one[:-1])
+    assert not is_whole(one + "A")
     other = "B" if one[20] != "B" else "C"
     assert not is_whole(one[:20] + other + one[21:])
 
@@ -52,10 +53,14 @@ def test_only_a_hash_is_kept_and_nobody_else_can_read_it(folder: Path) -> None:
     tokens = Tokens(folder)
     token, secret = tokens.new("ci", Grants())
     assert secret is not None
-    assert secret not in tokens.path.read_text() and secret[10:30] not in tokens.path.read_text()
-    assert mode(tokens.path) == 0o600 and mode(tokens.path.parent) == 0o700
+    assert secret not in tokens.path.read_text()
+    assert secret[10:30] not in tokens.path.read_text()
+    assert mode(tokens.path) == 0o600
+    assert mode(tokens.path.parent) == 0o700
     assert tokens.find(secret) == token
-    assert tokens.find(secret[:-1]) is None and tokens.find("") is None and tokens.find(token.digest) is None
+    assert tokens.find(secret[:-1]) is None
+    assert tokens.find("") is None
+    assert tokens.find(token.digest) is None
     assert tokens.find("\udc80é") is None
 
 
@@ -63,7 +68,8 @@ def test_the_same_secret_is_another_hash_in_another_project(tmp_path: Path) -> N
     first, second = Tokens(tmp_path / "a"), Tokens(tmp_path / "b")
     made, secret = first.new("ci", Grants())
     second.new("other", Grants())
-    assert secret is not None and second.find(secret) is None
+    assert secret is not None
+    assert second.find(secret) is None
     assert made.digest not in second.path.read_text()
 
 
@@ -97,10 +103,12 @@ def test_a_token_is_revoked_in_a_store_that_was_open_before(folder: Path) -> Non
     made, secret = person.new("ci", Grants())
     assert secret is not None
     found = server.find(secret)
-    assert found is not None and found.fault(made.created_at) is None
+    assert found is not None
+    assert found.fault(made.created_at) is None
     assert [one.name for one in person.revoke("ci")] == ["ci"]
     found = server.find(secret)
-    assert found is not None and found.fault(made.created_at) == "revoked"
+    assert found is not None
+    assert found.fault(made.created_at) == "revoked"
     assert person.revoke("ci") == []
     with pytest.raises(Misused, match="no token"):
         person.revoke("nobody")
@@ -141,14 +149,16 @@ def test_a_damaged_file_lets_nobody_in_and_is_set_aside_never_overwritten(folder
         tokens.revoke("ci")
     assert tokens.path.read_bytes() == damaged
     _, again = tokens.new("ci", Grants())
-    assert again is not None and tokens.find(again) is not None
+    assert again is not None
+    assert tokens.find(again) is not None
     assert [path.read_bytes() for path in tokens.path.parent.glob("tokens.json.damaged-*")] == [damaged]
 
 
 def test_a_file_that_others_can_open_is_not_believed(folder: Path) -> None:
     tokens = Tokens(folder)
     _, secret = tokens.new("ci", Grants())
-    assert secret is not None and tokens.find(secret) is not None
+    assert secret is not None
+    assert tokens.find(secret) is not None
     tokens.path.chmod(0o660)
     assert tokens.find(secret) is None
     with pytest.raises(Refused, match="open to others"):
@@ -175,10 +185,16 @@ def test_the_local_token_is_its_owners_alone(folder: Path) -> None:
     server = LocalToken(folder)
     path = server.make()
     secret = local_token(folder)
-    assert mode(path) == 0o600 and server.is_it(secret) and not server.is_it(secret[:-1]) and not server.is_it("")
-    assert LocalToken(folder).make() == path and local_token(folder) == secret, "several servers of a project share it"
+    assert mode(path) == 0o600
+    assert server.is_it(secret)
+    assert not server.is_it(secret[:-1])
+    assert not server.is_it("")
+    assert LocalToken(folder).make() == path
+    assert local_token(folder) == secret, "several servers of a project share it"
     path.unlink()
-    assert not server.is_it(secret) and not server.is_it("") and not server.is_it("\0")
+    assert not server.is_it(secret)
+    assert not server.is_it("")
+    assert not server.is_it("\0")
     with pytest.raises(Unavailable, match="remit serve"):
         local_token(folder)
 
@@ -192,4 +208,6 @@ def test_a_local_token_that_others_can_read_is_used_by_nobody(folder: Path) -> N
     with pytest.raises(Refused, match="open to others"):
         local_token(folder)
     server.make()
-    assert local_token(folder) != secret and not server.is_it(secret) and server.is_it(local_token(folder))
+    assert local_token(folder) != secret
+    assert not server.is_it(secret)
+    assert server.is_it(local_token(folder))
