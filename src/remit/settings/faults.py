@@ -27,7 +27,12 @@ from remit.settings.model import (
 
 _VARIABLE = "the name of a variable of the environment (keys are never kept in files)"
 _ADDRESS = "an address, http://HOST:PORT/… without a name or password in it"
-_PATTERNS = {"key_variable": _VARIABLE, "brave_key_variable": _VARIABLE, "url": _ADDRESS, "searxng_url": _ADDRESS}
+_LISTENING = "unix, unix:PATH or HOST:PORT"
+_PATTERNS = {
+    **dict.fromkeys(("key_variable", "brave_key_variable"), _VARIABLE),
+    **dict.fromkeys(("url", "searxng_url", "public_url", "otlp_url"), _ADDRESS),
+    **dict.fromkeys(("http", "grpc"), _LISTENING),
+}
 
 
 def misused(faults: list[str]) -> Misused:

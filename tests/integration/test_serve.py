@@ -1,0 +1,148 @@
+"""`remit serve`: one process, all doors, each switchable; it stops gracefully, hands over and reloads (issue 7, item 4)."""
+
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from cli_project import remit
+from serve_stage import Server, project, serving
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Server:
+    with serving(project(tmp_path_factory.mktemp("served"))) as running:
+        yield running
+
+
+def until(what: object, seconds: float = 10.0) -> None:
+    give_up = time.monotonic() + seconds
+    while not what():  # type: ignore[operator]
+        assert time.monotonic() < give_up, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_every_door_is_open_in_one_process(server: Server) -> None:
+    import grpc
+
+    from remit.proto.v1 import tasks_pb2 as pb
+    from remit.proto.v1 import tasks_pb2_grpc as rpc
+
+    with grpc.insecure_channel(server.at.grpc) as channel:
+        rpc.TaskServiceStub(channel).Ping(pb.PingRequest(), timeout=10)
+    with server.http() as http:
+        assert http.get("/healthz").json() == {"status": "ok"}
+        assert http.get("/readyz").status_code == 200
+        assert "echo" in {agent["name"] for agent in http.get("/v1/agents").json()["agents"]}
+        assert http.get("/.well-known/agent-card.json").json()["name"]
+        assert "delegation_total" in http.get("/metrics").text
+        listing = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        told = http.post("/mcp", json=listing, headers={"accept": "application/json, text/event-stream"})
+        assert '"delegate_many"' in told.text
+
+
+def test_what_one_door_began_is_seen_by_the_others_and_at_the_command_line(server: Server) -> None:
+    import grpc
+
+    from remit.proto.v1 import tasks_pb2 as pb
+    from remit.proto.v1 import tasks_pb2_grpc as rpc
+
+    done = server.begin("echo", 5.0, text="Hello there.")
+    with grpc.insecure_channel(server.at.grpc) as channel:
+        task = rpc.TaskServiceStub(channel).GetTaskStatus(pb.GetTaskStatusRequest(task_id=done["taskId"]), timeout=10).task
+    assert task.data.string_value == done["data"] == "Hello there."
+    assert "Hello there." in remit(server.root, "show", done["taskId"]).stdout
+
+
+def test_nobody_comes_in_without_a_token(server: Server) -> None:
+    for path in ("/v1/agents", "/v1/tasks", "/mcp", "/metrics", "/a2a", "/a2a/v1/tasks", "/openapi.json"):
+        answer = httpx.get(f"{server.at.http}{path}")
+        assert answer.status_code == 401, path
+        assert "Bearer" in answer.headers["www-authenticate"]
+
+
+def test_a_second_server_of_the_same_project_is_told_that_there_is_one(server: Server) -> None:
+    second = remit(server.root, "serve", "--http", "127.0.0.1:0")
+    assert second.returncode != 0
+    assert "Traceback" not in second.stderr
+    assert "serve" in second.stderr.lower()
+    assert server.begin("echo", 5.0, text="Still here.")["success"]
+
+
+def test_a_door_that_is_not_named_stays_closed(tmp_path: Path) -> None:
+    with serving(project(tmp_path), "--door", "http") as server:
+        assert server.at.grpc is None
+        with server.http() as http:
+            assert http.get("/v1/agents").status_code == 200
+            assert [http.get(path).status_code for path in ("/mcp", "/metrics", "/.well-known/agent-card.json")] == [404] * 3
+
+
+def test_told_to_stop_it_takes_nothing_new_and_lets_what_runs_finish(tmp_path: Path) -> None:
+    with serving(project(tmp_path)) as server, server.http() as http:
+        begun = server.begin("slow", seconds=1.5)
+        server.tell()
+        until(lambda: http.get("/readyz").status_code == 503)
+        refused = http.post("/v1/tasks", json={"target": "echo", "parameters": {"text": "Too late."}})
+        assert refused.status_code == 503
+        assert refused.json()["code"] == "STOPPING"
+        assert http.get(f"/v1/tasks/{begun['taskId']}", params={"wait": 10}).json()["data"] == "Slept well."
+        code, said = server.ended()
+    assert code == 0
+    assert "1 still running" in said
+    assert "Stopped." in said
+
+
+def test_what_can_be_resumed_is_handed_over_and_the_rest_is_stopped_with_a_return(tmp_path: Path) -> None:
+    with serving(project(tmp_path), "--stop-after", "0.2") as server:
+        again, slow = server.begin("again"), server.begin("slow")
+        time.sleep(0.3)
+        server.tell()
+        code, said = server.ended()
+        assert code == 0
+        assert "1 handed over and 1 stopped" in said
+    with serving(tmp_path) as server, server.http() as http:
+        went_on = http.get(f"/v1/tasks/{again['taskId']}", params={"wait": 15}).json()
+        assert went_on["data"] == "Done in run 2."
+        assert http.get(f"/v1/tasks/{slow['taskId']}").json()["taskState"] == "CANCELLED"
+
+
+def test_a_second_signal_stops_it_at_once(tmp_path: Path) -> None:
+    with serving(project(tmp_path), "--stop-after", "60") as server:
+        server.begin("slow")
+        server.tell(signal.SIGINT)
+        time.sleep(0.3)
+        assert server.process.poll() is None
+        server.tell(signal.SIGINT)
+        assert server.ended(10)[0] == 0
+
+
+def test_sighup_takes_up_agents_that_are_new_and_names_those_that_are_broken(tmp_path: Path) -> None:
+    with serving(project(tmp_path)) as server, server.http() as http:
+        folder = tmp_path / ".remit" / "agents"
+        (folder / "new.py").write_text('from remit import agent\n\n@agent("fresh")\nasync def fresh() -> str:\n    return "Fresh."\n')
+        (folder / "bad.py").write_text("no Python at all")
+        server.tell(signal.SIGHUP)
+        until(lambda: "fresh" in {one["name"] for one in http.get("/v1/agents").json()["agents"]})
+        assert server.begin("fresh", 5.0)["data"] == "Fresh."
+        server.tell()
+        assert "bad.py" in server.ended()[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--http", "0.0.0.0:0"), "certificate"),
+        (("--grpc", "0.0.0.0:0"), "certificate"),
+        (("--door", "front"), "front"),
+        (("--http", "nowhere"), "HOST:PORT"),
+        (("--tls-certificate", "missing.pem", "--tls-key", "missing.key"), "cannot be read"),
+        (("--tls-certificate", "missing.pem"), "key"),
+    ],
+)
+def test_what_cannot_be_served_is_told_before_anything_is_opened(tmp_path: Path, options: tuple[str, ...], words: str) -> None:
+    told = remit(tmp_path, "serve", *options)
+    assert told.returncode != 0
+    assert words in told.stderr
+    assert "Traceback" not in told.stderr
+    assert not (tmp_path / ".remit" / "remit.db").exists()
