@@ -17,6 +17,7 @@ from remit.access.entrance import Entrance
 from remit.core.errors import Misused, RemitError
 from remit.serve.listening import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
 from remit.serve.service import Service
+from remit.serve.visits import HeardEntrance
 from remit.settings.values import ServeSettings
 
 if TYPE_CHECKING:
@@ -223,8 +224,7 @@ class Doors:
 
 def entrance_of(remit: "Remit") -> Entrance:
     """Who is turned away stands in the audit log of the policy, beside what was decided."""
-    engine = remit.engine
-    return Entrance(remit.folder, remit.settings.serve, living=engine.running.get, clock=remit.clock)
+    return HeardEntrance(remit, note=remit.note_access)
 
 
 def _must_have(door: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from remit.app import Remit
 from remit.serve.doors import Doors, bound_doors
+from remit.signals.logs import set_up_logs, write_happenings
 from remit.system.announced import announce, withdraw
 
 
@@ -61,8 +62,9 @@ class Signals:
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> None:
     """Until a signal."""
     remit = Remit.open(root, settings=settings)
-    with bound_doors(remit.settings.serve, remit.root) as places, _signals() as told:
+    with bound_doors(remit.settings.serve, remit.root) as places, _signals() as told, _logging(remit.settings.signals.logs):
         async with remit:
+            write_happenings(remit.engine)
             async with Doors(remit, places) as doors:
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=doors.grpc_address, http=doors.http_address, token_file=str(doors.token_file))
@@ -112,6 +114,15 @@ async def _first_of(*events: asyncio.Event) -> None:
     finally:
         for one in waiting:
             one.cancel()
+
+
+@contextlib.contextmanager
+def _logging(style: str) -> Iterator[None]:
+    undo = set_up_logs(style)
+    try:
+        yield
+    finally:
+        undo()
 
 
 @contextlib.contextmanager
