@@ -299,11 +299,14 @@ class Remit(Looking):
 
     # ---- ending and repairing
 
-    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person") -> list[dict[str, Any]]:
-        """Stop a delegation and everything below it; how each node ended. Also when another process runs it."""
+    async def cancel(self, session_id: str, reason: str = "", *, source: str = "a person", force: bool = False) -> list[dict[str, Any]]:
+        """Stop a delegation and everything below it; how each node ended. Also when another process runs it.
+
+        `force`: processes that were started for it here are killed at once; otherwise they have `kill_grace_seconds` to tidy up."""
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
-        return await cancel_anywhere(self.engine, session_id, reason, source, self._reap)
+        kill = self._carriers.processes.stop_at_once if force else None
+        return await cancel_anywhere(self.engine, session_id, reason, source, self._reap, kill)
 
     async def recover(self) -> Recovered:
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""

@@ -1,12 +1,15 @@
 """Cancelling a delegation wherever it is run: here, by another process that is asked to, or by nobody any more. Used by `app`."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from remit.core.result import StopReason
 from remit.engine import elsewhere, following
+from remit.engine.ending import below
 from remit.engine.owners import is_dead
 from remit.engine.recovery import cancel_left_behind
+from remit.engine.running import Running
 from remit.flow.reply import Stop
 from remit.system.threads import off_loop
 
@@ -15,10 +18,18 @@ if TYPE_CHECKING:
 
 
 async def cancel_anywhere(
-    engine: "EmbeddedEngine", session_id: str, reason: str, source: str, reap: Callable[[str], int]
+    engine: "EmbeddedEngine",
+    session_id: str,
+    reason: str,
+    source: str,
+    reap: Callable[[str], int],
+    kill: Callable[[Collection[str]], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """How each node ended. `reap` ends the processes that a dead owner left."""
-    if session_id in engine.running:
+    """How each node ended. `reap` ends the processes that a dead owner left; `kill`, those that run here, at once and without grace."""
+    running = engine.running.get(session_id)
+    if running is not None and kill is not None:
+        return await _killed(engine, running, reason, source, kill)
+    if running is not None:
         return await engine.cancel(session_id, reason, source)
     record = await following.known(engine.store, session_id)
     if record.state.is_settled:
@@ -30,3 +41,14 @@ async def cancel_anywhere(
             stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
             return list(await cancel_left_behind(engine, record, stop))
     return await elsewhere.acknowledged(engine.store, record)
+
+
+async def _killed(
+    engine: "EmbeddedEngine", running: Running, reason: str, source: str, kill: Callable[[Collection[str]], None]
+) -> list[dict[str, Any]]:
+    nodes = frozenset(node.delegation.session_id for node in below(running))
+    cancelling = engine.spawn(engine.cancel(running.delegation.session_id, reason, source))
+    await asyncio.sleep(0)  # it is cancelled first, so that its death is no crash
+    kill(nodes)
+    ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
+    return ended

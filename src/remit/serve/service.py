@@ -215,14 +215,18 @@ class Service:
         await self.remit.recover()
         return await self.remit.describe(record.session_id)
 
-    async def cancel(self, call: Call, task_id: str, reason: str = "") -> tuple[DelegateResult, list[dict[str, Any]]]:
-        """Really stopped, with everything below it; how it stands then, and how each node ended. Of one that has ended: nothing is done."""
+    async def cancel(
+        self, call: Call, task_id: str, reason: str = "", *, force: bool = False
+    ) -> tuple[DelegateResult, list[dict[str, Any]]]:
+        """Really stopped, with everything below it; how it stands then, and how each node ended. Of one that has ended: nothing is done.
+
+        `force`: without the grace that its processes have."""
         record = await self.record(call, task_id)
         is_theirs = await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL)
         if not is_theirs or task_id == call.visitor.parent:
             raise Refused(f"{task_id} is not {call.visitor.principal}'s to cancel.", code="FORBIDDEN")
         await self.minded(record)
-        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}")
+        nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}", force=force)
         return await self.tool.look(task_id), nodes
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:

@@ -15,7 +15,7 @@ from remit.core.states import Priority
 from remit.proto.times import nanoseconds, seconds
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.values import dict_of, json_of, struct_of, text_of, value_of
-from remit.tool.chunks import WAITING, Chunk, ChunkType, ended
+from remit.tool.chunks import Chunk, ChunkType, ended
 from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
@@ -205,18 +205,10 @@ def _tell(message: pb.TaskChunk, chunk: Chunk) -> None:
     if chunk.type is ChunkType.STATUS:
         message.status.state, message.status.message = _STATES[TaskState(chunk.data["state"])], words
         return
-    if chunk.number and words.startswith(WAITING):
-        message.status.state, message.status.message = _STATES[TaskState.PAUSED], words
-        return
     message.progress.message = words
     fraction = chunk.data.get("fraction")
     if isinstance(fraction, int | float):
         message.progress.fraction = fraction
-
-
-def status_chunk(task_id: str, state: TaskState, words: str) -> pb.TaskChunk:
-    """What a stream begins with, before anything that is numbered."""
-    return pb.TaskChunk(task_id=task_id, status=pb.Status(state=_STATES[state], message=text_of(words)))
 
 
 def chunk_of_message(message: pb.TaskChunk) -> Chunk | None:
@@ -235,5 +227,6 @@ def chunk_of_message(message: pb.TaskChunk) -> Chunk | None:
             data["fraction"] = message.progress.fraction
         return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data=data, number=number)
     if kind == "status":
-        return Chunk(type=ChunkType.PROGRESS, task_id=task_id, data={"message": message.status.message}, number=number)
+        told = {"state": str(state_of_number(message.status.state)), "message": message.status.message}
+        return Chunk(type=ChunkType.STATUS, task_id=task_id, data=told, number=number)
     return None

@@ -134,7 +134,7 @@ def test_a_result_of_something_that_still_runs_comes_back() -> None:
     [
         Chunk(type=ChunkType.PROGRESS, task_id="sess_1", data={"message": "on it"}, number=8),
         Chunk(type=ChunkType.PROGRESS, task_id="sess_1", data={"message": "half", "fraction": 0.5}, number=9),
-        Chunk(type=ChunkType.PROGRESS, task_id="sess_1", data={"message": "Waiting for a person's approval of x"}, number=10),
+        Chunk(type=ChunkType.STATUS, task_id="sess_1", data={"state": "PAUSED", "message": "Waiting for a person's approval"}, number=10),
         Chunk(type=ChunkType.DATA, task_id="sess_1", data={"chunk": {"row": [1, None]}}, number=11),
         Chunk(type=ChunkType.DATA, task_id="sess_1", data={"chunk": None}, number=12),
         ended(whole_result(), 13),

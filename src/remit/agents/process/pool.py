@@ -9,7 +9,7 @@ import contextlib
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,8 @@ class ProcessPool:
         self._nursery = Nursery(mark_prefix=marker(project, owner_id))
         self._warming: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._wards: set[Child | Spawned] = set()
+        self._wards: dict[Child | Spawned, str] = {}
+        """What runs, and for which delegation."""
         self._is_closed = False
 
     def warm_up(self, targets: Sequence[Target], *, for_commands: bool = False) -> None:
@@ -80,7 +81,7 @@ class ProcessPool:
             raise Misused("The process pool is closed.", advice="Open a new Remit.")
         mark = marker(self._project, self._owner_id, ctx.session_id)
         child = Child(Service(ctx, job.models))
-        self._wards.add(child)
+        self._wards[child] = ctx.session_id
         told: asyncio.Task[None] | None = None
         start = self._own(self._start(child, mark, job, ctx))
         try:
@@ -107,7 +108,7 @@ class ProcessPool:
         mark = marker(self._project, self._owner_id, ctx.session_id)
         wire = program_to_wire(program, {MARK: mark})
         spawned = Spawned(program)
-        self._wards.add(spawned)
+        self._wards[spawned] = ctx.session_id
         start = self._own(self._launch(spawned, mark, wire, ctx))
         try:
             await asyncio.shield(start)
@@ -115,6 +116,14 @@ class ProcessPool:
             yield spawned
         finally:
             await self._leave(spawned, mark, start, ctx)
+
+    def stop_at_once(self, session_ids: Collection[str]) -> None:
+        """Kill what runs for these delegations, without the grace of a SIGTERM; whoever waits for them sees to the rest."""
+        for ward, session_id in self._wards.items():
+            if session_id in session_ids:
+                ward.order_stop(0.0)
+                if ward.link.pid is not None:
+                    ward.link.wake()
 
     async def close(self) -> None:
         """End everything; nothing of ours is left when this returns."""
@@ -191,7 +200,7 @@ class ProcessPool:
             await link.wait_dead()
         finally:
             await ward.close(limit=0.1)
-            self._wards.discard(ward)
+            self._wards.pop(ward, None)
 
     async def _kill_without_supervisor(self, link: Link, mark: str) -> None:
         """The supervisor was killed or is stuck. Its worker died with it; what it had adopted fell to the zygote."""

@@ -58,6 +58,7 @@ class Entering(grpc.aio.ServerInterceptor):
         self._trusts_socket = trusts_socket
         self._wrapped: dict[str, tuple[Any, Any]] = {}
         self._watching: set[asyncio.Task[Any]] = set()
+        self._is_ending = False
 
     async def intercept_service(
         self, continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
@@ -73,6 +74,7 @@ class Entering(grpc.aio.ServerInterceptor):
 
     def end_watching(self) -> None:
         """Of those who watch only whether we live: they would never leave by themselves."""
+        self._is_ending = True
         for task in self._watching:
             task.cancel()
 
@@ -135,6 +137,11 @@ class Entering(grpc.aio.ServerInterceptor):
         self._watching.add(task)
         try:
             yield
+        except asyncio.CancelledError:
+            if not self._is_ending:
+                raise
+            task.uncancel()
+            raise Unavailable("This server is stopping.", code="STOPPING", advice="Try again in a moment.") from None
         finally:
             self._watching.discard(task)
 

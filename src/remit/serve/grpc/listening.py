@@ -6,11 +6,13 @@ alone, and moved to its place, which is one step: nobody ever finds it open to o
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
 import ssl
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,11 +20,10 @@ import grpc
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.serve.listening import Certificates
-from remit.system.files import file_lock
 from remit.system.own_folder import make_folder
 from remit.system.unix_path import UnixPath
 
-LOCK_SECONDS = 5.0
+LOCK_SECONDS = 2.0
 _BOUND = "s"
 _ANSWER_SECONDS = 1.0
 
@@ -45,7 +46,7 @@ def bind_unix(path: Path, add_port: Callable[[str], int]) -> UnixSocket:
     folder = path.parent
     if folder.name == "run":  # the project's own, made when it is first needed
         make_folder(folder)
-    with _told(path), file_lock(path.with_name(f"{path.name}.lock"), timeout=LOCK_SECONDS):
+    with _told(path), _one_at_a_time(folder):
         _must_be_free(path)
         with tempfile.TemporaryDirectory(prefix=".grpc-", dir=folder, ignore_cleanup_errors=True) as private:
             bound = Path(private) / _BOUND
@@ -54,6 +55,22 @@ def bind_unix(path: Path, add_port: Callable[[str], int]) -> UnixSocket:
             os.chmod(bound, 0o600)
             os.rename(bound, path)
         return UnixSocket(path)
+
+
+@contextlib.contextmanager
+def _one_at_a_time(folder: Path) -> Iterator[None]:
+    """Two servers that start at once must not both find the place free. Whoever holds a folder of others for ever keeps nobody out."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + LOCK_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(held)
 
 
 @contextlib.contextmanager

@@ -6,12 +6,11 @@ nothing. A call that begins a task and waits for it reads nothing from the store
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from remit.core.errors import Misused
-from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.engine.handle import LocalHandle
 from remit.flow.context import Handle
@@ -24,20 +23,19 @@ from remit.serve.grpc.entering import Context, entered
 from remit.serve.service import Call, Service
 from remit.tool.catalogue import parts_of
 from remit.tool.chunks import Chunk
-from remit.tool.faults import DelegateError
 from remit.tool.messages import (
     Place,
     message_of_chunk,
     place_of_delegation,
     place_of_record,
     state_number,
-    status_chunk,
     task_of,
 )
 from remit.tool.result import DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 from remit.tool.schema import parameters_schema
 
-_FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
+ALREADY = "already "
+"""How the state of a node begins that had ended before it could be cancelled."""
 _LONGEST_WORD = 200
 
 
@@ -61,14 +59,9 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def RunTask(self, request: pb.ExecuteTaskRequest, context: Context) -> AsyncIterator[pb.TaskChunk]:
         call = _with_conversation(entered(), request.session_id)
-        is_first = True
-        async with _closing(self._service.run(call, self._arguments(call, request))) as chunks:
+        async with contextlib.aclosing(self._service.run(call, self._arguments(call, request))) as chunks:
             async for chunk in chunks:
-                if is_first and chunk.result is None and chunk.task_id is not None:
-                    yield status_chunk(chunk.task_id, self._state_here(chunk.task_id), str(chunk.data.get("message", "")))
-                else:
-                    yield await self._written(call, chunk)
-                is_first = False
+                yield await self._written(call, chunk)
 
     def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         target, operation = target_of(request, self._name_of)
@@ -84,7 +77,6 @@ class TaskService(rpc.TaskServiceServicer):
                 async with asyncio.timeout(wait_seconds):
                     returned = await handle.result()
         if returned is not None:
-            _must_be_faultless(returned)
             return task_of(result_of(returned, delegation.created_at), place_of_delegation(delegation))
         target, operation = parts_of(delegation.agent)
         state = TaskState.QUEUED if handle.is_queued else TaskState.RUNNING
@@ -99,8 +91,6 @@ class TaskService(rpc.TaskServiceServicer):
                 async with asyncio.timeout(wait_seconds):
                     await handle.result()
         record = await self._service.record(call, handle.session_id)
-        if record.result is not None:
-            _must_be_faultless(record.result)
         return task_of(result_of_record(record), place_of_record(record))
 
     # ---- looking
@@ -113,12 +103,7 @@ class TaskService(rpc.TaskServiceServicer):
         if request.after < 0:
             raise Misused("after must not be negative.", advice="Send the number of the last chunk that came, or 0 for all of them.")
         call = entered()
-        if request.after == 0:
-            record = await self._service.record(call, request.task_id)
-            if not record.state.is_settled:
-                state = TaskState.QUEUED if record.state is State.QUEUED else TaskState.RUNNING
-                yield status_chunk(record.session_id, state, f"{record.agent} is {record.state}.")
-        async with _closing(self._service.stream(call, request.task_id, request.after)) as chunks:
+        async with contextlib.aclosing(self._service.stream(call, request.task_id, request.after)) as chunks:
             async for chunk in chunks:
                 yield await self._written(call, chunk)
 
@@ -158,11 +143,11 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def CancelTask(self, request: pb.CancelTaskRequest, context: Context) -> pb.CancelTaskResponse:
         call = entered()
-        result, nodes = await self._service.cancel(call, request.task_id, request.reason)
+        result, nodes = await self._service.cancel(call, request.task_id, request.reason, force=request.force)
         state = state_number(result.task_state)
         return pb.CancelTaskResponse(
             state=state,
-            cancelled=bool(nodes) and result.task_state is TaskState.CANCELLED,
+            cancelled=result.task_state is TaskState.CANCELLED and not all(str(node["state"]).startswith(ALREADY) for node in nodes),
             nodes=[
                 pb.CancelledNode(task_id=node["session_id"], agent_id=text_of(node["agent"]), state=text_of(str(node["state"])))
                 for node in nodes
@@ -187,15 +172,6 @@ class TaskService(rpc.TaskServiceServicer):
             return message_of_chunk(chunk)
         return message_of_chunk(chunk, await self._place(call, chunk.task_id))
 
-    def _state_here(self, task_id: str) -> TaskState:
-        running = self._service.remit.engine.running.get(task_id)
-        return TaskState.QUEUED if running is not None and running.is_queued else TaskState.RUNNING
-
-
-def _closing(chunks: AsyncIterator[Chunk]) -> "contextlib.aclosing[AsyncGenerator[Chunk]]":
-    """Left as soon as its reader leaves, not when the collector finds it."""
-    return contextlib.aclosing(cast("AsyncGenerator[Chunk]", chunks))
-
 
 def _with_conversation(call: Call, session: str) -> Call:
     if not session:
@@ -203,10 +179,3 @@ def _with_conversation(call: Call, session: str) -> Call:
     if len(session) > _LONGEST_WORD:
         raise Misused(f"session_id is longer than {_LONGEST_WORD} characters.", advice="It is your own word for the conversation.")
     return replace(call, session=session)
-
-
-def _must_be_faultless(returned: Return) -> None:
-    """A refusal for what the request says is told as every fault of a request is (S5.3): nothing has run."""
-    first = returned.errors[0] if returned.errors else None
-    if returned.stop_reason is StopReason.REFUSED and first is not None and first.code in _FAULTS:
-        raise DelegateError(first.message, code=first.code, advice=first.recommendation, details={"taskId": returned.session_id})

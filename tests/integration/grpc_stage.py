@@ -1,0 +1,205 @@
+"""A project served by gRPC in this process: the real door and entrance, real channels to it, and certificates made for the occasion."""
+
+import asyncio
+import contextlib
+import datetime
+import ipaddress
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from remit import Context, Remit, agent
+from remit.access.visitor import Doing, Grants
+
+SECOND = 10**9
+DELEGATING = frozenset({Doing.DELEGATE})
+
+
+@agent("text.count")
+async def count(text: str, min_length: int = 0) -> int:
+    """Counts the words of a text."""
+    return len([word for word in text.split() if len(word) >= min_length])
+
+
+@agent("echo")
+async def echo(value: Any = None) -> Any:
+    """Gives back what it is given."""
+    return {"value": value}
+
+
+@agent("slow", timeout=60)
+async def slow(ctx: Context, seconds: float = 30.0) -> str:
+    """Says that it has begun, and takes its time."""
+    ctx.progress("begun", 0.5)
+    ctx.emit({"half": True})
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+@agent("fails")
+async def fails() -> None:
+    """Does not succeed."""
+    raise ValueError("it broke")
+
+
+@agent("loud", timeout=60)
+async def loud(ctx: Context, chunks: int, size: int) -> str:
+    """Says much."""
+    for number in range(chunks):
+        ctx.emit({"number": number, "text": "x" * size})
+        await asyncio.sleep(0)
+    return "said"
+
+
+@agent("asks", timeout=60)
+async def asks(ctx: Context) -> str:
+    """Has a child that is slow."""
+    await ctx.delegate("slow")
+    return "asked"
+
+
+AGENTS = (count, echo, slow, fails, loud, asks)
+
+
+@dataclass
+class Stage:
+    remit: Remit
+    service: Any
+    entrance: Any
+    door: Any
+    address: str
+    closing: contextlib.AsyncExitStack
+    tokens: dict[str, str] = field(default_factory=dict)
+
+    def token(self, name: str = "client", doing: frozenset[Doing] = DELEGATING, **grants: Any) -> str:
+        if name not in self.tokens:
+            self.tokens[name] = self.entrance.tokens.new(name, Grants(doing=doing, **grants))[1]
+        return self.tokens[name]
+
+    async def channel(self, address: str | None = None, credentials: Any = None, **options: Any) -> Any:
+        import grpc.aio
+
+        given = [(f"grpc.{name}", value) for name, value in options.items()]
+        given.append(("grpc.use_local_subchannel_pool", 1))
+        target = address or self.address
+        if credentials is None:
+            channel = grpc.aio.insecure_channel(target, options=given)
+        else:
+            channel = grpc.aio.secure_channel(target, credentials, options=given)
+        self.closing.push_async_callback(channel.close)
+        return channel
+
+    async def tasks(self, **options: Any) -> Any:
+        """A stub of the task service."""
+        from remit.proto.v1 import tasks_pb2_grpc as rpc
+
+        return rpc.TaskServiceStub(await self.channel(**options))
+
+
+@contextlib.asynccontextmanager
+async def grpc_stage(
+    root: Path, *, addresses: Sequence[str] = (), agents: Sequence[Any] = AGENTS, extra: Sequence[Any] = (), **serve: Any
+) -> AsyncIterator[Stage]:
+    from remit.access.entrance import Entrance
+    from remit.serve.grpc.server import grpc_server
+    from remit.serve.service import Service
+
+    async with Remit.open(root, agents=agents) as remit, contextlib.AsyncExitStack() as closing:
+        settings = replace(remit.settings.serve, **serve)
+        entrance = Entrance(remit.folder, settings, living=remit.engine.running.get)
+        entrance.open()
+        closing.callback(entrance.close)
+        service = Service(remit)
+        door = await grpc_server(service, entrance, settings, extra=extra)
+        await door.start(addresses or None)
+        closing.push_async_callback(door.stop, 0.0)
+        yield Stage(remit, service, entrance, door, door.address, closing)
+
+
+def bearer(token: str, *more: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token}"), *more)
+
+
+def ask(type_: str, *, agent_id: str = "", wait: float = 10.0, session: str = "", priority: int = 0, **parameters: Any) -> Any:
+    from remit.proto.v1 import tasks_pb2 as pb
+    from remit.proto.values import struct_of
+
+    return pb.ExecuteTaskRequest(
+        agent_id=agent_id,
+        type=type_,
+        session_id=session,
+        wait_ns=int(wait * SECOND),
+        priority=priority,  # type: ignore[arg-type]
+        config=pb.TaskConfig(parameters=struct_of(parameters)),
+    )
+
+
+async def refusal(call: Any) -> Any:
+    """The error with which a call ends."""
+    import grpc.aio
+
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError("it was not refused")
+
+
+def trailer(error: Any, name: str) -> Any:
+    return dict(error.trailing_metadata()).get(name)
+
+
+class Authority:
+    """Signs certificates, for a quarter of an hour."""
+
+    def __init__(self, folder: Path) -> None:
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        self.folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.certificate = folder / "ca.pem"
+        self._made = self._signed("remit test CA", self._key.public_key(), is_authority=True)
+        self.certificate.write_bytes(_pem(self._made))
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        """A certificate and its key, for `name` and for loopback."""
+        from cryptography.hazmat.primitives import serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        certificate, private = self.folder / f"{name}.pem", self.folder / f"{name}.key"
+        certificate.write_bytes(_pem(self._signed(name, key.public_key())))
+        private.touch(0o600)
+        plain = serialization.NoEncryption()
+        private.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain))
+        return certificate, private
+
+    def _signed(self, name: str, public_key: Any, *, is_authority: bool = False) -> Any:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes
+        from cryptography.x509.oid import NameOID
+
+        now = datetime.datetime.now(datetime.UTC)
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "remit test CA")])
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+            .issuer_name(issuer)
+            .public_key(public_key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - datetime.timedelta(minutes=1))
+            .not_valid_after(now + datetime.timedelta(minutes=15))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        )
+        if not is_authority:
+            names = [x509.DNSName(name), x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+
+def _pem(certificate: Any) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
+    made: bytes = certificate.public_bytes(serialization.Encoding.PEM)
+    return made

@@ -1,0 +1,305 @@
+"""Who comes in by gRPC and where it listens: the owner's socket, TLS, client certificates, tokens (issue 7 items 1 and 5)."""
+
+import os
+import socket
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import Authority, Stage, ask, bearer, grpc_stage, refusal, trailer
+
+from remit.access.visitor import Doing, Grants
+from remit.core.errors import Misused, Unavailable
+
+LOOPBACK = "127.0.0.1:0"
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """By a socket and by a port of loopback."""
+    async with grpc_stage(tmp_path, addresses=["unix", LOOPBACK]) as stage:
+        yield stage
+
+
+@pytest.fixture
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def messages() -> Any:
+    from remit.proto.v1 import tasks_pb2
+
+    return tasks_pb2
+
+
+def tls(authority: Authority, holder: str | None = None) -> Any:
+    import grpc
+
+    own = (None, None)
+    if holder is not None:
+        certificate, key = authority.issue(holder)
+        own = (key.read_bytes(), certificate.read_bytes())
+    return grpc.ssl_channel_credentials(authority.certificate.read_bytes(), *own)
+
+
+# ---- who
+
+
+async def test_the_socket_is_its_owners_and_a_port_asks_for_a_token(stage: Stage) -> None:
+    assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.principal == "orchestrator"
+    port = await stage.tasks(address=stage.door.addresses[1])
+    error = await refusal(port.ExecuteTask(ask("echo")))
+    assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+    task = (await port.ExecuteTask(ask("echo"), metadata=bearer(stage.token()))).task
+    assert task.principal == "token:client"
+    local = (stage.remit.folder / "run" / "serve.token").read_text().strip()
+    assert (await port.ExecuteTask(ask("echo"), metadata=bearer(local))).task.principal == "orchestrator"
+
+
+@pytest.mark.parametrize("shown", ["Bearer rmt_nobodys", "Bearer ", "Basic YTpi", "rmt_x", "Bearer " + "x" * 6000])
+async def test_a_wrong_token_is_no_better_on_the_socket(stage: Stage, shown: str) -> None:
+    """What is shown must be good, also where another way in would do: an agent's narrow token is not its owner's."""
+    for address in stage.door.addresses:
+        tasks = await stage.tasks(address=address)
+        error = await refusal(tasks.Ping(messages().PingRequest(), metadata=(("authorization", shown),)))
+        assert error.code().name == "UNAUTHENTICATED"
+
+
+async def test_a_token_narrows_on_the_socket_too(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    shown = bearer(stage.token("narrow", agents=("text",)))
+    assert (await tasks.ExecuteTask(ask("text.count", text="a"), metadata=shown)).task.principal == "token:narrow"
+    error = await refusal(tasks.ExecuteTask(ask("echo", agent_id="echo"), metadata=shown))
+    assert (error.code().name, trailer(error, "remit-code")) == ("PERMISSION_DENIED", "FORBIDDEN")
+
+
+async def test_credentials_that_are_shown_twice_are_refused(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    shown = (*bearer(stage.token("a")), *bearer(stage.token("b")))
+    assert (await refusal(tasks.Ping(messages().PingRequest(), metadata=shown))).code().name == "INVALID_ARGUMENT"
+
+
+async def test_somebody_elses_task_does_not_exist(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    mine, theirs = bearer(stage.token("mine")), bearer(stage.token("theirs"))
+    task_id = (await tasks.ExecuteTask(ask("slow", wait=0), metadata=mine)).task_id
+    for call in (
+        tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=task_id), metadata=theirs),
+        tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id), metadata=theirs),
+        tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id), metadata=theirs).read(),
+    ):
+        assert (await refusal(call)).code().name == "NOT_FOUND"
+    assert not (await tasks.ListTasks(pb.ListTasksRequest(), metadata=theirs)).tasks
+    assert [one.task_id for one in (await tasks.ListTasks(pb.ListTasksRequest(), metadata=mine)).tasks] == [task_id]
+    sees = bearer(stage.token("sees", doing=frozenset({Doing.SEE_ALL})))
+    assert (await tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=task_id), metadata=sees)).task.principal == "token:mine"
+    assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=sees))).code().name == "PERMISSION_DENIED"
+    assert (await refusal(tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id), metadata=sees))).code().name == "PERMISSION_DENIED"
+
+
+async def test_who_asks_too_often_or_too_much_is_told_when_to_come_again(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    shown = bearer(stage.token("often", requests_per_second=0.5, burst=2))
+    for _ in range(2):
+        await tasks.Ping(pb.PingRequest(), metadata=shown)
+    error = await refusal(tasks.Ping(pb.PingRequest(), metadata=shown))
+    assert (error.code().name, trailer(error, "remit-code")) == ("RESOURCE_EXHAUSTED", "RATE_LIMITED")
+    assert 0 < int(trailer(error, "grpc-retry-pushback-ms")) <= 2001
+    small = bearer(stage.token("small", request_bytes=1000))
+    error = await refusal(tasks.ExecuteTask(ask("echo", value="x" * 2000), metadata=small))
+    assert (error.code().name, trailer(error, "remit-code")) == ("RESOURCE_EXHAUSTED", "TOO_LARGE")
+
+
+async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    shown = bearer(stage.token("streams", streams=2))
+    calls = [tasks.RunTask(ask("slow"), metadata=shown) for _ in range(2)]
+    for call in calls:
+        assert (await call.read()).task_id
+    error = await refusal(tasks.RunTask(ask("slow"), metadata=shown).read())
+    assert trailer(error, "remit-code") == "RATE_LIMITED"
+    calls[0].cancel()
+    stage.entrance.tokens.revoke("streams")
+
+    async def to_its_end() -> None:
+        while await calls[1].read():
+            pass
+
+    error = await refusal(to_its_end())
+    assert (error.code().name, trailer(error, "remit-code")) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
+    assert len(stage.remit.engine.running) == 2  # whoever leaves, or is sent away, ends nothing
+
+
+async def test_health_is_answered_to_anybody_and_nothing_else_is(stage: Stage) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    channel = await stage.channel(address=stage.door.addresses[1])
+    await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest())
+    asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+    call = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
+    assert (await refusal(call.read())).code().name == "UNAUTHENTICATED"
+
+
+async def test_behind_a_proxy_the_socket_makes_nobody_the_owner(tmp_path: Path) -> None:
+    async with grpc_stage(tmp_path, behind_proxy=True) as stage:
+        tasks, pb = await stage.tasks(), messages()
+        assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
+        await tasks.Ping(pb.PingRequest(), metadata=bearer(stage.token()))
+
+
+# ---- TLS
+
+
+async def test_by_tls_a_token_is_enough_and_plain_text_is_not_spoken(tmp_path: Path, authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    async with grpc_stage(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
+        tasks, pb = await stage.tasks(credentials=tls(authority)), messages()
+        assert (await refusal(tasks.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
+        assert (await tasks.ExecuteTask(ask("echo"), metadata=bearer(stage.token()))).task.success
+        plain = await stage.tasks()
+        assert (await refusal(plain.Ping(pb.PingRequest(), timeout=5))).code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+async def test_by_mutual_tls_a_certificate_is_who_it_names(tmp_path: Path, authority: Authority) -> None:
+    """Issue 7 item 5."""
+    certificate, key = authority.issue("server")
+    files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
+    async with grpc_stage(tmp_path, addresses=[LOOPBACK], **files) as stage:
+        stage.entrance.tokens.new("builder", Grants(doing=frozenset({Doing.DELEGATE})), certificate="build.example")
+        known = await stage.tasks(credentials=tls(authority, "build.example"))
+        assert (await known.ExecuteTask(ask("echo"))).task.principal == "cert:build.example"
+        pb = messages()
+        stranger = await stage.tasks(credentials=tls(authority, "other.example"))
+        assert (await refusal(stranger.Ping(pb.PingRequest()))).code().name == "UNAUTHENTICATED"
+        nobody = await stage.tasks(credentials=tls(authority))
+        error = await refusal(nobody.Ping(pb.PingRequest(), timeout=5, metadata=bearer(stage.token())))
+        assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+        foreign = Authority(tmp_path)
+        forged_certificate, forged_key = foreign.issue("build.example")
+        import grpc
+
+        forged = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), forged_key.read_bytes(), forged_certificate.read_bytes())
+        error = await refusal((await stage.tasks(credentials=forged)).Ping(pb.PingRequest(), timeout=5))
+        assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+async def test_a_renewed_certificate_holds_from_the_next_connection_on(tmp_path: Path, authority: Authority) -> None:
+    pb = messages()
+    certificate, key = authority.issue("server")
+    async with grpc_stage(tmp_path, addresses=[LOOPBACK], tls_certificate=str(certificate), tls_key=str(key)) as stage:
+        shown = bearer(stage.token())
+        await (await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown)
+        other = Authority(tmp_path)
+        certificate.write_bytes(b"half written")
+        await (await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown)
+        new_certificate, new_key = other.issue("server")
+        certificate.write_bytes(new_certificate.read_bytes())
+        key.write_bytes(new_key.read_bytes())
+        await (await stage.tasks(credentials=tls(other))).Ping(pb.PingRequest(), metadata=shown)
+        error = await refusal((await stage.tasks(credentials=tls(authority))).Ping(pb.PingRequest(), metadata=shown, timeout=5))
+        assert error.code().name in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+# ---- where
+
+
+async def opens(root: Path, *addresses: str, **serve: Any) -> None:
+    async with grpc_stage(root, addresses=addresses, **serve):
+        pass
+
+
+async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_path: Path) -> None:
+    before = os.umask(0)  # whatever others the project is shared with
+    try:
+        async with grpc_stage(tmp_path) as stage:
+            path = stage.remit.folder / "run" / "grpc.sock"
+            assert stage.address == f"unix:{path}"
+            mode = path.lstat().st_mode
+            assert (stat.S_ISSOCK(mode), stat.S_IMODE(mode)) == (True, 0o600)
+            assert not list(path.parent.glob(".grpc-*"))
+    finally:
+        os.umask(before)
+    assert not path.exists()
+
+
+async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
+    from remit.system.unix_path import UnixPath
+
+    root = tmp_path / ("deep" * 20) / ("deeper" * 20)
+    root.mkdir(parents=True)
+    async with grpc_stage(root) as stage:
+        path = Path(stage.address.removeprefix("unix:"))
+        assert len(str(path)) > 200
+        with UnixPath(path) as short:
+            tasks = await stage.tasks(address=f"unix:{short.name}")
+            assert (await tasks.ExecuteTask(ask("echo"))).task.success
+
+
+async def test_what_a_dead_server_left_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "left.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    async with grpc_stage(tmp_path, addresses=[f"unix:{path}"]) as stage:
+        assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success
+
+
+async def test_a_living_servers_socket_is_not_taken_from_it(tmp_path: Path) -> None:
+    async with grpc_stage(tmp_path) as stage:
+        with pytest.raises(Unavailable, match="Another server listens"):
+            await opens(tmp_path, "unix")
+        assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+async def test_what_is_no_socket_is_never_replaced(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "precious"
+    path.write_text("kept")
+    if kind == "link":
+        path = tmp_path / "link"
+        path.symlink_to("precious")
+    with pytest.raises(Misused, match="no socket"):
+        await opens(tmp_path, f"unix:{path}")
+    assert path.read_text() == "kept"
+
+
+@pytest.mark.parametrize("address", ["unix:nowhere/at/all.sock", "unix:/proc/remit.sock"])
+async def test_a_socket_that_cannot_be_is_told(tmp_path: Path, address: str) -> None:
+    with pytest.raises(Unavailable, match="cannot be listened on"):
+        await opens(tmp_path, address)
+
+
+async def test_a_folder_of_others_is_left_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    await opens(tmp_path, f"unix:{folder}/a.sock")
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+
+
+async def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
+    """Also one of another gRPC server, with which the kernel would have us share it."""
+    async with grpc_stage(tmp_path, addresses=[LOOPBACK]) as stage:
+        with pytest.raises(Unavailable, match="cannot be listened on"):
+            await opens(tmp_path, stage.address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0"])
+async def test_nothing_listens_beyond_this_machine_in_the_clear(tmp_path: Path, address: str) -> None:
+    with pytest.raises(Misused, match="other machines"):
+        await opens(tmp_path, address)
+
+
+@pytest.mark.parametrize("address", ["localhost", "127.0.0.1:99999", "", ":1", "127.0.0.1:http"])
+async def test_what_is_no_address_is_told(tmp_path: Path, address: str) -> None:
+    with pytest.raises(Misused, match="no address"):
+        await opens(tmp_path, address)
+
+
+async def test_a_certificate_that_is_none_is_told(tmp_path: Path, authority: Authority) -> None:
+    certificate, key = authority.issue("server")
+    certificate.write_text("no certificate")
+    with pytest.raises(Misused, match="cannot be used"):
+        await opens(tmp_path, LOOPBACK, tls_certificate=str(certificate), tls_key=str(key))

@@ -1,0 +1,196 @@
+"""What strangers may send to the gRPC door: it answers the next honest caller all the same (issue 7 items 4, 5 and 7)."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+SETTINGS, HEADERS, PING, RST = 4, 1, 6, 3
+REQUEST_BYTES = 256 * 1024
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with grpc_stage(tmp_path, addresses=["unix", "127.0.0.1:0"], request_bytes=REQUEST_BYTES) as stage:
+        yield stage
+
+
+def messages() -> Any:
+    from remit.proto.v1 import tasks_pb2
+
+    return tasks_pb2
+
+
+def frame(kind: int, payload: bytes = b"", *, stream: int = 0, flags: int = 0) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def connected(stage: Stage, where: int) -> socket.socket:
+    kind, _, path = stage.door.addresses[where].partition(":")
+    if kind == "unix":
+        sock = socket.socket(socket.AF_UNIX)
+        sock.connect(path)
+    else:
+        sock = socket.create_connection((kind, int(path)))
+    sock.setblocking(False)
+    return sock
+
+
+async def works(stage: Stage) -> None:
+    async with asyncio.timeout(10):
+        assert (await (await stage.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
+
+
+@pytest.mark.parametrize("where", [0, 1])
+async def test_bytes_that_are_no_http_2_are_dropped(stage: Stage, where: int) -> None:
+    loop = asyncio.get_running_loop()
+    for sent in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 64, b"\0" * 65536, b"\x16\x03\x01" + b"x" * 500):
+        with connected(stage, where) as sock:
+            with contextlib.suppress(OSError):
+                await loop.sock_sendall(sock, sent)
+                async with asyncio.timeout(10):
+                    while await loop.sock_recv(sock, 65536):
+                        pass
+        await works(stage)
+
+
+async def test_connections_that_say_nothing_or_half_a_word_keep_nobody_out(stage: Stage) -> None:
+    with contextlib.ExitStack() as held:
+        for number in range(60):
+            sock = held.enter_context(connected(stage, number % 2))
+            if number % 3:
+                sock.send(PREFACE[: number % len(PREFACE)])
+        await works(stage)
+
+
+async def test_frames_without_sense_end_their_own_connection(stage: Stage) -> None:
+    loop = asyncio.get_running_loop()
+    hello = PREFACE + frame(SETTINGS)
+    for sent in (
+        hello + frame(HEADERS, b"\xff" * 200, stream=1, flags=4),
+        hello + frame(HEADERS, b"x", stream=2, flags=4),
+        hello + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
+        hello + frame(SETTINGS, b"123"),
+        hello + frame(0, b"data of no stream", stream=7),
+        hello + b"".join(frame(PING, bytes(8)) for _ in range(5000)),
+        hello + b"".join(frame(HEADERS, b"", stream=2 * n + 1) + frame(RST, bytes(4), stream=2 * n + 1) for n in range(500)),
+    ):
+        with connected(stage, 1) as sock, contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(1):
+                await loop.sock_sendall(sock, sent)
+                while await loop.sock_recv(sock, 65536):
+                    pass
+        await works(stage)
+
+
+async def test_metadata_that_are_too_large_are_refused(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    for size in (100_000, 1_000_000):
+        error = await refusal(tasks.Ping(pb.PingRequest(), metadata=(("x-much", "y" * size),)))
+        assert error.code().name in ("RESOURCE_EXHAUSTED", "UNAVAILABLE", "INTERNAL")
+        await works(stage)
+
+
+async def test_a_message_that_is_too_large_is_refused_before_it_is_read(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    error = await refusal(tasks.ExecuteTask(ask("echo", value="x" * (2 * REQUEST_BYTES))))
+    assert error.code().name == "RESOURCE_EXHAUSTED"
+    await works(stage)
+    assert [record.agent for record in await stage.remit.history()] == ["text.count"]
+
+
+async def test_a_message_that_is_none_is_the_clients_fault(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    channel = await stage.channel()
+    for method in ("ExecuteTask", "GetTaskStatus", "ListTasks"):
+        send = channel.unary_unary(f"/remit.v1.TaskService/{method}")
+        error = await refusal(send(b"\xff\xff\xff\xff"))
+        assert (error.code().name, trailer(error, "remit-code")) == ("INVALID_ARGUMENT", "INVALID_PARAMETERS")
+    call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(b"\x0a\xff")
+    assert (await refusal(call.read())).code().name == "INVALID_ARGUMENT"
+    deep = b""
+    for _ in range(300):  # lists in lists, deeper than any reader goes
+        inner = b"\x0a" + _varint(len(deep)) + deep
+        deep = b"\x32" + _varint(len(inner)) + inner
+    value = b"\x0a\x01a\x12" + _varint(len(deep)) + deep
+    struct_ = b"\x0a" + _varint(len(value)) + value
+    config = b"\x0a" + _varint(len(struct_)) + struct_
+    request = b"\x1a" + _varint(len(config)) + config + b"\x22\x04echo"
+    assert (await refusal(channel.unary_unary("/remit.v1.TaskService/ExecuteTask")(request))).code().name == "INVALID_ARGUMENT"
+    assert (await refusal(channel.unary_unary("/remit.v1.TaskService/Nothing")(b""))).code().name == "UNIMPLEMENTED"
+    assert (await refusal(channel.unary_unary("/no/such")(b""))).code().name == "UNIMPLEMENTED"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    await works(stage)
+
+
+def _varint(number: int) -> bytes:
+    found = b""
+    while number > 0x7F:
+        found += bytes([number & 0x7F | 0x80])
+        number >>= 7
+    return found + bytes([number])
+
+
+async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage: Stage) -> None:
+    """Issue 7 item 7; the delegation goes on."""
+    pb = messages()
+    tasks = await stage.tasks()
+    task_id = (await tasks.ExecuteTask(ask("slow", wait=0, seconds=30.0))).task_id
+    channel_tasks = await stage.tasks()
+    calls = [channel_tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id)) for _ in range(200)]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(call.read() for call in calls))
+        for call in calls:
+            call.cancel()
+        while stage.entrance._streams.count("orchestrator"):
+            await asyncio.sleep(0.02)
+    assert task_id in stage.remit.engine.running
+    await works(stage)
+
+
+async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None:
+    """Issue 7 item 4: back-pressure. What it has not read waits in the store, not in the server."""
+    import grpc.aio
+
+    pb, tasks = messages(), await stage.tasks(max_receive_message_length=-1)
+    task_id = (await tasks.ExecuteTask(ask("loud", chunks=60, size=50_000))).task_id
+    written: list[int] = []
+    stream = stage.service.stream
+
+    async def counted(*args: Any, **named: Any) -> Any:
+        async with contextlib.aclosing(stream(*args, **named)) as chunks:
+            async for chunk in chunks:
+                written.append(chunk.number)
+                yield chunk
+
+    stage.service.stream = counted
+    slow = await stage.tasks(**{"http2.lookahead_bytes": 65536, "http2.bdp_probe": 0})
+    call = slow.StreamTask(pb.StreamTaskRequest(task_id=task_id))
+    assert (await call.read()).task_id == task_id
+    for _ in range(20):
+        await works(stage)  # time passes, and others are served
+    assert len(written) < 40  # of more than sixty: it waits until there is room
+    rest = []
+    while (chunk := await call.read()) is not grpc.aio.EOF:
+        rest.append(chunk)
+    assert len(rest) > 60
+    assert rest[-1].complete.success
+
+
+async def test_what_a_stranger_may_not_do_begins_nothing(stage: Stage) -> None:
+    tasks = await stage.tasks(address=stage.door.addresses[1])
+    for shown in ((), bearer("rmt_forged")):
+        assert (await refusal(tasks.ExecuteTask(ask("echo"), metadata=shown))).code().name == "UNAUTHENTICATED"
+        assert (await refusal(tasks.RunTask(ask("echo"), metadata=shown).read())).code().name == "UNAUTHENTICATED"
+    assert await stage.remit.history() == []
+    request = ask("echo")
+    request.config.accept.append("touch accepted")
+    error = await refusal(tasks.ExecuteTask(request, metadata=bearer(stage.token())))
+    assert error.code().name == "PERMISSION_DENIED"
+    assert await stage.remit.history() == []

@@ -1,0 +1,442 @@
+"""The task service over gRPC, by a real client on the project's own socket (issue 7 item 1)."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import SECOND, Stage, ask, bearer, grpc_stage, refusal, trailer
+
+from remit.access.visitor import Doing
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with grpc_stage(tmp_path) as stage:
+        yield stage
+
+
+def messages() -> Any:
+    from remit.proto.v1 import tasks_pb2
+
+    return tasks_pb2
+
+
+async def begun(tasks: Any, type_: str = "slow", **asked: Any) -> str:
+    answer = await tasks.ExecuteTask(ask(type_, wait=0, **asked))
+    task_id: str = answer.task_id
+    return task_id
+
+
+async def until_said(stage: Stage, task_id: str, number: int = 8) -> None:
+    async with asyncio.timeout(10):
+        async for event in stage.remit.follow(task_id):
+            if event.number >= number:
+                return
+
+
+# ---- beginning
+
+
+async def test_a_task_is_done_and_answered_in_one_call(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    answer = await tasks.ExecuteTask(ask("text.count", text="one two three"))
+    task = answer.task
+    assert (task.task_id, task.state, task.success) == (answer.task_id, pb.TASK_STATE_COMPLETED, True)
+    assert task.data.number_value == 3
+    assert (task.target, task.operation, task.agent_id) == ("text", "count", "text.count")
+    assert task.created_at_ns + task.duration_ns == pytest.approx(task.completed_at_ns, abs=2000)
+    assert task.deadline_ns > task.completed_at_ns
+    assert (task.root_id, task.depth, list(task.path)) == (task.task_id, 1, ["orchestrator", "text.count"])
+    known = (await tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=answer.task_id))).task
+    assert known == task  # what was told without the store is what the store tells
+
+
+async def test_a_task_that_is_not_waited_for_is_on_record_and_runs(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    answer = await tasks.ExecuteTask(ask("slow", wait=0, seconds=0.2))
+    assert answer.task.state in (pb.TASK_STATE_RUNNING, pb.TASK_STATE_QUEUED)
+    later = await tasks.ExecuteTask(ask("slow", wait=0.05))
+    assert later.task.state == pb.TASK_STATE_RUNNING
+    record = await stage.remit.describe(later.task_id)
+    assert not record.state.is_settled
+
+
+async def test_no_agent_named_means_any_agent_that_can(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    for request in (ask("count", text="a"), ask("text.count", text="a"), ask("echo", value=1)):
+        assert (await tasks.ExecuteTask(request)).task.success
+    error = await refusal(tasks.ExecuteTask(ask("juggle")))
+    assert (error.code().name, trailer(error, "remit-code")) == ("INVALID_ARGUMENT", "INVALID_OPERATION")
+
+
+@pytest.mark.parametrize(
+    ("agent_id", "type_"), [("text", "count"), ("text", "text.count"), ("text.count", ""), ("text.count", "text.count")]
+)
+async def test_an_agent_is_named_by_its_target_or_by_its_whole_name(stage: Stage, agent_id: str, type_: str) -> None:
+    tasks = await stage.tasks()
+    assert (await tasks.ExecuteTask(ask(type_, agent_id=agent_id, text="a b"))).task.agent_id == "text.count"
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "code"),
+    [
+        (ask("read_file", agent_id="text"), "INVALID_ARGUMENT", "INVALID_OPERATION"),
+        (ask("", agent_id="nobody"), "NOT_FOUND", "INVALID_TARGET"),
+        (ask("", agent_id=""), "INVALID_ARGUMENT", None),
+        (ask("echo", agent_id="text.count"), "INVALID_ARGUMENT", None),
+        (ask("text.count", words=3), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
+        (ask("echo", wait=-1), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
+        (ask("echo", priority=9), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
+        (ask("echo", session="x" * 300), "INVALID_ARGUMENT", "INVALID_PARAMETERS"),
+    ],
+)
+async def test_a_faulty_request_is_refused_and_nothing_runs(stage: Stage, request_: Any, status: str, code: str | None) -> None:
+    """S5.3: before dispatch, with what is allowed."""
+    tasks = await stage.tasks()
+    error = await refusal(tasks.ExecuteTask(request_))
+    assert error.code().name == status
+    assert code is None or trailer(error, "remit-code") == code
+    assert trailer(error, "remit-advice")
+    assert await stage.remit.history() == []
+
+
+async def test_errors_carry_details_that_other_clients_understand(stage: Stage) -> None:
+    from google.protobuf.struct_pb2 import Struct
+    from google.rpc.error_details_pb2 import ErrorInfo
+    from google.rpc.status_pb2 import Status
+
+    from remit.proto.values import dict_of
+
+    tasks = await stage.tasks()
+    error = await refusal(tasks.ExecuteTask(ask("read_file", agent_id="text")))
+    status = Status.FromString(trailer(error, "grpc-status-details-bin"))
+    assert (status.code, status.message) == (error.code().value[0], error.details())
+    info, details = ErrorInfo(), Struct()
+    assert status.details[0].Unpack(info)
+    assert (info.reason, info.domain) == ("INVALID_OPERATION", "remit")
+    assert status.details[1].Unpack(details)
+    assert dict_of(details)["operations"] == ["count"]
+
+
+async def test_what_no_metadata_can_hold_is_told_all_the_same(stage: Stage) -> None:
+    """Long, and in letters that are no ASCII: the answer still arrives."""
+    tasks = await stage.tasks()
+    error = await refusal(tasks.ExecuteTask(ask("", agent_id="日本\n" * 3000)))
+    assert error.code().name == "NOT_FOUND"
+    assert "日本" in error.details()
+
+
+async def test_a_task_that_ran_and_failed_is_an_answer(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    task = (await tasks.ExecuteTask(ask("fails"))).task
+    assert (task.state, task.success, task.error.code) == (pb.TASK_STATE_FAILED, False, "TASK_FAILED")
+    assert "it broke" in task.error.message
+
+
+async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -> None:
+    """S2.1, S2.2."""
+    tasks, pb = await stage.tasks(), messages()
+    request = ask("slow")
+    request.config.timeout_ns = SECOND // 5
+    task = (await tasks.ExecuteTask(request)).task
+    assert task.state == pb.TASK_STATE_TIMEOUT
+    assert task.deadline_ns - task.created_at_ns == pytest.approx(SECOND // 5, abs=1000)
+    request.config.timeout_ns = 10**6 * SECOND
+    assert trailer(await refusal(tasks.ExecuteTask(request)), "remit-code") == "INVALID_PARAMETERS"
+
+
+async def test_integers_and_everything_else_arrive_as_they_were_sent(stage: Stage) -> None:
+    from remit.proto.values import json_of
+
+    tasks = await stage.tasks()
+    value = {"whole": 3, "half": 0.5, "large": 2**53, "list": [None, True, "ä"], "empty": {}}
+    task = (await tasks.ExecuteTask(ask("echo", value=value))).task
+    back = json_of(task.data)["value"]
+    assert back == value
+    assert isinstance(back["large"], int)
+    assert (await stage.remit.describe(task.task_id)).parameters["value"] == value
+
+
+async def test_a_key_gives_the_task_that_runs_and_later_its_result(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    request = ask("slow", wait=0, seconds=0.2)
+    request.config.key = "once"
+    first, second = await tasks.ExecuteTask(request), await tasks.ExecuteTask(request)
+    assert first.task_id == second.task_id
+    request.wait_ns = 10 * SECOND
+    assert (await tasks.ExecuteTask(request)).task.success
+    again = await tasks.ExecuteTask(request)
+    assert (again.task_id, again.task.success) == (first.task_id, True)
+
+
+# ---- looking and following
+
+
+async def test_a_stream_tells_everything_and_ends_with_the_same_task(stage: Stage) -> None:
+    """S5.7: the same final object either way."""
+    tasks, pb = await stage.tasks(), messages()
+    chunks = [chunk async for chunk in tasks.RunTask(ask("slow", seconds=0.1))]
+    kinds = [chunk.WhichOneof("chunk") for chunk in chunks]
+    assert kinds == ["status", "status", "progress", "output", "complete"]
+    assert [chunk.status.state for chunk in chunks[:2]] == [pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNING]
+    task_id = chunks[0].task_id
+    assert all(chunk.task_id == task_id for chunk in chunks)
+    assert (chunks[2].progress.message, chunks[2].progress.fraction) == ("begun", 0.5)
+    known = await tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=task_id))
+    assert chunks[-1].complete == known.task
+    again = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id))]
+    assert again == chunks
+
+
+async def test_a_stream_is_taken_up_after_the_last_chunk_that_came(stage: Stage) -> None:
+    """Issue 7 item 1: resumable from a chunk number."""
+    tasks, pb = await stage.tasks(), messages()
+    task_id = await begun(tasks, "loud", chunks=20, size=10)
+    first = []
+    call = tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id))
+    async for chunk in call:
+        first.append(chunk)
+        if len(first) == 8:
+            break
+    call.cancel()
+    numbers = [chunk.number for chunk in first if chunk.number]
+    rest = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id, after=numbers[-1]))]
+    said = [c.output.chunk.struct_value.fields["number"].number_value for c in (*first, *rest) if c.HasField("output")]
+    assert said == list(range(20))
+    assert rest[-1].complete.success
+
+
+async def test_a_stream_of_what_failed_ends_with_its_error_and_its_task(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    last = [chunk async for chunk in tasks.RunTask(ask("fails"))][-1]
+    assert last.WhichOneof("chunk") == "error"
+    assert last.error.error.code == last.error.task.error.code == "TASK_FAILED"
+
+
+async def test_what_does_not_exist_is_not_found(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    nobody = "sess_1766000000_zzzzzz"
+    calls = (
+        tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=nobody)),
+        tasks.CancelTask(pb.CancelTaskRequest(task_id=nobody)),
+        tasks.StreamTask(pb.StreamTaskRequest(task_id=nobody)).read(),
+    )
+    for call in calls:
+        error = await refusal(call)
+        assert (error.code().name, trailer(error, "remit-code")) == ("NOT_FOUND", "TASK_NOT_FOUND")
+
+
+async def test_tasks_are_listed_by_what_they_are_and_page_by_page(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    for number in range(5):
+        await tasks.ExecuteTask(ask("echo", value=number, session="talk" if number % 2 else ""))
+    await tasks.ExecuteTask(ask("fails"))
+    asked = pb.ListTasksRequest(agent_id="echo", states=[pb.TASK_STATE_COMPLETED], page_size=2)
+    seen, pages = [], 0
+    while True:
+        page = await tasks.ListTasks(asked)
+        seen += [task.data.struct_value.fields["value"].number_value for task in page.tasks]
+        pages += 1
+        if not page.next_page_token:
+            break
+        asked.page_token = page.next_page_token
+    assert (seen, pages) == ([4, 3, 2, 1, 0], 3)
+    failed = await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_FAILED, pb.TASK_STATE_TIMEOUT]))
+    assert [task.agent_id for task in failed.tasks] == ["fails"]
+    talk = await tasks.ListTasks(pb.ListTasksRequest(session_id="talk"))
+    assert [task.session_id for task in talk.tasks] == ["talk", "talk"]
+    assert len((await tasks.ListTasks(pb.ListTasksRequest())).tasks) == 6
+    assert not (await tasks.ListTasks(pb.ListTasksRequest(since_ns=time.time_ns() + 60 * SECOND))).tasks
+    assert not (await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_PENDING]))).tasks
+
+
+async def test_a_page_token_of_another_question_or_of_nobody_is_refused(stage: Stage) -> None:
+    tasks, pb = await stage.tasks(), messages()
+    for number in range(3):
+        await tasks.ExecuteTask(ask("echo", value=number))
+    token = (await tasks.ListTasks(pb.ListTasksRequest(page_size=1))).next_page_token
+    wrong = [
+        pb.ListTasksRequest(page_token=token, agent_id="echo"),
+        pb.ListTasksRequest(page_token=token[:-2] + "AA"),
+        pb.ListTasksRequest(page_token="no token"),
+        pb.ListTasksRequest(page_token="x" * 5000),
+        pb.ListTasksRequest(page_size=-1),
+        pb.ListTasksRequest(states=[77]),
+    ]
+    for request in wrong:
+        assert (await refusal(tasks.ListTasks(request))).code().name == "INVALID_ARGUMENT"
+
+
+async def test_agents_are_listed_as_far_as_one_may_use_them(stage: Stage) -> None:
+    from remit.proto.values import dict_of
+
+    tasks, pb = await stage.tasks(), messages()
+    agents = {one.name: one for one in (await tasks.ListAgents(pb.ListAgentsRequest())).agents}
+    assert {"text.count", "echo", "slow", "worker.read_file"} <= agents.keys()
+    assert set(dict_of(agents["text.count"].parameters_schema)["properties"]) == {"text", "minLength"}
+    assert agents["slow"].timeout_ns == 60 * SECOND
+    token = stage.token("narrow", agents=("text",))
+    allowed = await tasks.ListAgents(pb.ListAgentsRequest(), metadata=bearer(token))
+    assert [one.name for one in allowed.agents] == ["text.count"]
+
+
+# ---- ending
+
+
+async def test_cancelling_answers_when_the_work_and_all_below_it_has_stopped(stage: Stage) -> None:
+    """Issue 7 item 1: really stops the work, and says so."""
+    tasks, pb = await stage.tasks(), messages()
+    task_id = await begun(tasks, "asks")
+    async with asyncio.timeout(10):
+        while not (children := await stage.remit.children(task_id)):
+            await asyncio.sleep(0.01)
+    answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, reason="no longer needed"))
+    assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
+    assert {node.task_id for node in answer.nodes} == {task_id, children[0].session_id}
+    assert answer.task.state == pb.TASK_STATE_CANCELLED
+    assert "no longer needed" in answer.task.error.message
+    assert not stage.remit.engine.running
+    assert (await stage.remit.describe(children[0].session_id)).state.is_settled
+    again = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id))
+    assert (again.state, again.cancelled) == (pb.TASK_STATE_CANCELLED, False)
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_path: Path, force: bool) -> None:
+    script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
+    (tmp_path / "remit.toml").write_text(f"[agents.tidy]\ndescription = 'Tidies up.'\ncommand = ['sh', '-c', '{script}']\n")
+    async with grpc_stage(tmp_path) as stage:
+        tasks, pb = await stage.tasks(), messages()
+        task_id = await begun(tasks, "tidy", task="Wait.")
+        async with asyncio.timeout(20):
+            while not (tmp_path / "begun").exists():
+                await asyncio.sleep(0.01)
+        answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, force=force))
+        assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
+        assert (tmp_path / "tidied").exists() is not force
+
+
+async def test_leaving_ends_nothing(stage: Stage) -> None:
+    """A call's deadline is how long its client waits."""
+    tasks, pb = await stage.tasks(), messages()
+    error = await refusal(tasks.ExecuteTask(ask("slow", seconds=0.6), timeout=0.2))
+    assert error.code().name == "DEADLINE_EXCEEDED"
+    call = tasks.RunTask(ask("slow", seconds=0.6))
+    assert (await call.read()).task_id
+    call.cancel()
+    listed = (await tasks.ListTasks(pb.ListTasksRequest())).tasks
+    assert len(listed) == 2
+    for task in listed:
+        chunks = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task.task_id))]
+        assert chunks[-1].complete.success
+
+
+# ---- what comes along
+
+
+async def test_another_remits_depth_path_and_deadline_count_on(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    deadline = time.time_ns() + 5 * SECOND
+    came = (("remit-depth", "2"), ("remit-path", '["orchestrator", "a", "b"]'), ("remit-deadline-ns", str(deadline)))
+    trusted = stage.token("relay", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
+    task = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(trusted, *came))).task
+    assert (task.depth, list(task.path)) == (3, ["orchestrator", "a", "b", "echo"])
+    assert task.deadline_ns == pytest.approx(deadline, abs=SECOND // 10)
+    assert task.principal == "token:relay"
+    plain = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(stage.token("other"), *came))).task
+    assert (plain.depth, list(plain.path)) == (1, ["token:other", "echo"])
+
+
+async def test_a_cycle_through_another_remit_is_found(stage: Stage) -> None:
+    """S1.4."""
+    tasks, pb = await stage.tasks(), messages()
+    came = (("remit-depth", "1"), ("remit-path", '["orchestrator", "echo"]'))
+    trusted = stage.token("relay", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
+    task = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(trusted, *came))).task
+    assert (task.state, task.error.details.fields["code"].string_value) == (pb.TASK_STATE_FAILED, "CYCLE_DETECTED")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("remit-depth", "-1"),
+        ("remit-depth", "many"),
+        ("remit-depth", "9" * 400),
+        ("remit-path", "[1]"),
+        ("remit-path", "[" * 3000),
+        ("remit-path", '{"a": 1}'),
+        ("remit-path", '[""]'),
+        ("remit-deadline-ns", "1e9"),
+        ("remit-deadline-ns", str(2**64)),
+    ],
+)
+async def test_metadata_that_say_nothing_are_refused(stage: Stage, name: str, value: str) -> None:
+    tasks = await stage.tasks()
+    error = await refusal(tasks.ExecuteTask(ask("echo"), metadata=((name, value),)))
+    assert (error.code().name, name in error.details()) == ("INVALID_ARGUMENT", True)
+
+
+async def test_the_trace_of_the_caller_is_on_record_and_a_wrong_one_is_passed_over(stage: Stage) -> None:
+    tasks = await stage.tasks()
+    good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for given, kept in ((good, good), ("00-nonsense", None)):
+        task = (await tasks.ExecuteTask(ask("echo", session="talk"), metadata=(("traceparent", given),))).task
+        came = (await stage.remit.describe(task.task_id)).came
+        assert came is not None
+        assert (came.traceparent, came.session, came.door) == (kept, "talk", "grpc")
+
+
+# ---- the server itself
+
+
+async def test_health_tells_that_it_serves_and_when_it_stops(stage: Stage) -> None:
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    health = health_pb2_grpc.HealthStub(await stage.channel())
+    serving, stopping = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+    for name in ("", "remit.v1.TaskService"):
+        assert (await health.Check(health_pb2.HealthCheckRequest(service=name))).status == serving
+    assert (await refusal(health.Check(health_pb2.HealthCheckRequest(service="nobody")))).code().name == "NOT_FOUND"
+    watch = health.Watch(health_pb2.HealthCheckRequest())
+    assert (await watch.read()).status == serving
+    stage.door.stop_taking()
+    assert (await watch.read()).status == stopping
+    assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success  # whether new work is taken is the service's to say
+    began = time.monotonic()
+    await stage.door.stop(20.0)
+    assert time.monotonic() - began < 10  # whoever only watches keeps nobody waiting
+    assert not (stage.remit.folder / "run" / "grpc.sock").exists()
+
+
+async def test_reflection_names_the_services(stage: Stage) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+    stub = reflection_pb2_grpc.ServerReflectionStub(await stage.channel())
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+    listed = {one.name for one in (await call.read()).list_services_response.service}
+    await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol="remit.v1.TaskService"))
+    described = (await call.read()).file_descriptor_response.file_descriptor_proto
+    await call.done_writing()
+    assert {"remit.v1.TaskService", "grpc.health.v1.Health"} <= listed
+    assert b"ExecuteTask" in b"".join(described)
+
+
+async def test_a_server_that_stops_takes_nothing_new_and_lets_what_runs_be_followed(stage: Stage) -> None:
+    """Issue 7 item 4."""
+    tasks, pb = await stage.tasks(), messages()
+    task_id = await begun(tasks, seconds=1.0)
+    stage.service.is_stopping = True
+    error = await refusal(tasks.ExecuteTask(ask("echo")))
+    assert (error.code().name, trailer(error, "remit-code")) == ("UNAVAILABLE", "STOPPING")
+    stopping = None
+    chunks = []
+    async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id)):
+        chunks.append(chunk)
+        stopping = stopping or asyncio.ensure_future(stage.door.stop(20.0))
+    assert chunks[-1].complete.success
+    assert stopping is not None
+    await stopping
