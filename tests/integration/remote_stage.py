@@ -23,7 +23,7 @@ async def remote_stage(
     from remit.serve.grpc.server import grpc_server
     from remit.serve.service import Service
 
-    root.mkdir(exist_ok=True)
+    root.mkdir(exist_ok=True)  # noqa: ASYNC240 - a test's own folder
     async with Remit.open(root, agents=agents, settings=settings) as remit, contextlib.AsyncExitStack() as closing:
         known = replace(remit.settings.serve, **serve)
         entrance = Entrance(remit.folder, known, living=remit.engine.running.get)
@@ -134,5 +134,5 @@ async def joined(stage: Stage, token: str = "", does: Doing = counted, **declare
 
 async def until(is_so: Callable[[], Any], seconds: float = 10.0) -> None:
     async with asyncio.timeout(seconds):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)

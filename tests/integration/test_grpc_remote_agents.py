@@ -46,9 +46,11 @@ async def test_a_registered_agent_is_in_the_directory_at_once_works_and_is_gone_
     assert [event.body for event in events if event.kind is EventKind.PROGRESS] == [{"message": "counting", "fraction": 0.5}]
 
     order = far.orders[0]
-    assert order.context["session_id"] == returned.session_id and order.context["delegation_depth"] == 1
+    assert order.context["session_id"] == returned.session_id
+    assert order.context["delegation_depth"] == 1
     assert list(order.context["delegation_path"]) == ["orchestrator", "words.count"]
-    assert order.traceparent.startswith("00-") and order.deadline_ns > time.time_ns()
+    assert order.traceparent.startswith("00-")
+    assert order.deadline_ns > time.time_ns()
 
     known = {"agent_id": far.registered.agent_id, "secret": far.registered.secret}
     await far.calls.Heartbeat(far.pb.HeartbeatRequest(**known))
@@ -307,7 +309,7 @@ async def test_floods_unknown_ids_and_second_answers_do_no_harm(stage: Stage) ->
             await far.say(
                 progress=far.pb.WorkProgress(work_id=order.work_id if number % 2 else "work_x", message="m" * 1000, fraction=2e300)
             )
-        for number in range(40):
+        for _ in range(40):
             await far.say(output=far.pb.WorkOutput(work_id=order.work_id, chunk=value_of("x" * 300_000)))
         await far.say(done=far.pb.WorkDone(work_id="work_other", result=value_of(1)))
         await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of("first")))

@@ -63,7 +63,8 @@ async def test_it_works_is_killed_in_the_middle_is_replaced_and_leaves(tmp_path:
 
         # At its soft deadline it hands in what it has.
         early = await remit.delegate("words.count", parameters={"text": "w " * 100, "delay_ms": 50}, timeout=2)
-        assert early.status == "completed" and 0 < early.unwrap()["words"] < 100
+        assert early.status == "completed"
+        assert 0 < early.unwrap()["words"] < 100
 
         second.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(second.wait(), 10) == 0

@@ -97,6 +97,8 @@ class Errand:
     def _tell(self, chunk: Chunk) -> None:
         if chunk.type is ChunkType.DATA:
             self._ctx.emit(chunk.data.get("chunk"))
+        elif chunk.type is ChunkType.STATUS and chunk.data.get("state") != TaskState.PAUSED:
+            return  # that it is queued and runs there, as it does here
         elif chunk.number:
             fraction = chunk.data.get("fraction")
             self._ctx.progress(str(chunk.data.get("message", "")), fraction if isinstance(fraction, int | float) else None)

@@ -1,0 +1,333 @@
+"""`WorkerDelegation` and its siblings against a real door, and against servers that break, hang and cannot stream (issue 7 item 1)."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import Authority, Stage, grpc_stage
+
+from remit import DelegateError, Misused, Refused
+from remit.access.visitor import Doing
+
+READ = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
+
+
+def client() -> Any:
+    import remit.client
+
+    return remit.client
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    (tmp_path / "a.txt").write_text("some words")
+    async with grpc_stage(tmp_path) as stage:
+        yield stage
+
+
+# ---- with the real door
+
+
+async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
+    """S5.7: the same final object either way."""
+    async with client().WorkerDelegation(stage.address) as worker:
+        streamed = await worker.delegate(READ, "conversation-1")
+        worker.update_config(enable_streaming=False, poll_interval=20)
+        polled = await worker.delegate(READ, "conversation-1")
+        chunks = [chunk async for chunk in worker.stream(READ)]
+    assert streamed.success
+    assert streamed.data["content"] == "some words"
+    for result in (polled, chunks[-1].result):
+        assert (result.success, result.task_state, result.data, result.output) == (True, "COMPLETED", streamed.data, streamed.output)
+        assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
+    record = await stage.remit.describe(streamed.task_id)
+    assert record.came is not None
+    assert record.came.session == "conversation-1"
+
+
+async def test_a_task_that_fails_is_a_result_and_times_out_as_asked(stage: Stage) -> None:
+    async with client().WorkerDelegation(stage.address) as worker:
+        missing = await worker.delegate({**READ, "parameters": {"path": "none.txt"}})
+        assert (missing.success, missing.task_state, missing.error.code) == (False, "FAILED", "TASK_FAILED")
+        assert (await worker.look(missing.task_id)).error == missing.error
+    async with client().CoderDelegation(stage.address, {"defaultTimeout": 1500}) as coder:
+        endless = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
+        late = await coder.delegate(endless)
+        assert (late.task_state, late.success) in (("TIMEOUT", False), ("FAILED", False))
+
+
+async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
+    async with client().CoderDelegation(stage.address) as coder:
+        asked = {
+            "target": "coder",
+            "operation": "execute_code",
+            "parameters": {"code": "while True: pass", "language": "python"},
+        }
+        calling = asyncio.ensure_future(coder.delegate(asked))
+        async with asyncio.timeout(20):
+            while not stage.remit.engine.running:  # noqa: ASYNC110 - it is told to nobody
+                await asyncio.sleep(0.02)
+            task_id = next(iter(stage.remit.engine.running))
+            await asyncio.sleep(0.3)
+        calling.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await calling
+        ended = await stage.remit.result(task_id, wait_seconds=10)
+        assert (await stage.remit.describe(task_id)).state == "cancelled", ended
+        assert (await coder.cancel(task_id)).task_state == "CANCELLED"  # of one that has ended nothing is done
+
+
+async def test_requests_are_judged_before_anything_is_sent() -> None:
+    """S5.3: target, operation, their fit, parameters, then the rest. Nobody listens here: nothing is sent."""
+    worker = client().WorkerDelegation("127.0.0.1:1")
+    for params, code in (
+        ({**READ, "target": "coder"}, "INVALID_TARGET"),
+        ({**READ, "operation": "fly"}, "INVALID_OPERATION"),
+        ({"target": "worker"}, "INVALID_OPERATION"),
+        ({**READ, "parameters": {}}, "INVALID_PARAMETERS"),
+        ({**READ, "parameters": {"path": 7}}, "INVALID_PARAMETERS"),
+        ({**READ, "timeout": 300_001}, "INVALID_PARAMETERS"),
+        ({**READ, "timeout": -1}, "INVALID_PARAMETERS"),
+        ({**READ, "priority": "urgent"}, "INVALID_PARAMETERS"),
+        ({**READ, "surprise": 1}, "INVALID_PARAMETERS"),
+        ({**READ, "key": "half \ud800"}, "INVALID_PARAMETERS"),
+        ("read it", "INVALID_PARAMETERS"),
+    ):
+        with pytest.raises(DelegateError) as found:
+            await worker.delegate(params)
+        assert found.value.code == code, params
+    await worker.close()
+
+
+def test_configurations_have_the_defaults_of_the_specification() -> None:
+    """S2.2, in milliseconds."""
+    remit_client = client()
+    for config, default, longest in (
+        (remit_client.WorkerConfig(), 60_000, 300_000),
+        (remit_client.ResearcherConfig(), 300_000, 600_000),
+        (remit_client.CoderConfig(), 120_000, 300_000),
+    ):
+        assert (config.default_timeout, config.max_timeout, config.enable_streaming, config.poll_interval) == (default, longest, True, 500)
+    worker = remit_client.WorkerDelegation("unix:/nowhere", {"defaultTimeout": 1000, "workerAgentId": "agent_1"})
+    assert worker.get_config().to_dict()["defaultTimeout"] == 1000
+    assert worker.get_config().agent_id == "agent_1"
+    assert worker.update_config({"maxTimeout": 2000}, grace=10).max_timeout == 2000
+    for wrong in ({"max_timeout": 1}, {"default_timeout": "soon"}, {"enable_streaming": 1}, {"worker_agent_id": 5}, {"colour": "red"}):
+        with pytest.raises(Misused):
+            worker.update_config(wrong)
+    assert worker.get_config().max_timeout == 2000
+    for address in ("", "nowhere", "host:port", "unix:", "http://x:1/y"):
+        with pytest.raises(Misused):
+            remit_client.WorkerDelegation(address)
+
+
+async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words")
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("server")
+    async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], tls_certificate=str(certificate), tls_key=str(key)) as stage:
+        token = stage.token("app", frozenset({Doing.DELEGATE}), agents=("worker",))
+        async with client().WorkerDelegation(stage.address, token=token, ca_file=authority.certificate) as worker:
+            assert (await worker.delegate(READ)).success
+        for wrong in (None, "rmt_wrong"):
+            async with client().WorkerDelegation(stage.address, token=wrong, ca_file=authority.certificate) as worker:
+                with pytest.raises(Refused) as found:
+                    await worker.delegate(READ)
+                assert found.value.code == "UNAUTHENTICATED"
+        coder = client().CoderDelegation(stage.address, token=token, ca_file=authority.certificate)
+        with pytest.raises(Refused):
+            await coder.delegate({"target": "coder", "operation": "execute_code", "parameters": {"code": "1"}})
+        await coder.close()
+    with pytest.raises(Misused, match="in the clear"):
+        async with client().WorkerDelegation("plain:example.com:50051", token="rmt_secret") as worker:
+            await worker.delegate(READ)
+
+
+async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from remit import Unavailable
+    from remit.system.announced import announce, withdraw
+
+    with pytest.raises(Unavailable, match="remit serve"):
+        client().discover(tmp_path)
+    announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
+    (tmp_path / "deep" / "down").mkdir(parents=True)
+    found = client().discover(tmp_path / "deep" / "down")
+    assert (found.address, found.token) == (stage.address, None)
+    monkeypatch.chdir(tmp_path / "deep")
+    async with client().WorkerDelegation() as worker:
+        assert (await worker.delegate(READ)).success
+    announce(tmp_path / ".remit" / "run", grpc="127.0.0.1:50051", http=None, token_file=None)
+    token = client().discover(tmp_path).token
+    assert token is not None
+    assert stage.entrance.by_bearer(token).is_local
+    withdraw(tmp_path / ".remit" / "run")
+
+
+# ---- with servers that misbehave
+
+
+class Breaking:
+    """A task service that breaks as it is told: what was asked of it stands in `asked`."""
+
+    def __init__(self, path: Path) -> None:
+        import grpc.aio
+
+        from remit.proto.v1 import tasks_pb2, tasks_pb2_grpc
+
+        self.pb, self.asked, self.begun = tasks_pb2, [], {}
+        self.address = f"unix:{path}"
+        outer = self
+
+        class Servicer(tasks_pb2_grpc.TaskServiceServicer):
+            async def RunTask(self, request: Any, context: Any) -> Any:
+                async for chunk in outer.run(request, context):
+                    yield chunk
+
+            async def StreamTask(self, request: Any, context: Any) -> Any:
+                outer.asked.append(("stream", request.after))
+                async for chunk in outer.stream(request, context):
+                    yield chunk
+
+            async def ExecuteTask(self, request: Any, context: Any) -> Any:
+                outer.asked.append(("execute", request.config.key))
+                return await outer.execute(request, context)
+
+            async def GetTaskStatus(self, request: Any, context: Any) -> Any:
+                outer.asked.append(("look", time.monotonic()))
+                return outer.pb.GetTaskStatusResponse(task=await outer.look(request, context))
+
+        self.server = grpc.aio.server()
+        tasks_pb2_grpc.add_TaskServiceServicer_to_server(Servicer(), self.server)
+        self.server.add_insecure_port(self.address)
+
+    def done(self) -> Any:
+        return self.pb.Task(
+            task_id="sess_12345678_abcdef", state=self.pb.TASK_STATE_COMPLETED, success=True, output="Done.", target="worker"
+        )
+
+    def chunk(self, number: int, **body: Any) -> Any:
+        return self.pb.TaskChunk(number=number, task_id="sess_12345678_abcdef", **body)
+
+    def progress(self, number: int) -> Any:
+        return self.chunk(number, progress=self.pb.Progress(message=f"{number}"))
+
+    async def break_off(self, context: Any) -> None:
+        import grpc
+
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the network is gone")
+
+    async def unimplemented(self, request: Any, context: Any) -> Any:
+        import grpc
+
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "no streams here")
+        yield
+
+    run = stream = unimplemented
+
+    async def execute(self, request: Any, context: Any) -> Any:
+        return self.pb.ExecuteTaskResponse(task_id="sess_12345678_abcdef", task=await self.look(request, context))
+
+    async def look(self, request: Any, context: Any) -> Any:
+        return self.done()
+
+
+@pytest.fixture
+async def breaking(tmp_path: Path) -> AsyncIterator[Breaking]:
+    breaking = Breaking(tmp_path / "b.sock")
+    await breaking.server.start()
+    yield breaking
+    await breaking.server.stop(0)
+
+
+async def test_a_broken_stream_is_taken_up_after_the_last_chunk_and_its_first_answer_lost_is_not_run_twice(breaking: Breaking) -> None:
+    keys = []
+
+    async def run(request: Any, context: Any) -> Any:
+        keys.append(request.config.key)
+        if len(keys) > 1:  # the first answer is lost on its way, with the id in it
+            yield breaking.progress(1)
+            yield breaking.progress(2)
+        await breaking.break_off(context)
+
+    async def stream(request: Any, context: Any) -> Any:
+        yield breaking.progress(request.after)  # once more, which nobody need hear
+        yield breaking.progress(request.after + 1)
+        if request.after < 3:
+            await breaking.break_off(context)
+        yield breaking.chunk(9, complete=breaking.done())
+
+    breaking.run, breaking.stream = run, stream
+    async with client().WorkerDelegation(breaking.address) as worker:
+        chunks = [chunk async for chunk in worker.stream(READ)]
+    assert [chunk.number for chunk in chunks] == [1, 2, 3, 4, 9]
+    assert chunks[-1].result.success
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+    assert keys[0]
+    assert breaking.asked == [("stream", 2), ("stream", 3)]
+
+
+async def test_where_there_are_no_streams_the_state_is_asked_for(breaking: Breaking) -> None:
+    async def look(request: Any, context: Any) -> Any:
+        looks = sum(kind == "look" for kind, _ in breaking.asked)
+        running = breaking.pb.Task(task_id="sess_12345678_abcdef", state=breaking.pb.TASK_STATE_RUNNING)
+        return breaking.done() if looks >= 3 else running
+
+    breaking.look = look
+    async with client().WorkerDelegation(breaking.address, {"poll_interval": 50}) as worker:
+        result = await worker.delegate(READ)
+    assert result.success
+    assert [kind for kind, _ in breaking.asked] == ["execute", "look", "look", "look"]
+
+
+async def test_streams_that_never_get_through_are_given_up(breaking: Breaking) -> None:
+    async def run(request: Any, context: Any) -> Any:
+        yield breaking.progress(1)
+        await breaking.break_off(context)
+
+    async def stream(request: Any, context: Any) -> Any:
+        await breaking.break_off(context)
+        yield
+
+    breaking.run, breaking.stream = run, stream
+    async with client().WorkerDelegation(breaking.address) as worker:
+        result = await worker.delegate(READ)
+    assert result.success
+    assert breaking.asked[-1][0] == "look"
+
+
+async def test_it_never_waits_longer_than_the_timeout_and_its_grace(breaking: Breaking) -> None:
+    async def run(request: Any, context: Any) -> Any:
+        yield breaking.progress(1)
+        await asyncio.sleep(60)
+
+    breaking.run = run
+    async with client().WorkerDelegation(breaking.address, {"grace": 100}) as worker:
+        began = time.monotonic()
+        result = await worker.delegate({**READ, "timeout": 300})
+        assert time.monotonic() - began < 5
+        assert (result.task_state, result.error.code, result.task_id) == ("TIMEOUT", "TASK_TIMEOUT", "sess_12345678_abcdef")
+
+
+async def test_who_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
+    for address in (f"unix:{tmp_path}/nobody.sock", "127.0.0.1:1"):
+        async with client().WorkerDelegation(address, {"connect_timeout": 200}) as worker:
+            began = time.monotonic()
+            result = await worker.delegate(READ)
+            assert time.monotonic() - began < 5
+            assert (result.success, result.task_state, result.error.code, result.task_id) == (False, "FAILED", "AGENT_UNAVAILABLE", None)
+            assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")  # always there (S5.4)
+
+
+async def test_a_channel_of_ones_own_is_used_and_not_closed(stage: Stage) -> None:
+    channel = await stage.channel()
+    async with client().WorkerDelegation(channel) as worker:
+        assert (await worker.delegate(READ)).success
+    async with client().WorkerDelegation(channel) as worker:
+        assert (await worker.delegate(READ)).success
+    with pytest.raises(Misused):
+        client().WorkerDelegation(channel, token="rmt_x")

@@ -1,0 +1,201 @@
+"""Agents of another remit as agents of ours, over gRPC: `[agents.NAME] grpc = "…"` (issue 7 item 2)."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from grpc_stage import AGENTS, Authority, Stage, grpc_stage
+from remote_stage import until
+
+from remit import Context, Remit, agent
+from remit.access.visitor import Doing
+from remit.core.events import EventKind
+from remit.core.tracing import parse, span_id_of
+
+RELAYING = frozenset({Doing.DELEGATE, Doing.RELAY})
+
+
+@agent("place")
+async def place(ctx: Context) -> dict[str, Any]:
+    """Says where it stands."""
+    return {"depth": ctx.depth, "path": list(ctx.path), "left": ctx.remaining, "session": ctx.session_id}
+
+
+@agent("hurried", timeout=60)
+async def hurried(ctx: Context) -> dict[str, Any]:
+    """Hands in what it has when it is told to."""
+    await ctx.wait_hand_in()
+    return {"status": "partial", "summary": "Half of it was done in time.", "errors": [{"type": "timeout", "message": "no more time"}]}
+
+
+def declared(address: str, *names: str, **more: Any) -> dict[str, Any]:
+    return {"agents": {f"far-{name.replace('.', '-')}": {"grpc": address, "remote": name, **more} for name in names}}
+
+
+@contextlib.asynccontextmanager
+async def both(tmp_path: Path, *names: str, **more: Any) -> AsyncIterator[tuple[Remit, Stage]]:
+    """The near one, with agents `far-…` that are the other one's, and the far one."""
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+    async with (
+        grpc_stage(tmp_path / "far", agents=(*AGENTS, place, hurried)) as far,
+        Remit.open(tmp_path / "near", settings=declared(far.address, *names, **more)) as near,
+    ):
+        yield near, far
+
+
+async def test_parameters_and_results_pass_through_and_chunks_stream_on(tmp_path: Path) -> None:
+    async with both(tmp_path, "text.count", "slow", "echo", "fails") as (near, far):
+        assert (await near.delegate("far-text-count", parameters={"text": "a bb ccc", "minLength": 2})).unwrap() == 2
+        value = {"a": [1, None, "ü", {"b": 2.5}], "n": 2**53}
+        assert (await near.delegate("far-echo", parameters={"value": value})).unwrap() == {"value": value}
+        slept = await near.delegate("far-slow", parameters={"seconds": 0.05}, timeout=20)
+        events = await near.events(slept.session_id)
+        assert [e.body for e in events if e.kind is EventKind.PROGRESS] == [{"message": "begun", "fraction": 0.5}]
+        assert [e.body for e in events if e.kind is EventKind.DATA] == [{"chunk": {"half": True}}]
+        there = slept.extra["remote"]
+        assert (there["agent"], there["state"]) == ("slow", "COMPLETED")
+        assert (await far.remit.describe(there["task_id"])).result is not None
+
+        failed = await near.delegate("far-fails")
+        assert (failed.status, failed.errors[0].code) == ("failed", "UNKNOWN_ERROR")
+        assert "it broke" in failed.errors[0].message
+        wrong = await near.delegate("far-text-count", parameters={"words": 1, "text": "a"})
+        assert (wrong.status, wrong.errors[0].code) == ("failed", "INVALID_PARAMETERS")
+
+
+async def test_what_it_takes_is_told_by_the_other_side(tmp_path: Path) -> None:
+    async with both(tmp_path, "text.count") as (near, _):
+        port: Any = near.directory.find("far-text-count")
+        await until(lambda: port.spec.parameters_schema.get("required") == ["text"])  # asked for when the project was opened
+        assert port.spec.description == "Counts the words of a text."
+        refused = await near.delegate("far-text-count", parameters={})
+        assert (refused.stop_reason, refused.errors[0].code) == ("refused", "INVALID_PARAMETERS")
+
+
+async def test_depth_path_deadline_and_trace_count_on_where_we_are_trusted(tmp_path: Path) -> None:
+    async with both(tmp_path, "place") as (near, far):
+        returned = await near.delegate("far-place", timeout=20)
+        data = returned.unwrap()
+        assert (data["depth"], data["path"]) == (2, ["orchestrator", "far-place", "place"])
+        assert 10 < data["left"] <= 20
+        record = await far.remit.describe(data["session"])
+        assert record.came is not None
+        assert record.came.traceparent is not None
+        given = parse(record.came.traceparent)
+        assert given is not None
+        assert given.span_id == span_id_of(returned.session_id)  # its trace hangs below our delegation
+
+
+async def test_a_stranger_is_not_believed_where_it_says_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+    async with grpc_stage(tmp_path / "far", agents=(*AGENTS, place), addresses=["127.0.0.1:0"]) as far:
+        monkeypatch.setenv("FAR_TOKEN", far.token("stranger"))
+        near_settings = declared(far.address, "place", token_variable="FAR_TOKEN")
+        async with Remit.open(tmp_path / "near", settings=near_settings) as near:
+            data = (await near.delegate("far-place", timeout=20)).unwrap()
+            assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
+
+
+async def test_the_deadline_is_ours_and_what_was_done_by_then_is_kept(tmp_path: Path) -> None:
+    async with both(tmp_path, "hurried", "slow") as (near, far):
+        early = await near.delegate("far-hurried", timeout=1.5)
+        assert (early.status, early.summary) == ("partial", "Half of it was done in time.")
+        began = time.monotonic()
+        late = await near.delegate("far-slow", timeout=1.0)
+        assert (late.status, late.stop_reason) == ("partial", "deadline")
+        assert time.monotonic() - began < 3
+        await until(lambda: not far.remit.engine.running)  # and over there nothing goes on
+
+
+async def test_stopping_here_stops_there(tmp_path: Path) -> None:
+    async with both(tmp_path, "slow") as (near, far):
+        handle = await near.start("far-slow", timeout=60)
+        await until(lambda: far.remit.engine.running)
+        there = next(iter(far.remit.engine.running))
+        await asyncio.sleep(0.2)
+        await near.cancel(handle.session_id, "enough")
+        ended = await far.remit.result(there, wait_seconds=10)
+        assert ended is not None
+        assert (await far.remit.describe(there)).state == "cancelled"
+
+
+async def test_a_connection_that_breaks_is_taken_up_by_the_id_of_the_task(tmp_path: Path) -> None:
+    async with both(tmp_path, "slow") as (near, far):
+        from remit.serve.grpc.server import grpc_server
+
+        handle = await near.start("far-slow", parameters={"seconds": 1.5}, timeout=30)
+        await until(lambda: far.remit.engine.running)
+        await asyncio.sleep(0.2)
+        await far.door.stop(0.0)  # the work itself goes on
+        again = await grpc_server(far.service, far.entrance, far.remit.settings.serve)
+        await again.start()
+        try:
+            returned = await asyncio.wait_for(handle.result(), 20)
+            assert returned.unwrap() == "slept"
+            assert far.remit.store.count() == 1
+        finally:
+            await again.stop(0.0)
+
+
+async def test_who_is_not_there_or_does_not_let_us_in_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+    async with grpc_stage(tmp_path / "far", addresses=["127.0.0.1:0"]) as far:
+        agents = {
+            "gone": {"grpc": f"unix:{tmp_path}/nobody.sock"},
+            "closed": {"grpc": far.address, "remote": "echo", "token_variable": "FAR_TOKEN"},
+            "unset": {"grpc": far.address, "remote": "echo", "token_variable": "FAR_UNSET"},
+            "unread": {"grpc": far.address, "remote": "echo", "ca_file": "none.pem"},
+        }
+        monkeypatch.setenv("FAR_TOKEN", "rmt_" + "x" * 40)
+        async with Remit.open(tmp_path / "near", settings={"agents": agents}) as near:
+            assert near.directory.problems == []
+            found = {}
+            for name in agents:
+                returned = await near.delegate(name, timeout=1.5 if name == "gone" else 10)
+                assert returned.stop_reason == "unavailable", (name, returned.errors)
+                found[name] = returned.errors[0]
+            assert found["gone"].code == found["closed"].code == "AGENT_UNAVAILABLE"
+            assert found["unset"].code == found["unread"].code == "TOOL_UNAVAILABLE"
+            assert "FAR_UNSET" in found["unset"].message
+            assert "x" * 40 not in found["closed"].message
+
+
+async def test_by_tls_and_the_token_is_in_nothing_that_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("near", "far"):
+        (tmp_path / folder).mkdir()
+    authority = Authority(tmp_path / "near")
+    certificate, key = authority.issue("server")
+    serving = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    async with grpc_stage(tmp_path / "far", addresses=["127.0.0.1:0"], **serving) as far:
+        token = far.token("near", RELAYING)
+        monkeypatch.setenv("FAR_TOKEN", token)
+        settings = declared(far.address, "echo", ca_file="ca.pem", token_variable="FAR_TOKEN")
+        async with Remit.open(tmp_path / "near", settings=settings) as near:
+            returned = await near.delegate("far-echo", parameters={"value": f"it is {token}, says it"}, timeout=20)
+            assert returned.ok, returned.errors
+        kept = b"".join(path.read_bytes() for path in (tmp_path / "near" / ".remit").rglob("*") if path.is_file())
+        assert token.encode() not in kept
+
+
+@pytest.mark.parametrize(
+    ("table", "fault"),
+    [
+        ({"kind": "grpc"}, "needs its address"),
+        ({"grpc": "x:1", "a2a": "http://x"}, "an agent has one"),
+        ({"grpc": "x:1", "command": "ls"}, "elsewhere"),
+        ({"grpc": "x:1", "workspace": "copy"}, "workspace"),
+        ({"command": "ls", "remote": "y"}, "agents elsewhere"),
+        ({"grpc": ""}, "grpc"),
+    ],
+)
+async def test_a_faulty_declaration_is_named_with_its_place(tmp_path: Path, table: dict[str, Any], fault: str) -> None:
+    async with Remit.open(tmp_path, settings={"agents": {"odd": table}}) as remit:
+        assert len(remit.directory.problems) == 1
+        assert fault in remit.directory.problems[0]
