@@ -69,7 +69,7 @@ class _Bearer:
 
 @contextlib.asynccontextmanager
 async def a2a_stage(
-    root: Path, functions: Sequence[Any] = (), *, is_beyond: bool = False, post: Any = None, **settings: Any
+    root: Path, functions: Sequence[Any] = (), *, is_beyond: bool = False, tls: Any = None, **settings: Any
 ) -> AsyncIterator[Stage]:
     import grpc.aio
     from starlette.applications import Starlette
@@ -87,17 +87,15 @@ async def a2a_stage(
         service = Service(remit)
         entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
         listening = socket.create_server(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
         server = grpc.aio.server(interceptors=[GrpcEntering(entrance)])
         port = server.add_insecure_port("127.0.0.1:0")
-        door = A2aDoor(
-            service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond, post=post
-        )
+        door = A2aDoor(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond)
         door.add_to(server)
         await server.start()
         closing.push_async_callback(server.stop, 0.2)
         app = Entering(Starlette(routes=door.routes), entrance, remit.settings.serve, open_paths=OPEN_PATHS)
-        http = HttpServer(app)
+        http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)
         await door.start()

@@ -14,19 +14,30 @@ from typing import Any
 import pytest
 from a2a_stage import Stage, a2a_stage
 
+from remit import Context, agent
 from remit.access.visitor import Doing
 from remit.core.states import State
 
 
+@agent("deep")
+async def deep(ctx: Context) -> Any:
+    return (await ctx.delegate("deeper")).data
+
+
+@agent("deeper")
+async def deeper(ctx: Context) -> Any:
+    return [error.code for error in (await ctx.delegate("far-place")).errors]
+
+
 @contextlib.asynccontextmanager
-async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> AsyncIterator[tuple[Stage, Path]]:
-    """This end, with agents `far-…` that are the other end's; and the folder of that."""
+async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+    """This end, with agents `far-…` that are the other end's."""
     far_root = tmp_path / "far"
     far_root.mkdir()
     agents: dict[str, Any] = {
         f"far-{name}": {"a2a": "http://127.0.0.1:1", "remote": name, "token_variable": "FAR_TOKEN"} for name in ("place", "relay", "slow")
     }
-    async with a2a_stage(tmp_path / "near", agents=agents, **settings) as near:
+    async with a2a_stage(tmp_path / "near", [deep, deeper], agents=agents, max_depth=6) as near:
         token = near.token("far", frozenset({Doing.DELEGATE, Doing.RELAY}))
         environment = {**os.environ, "NEAR_URL": near.url, "NEAR_TOKEN": token}
         program = Path(__file__).with_name("a2a_far_end.py")
@@ -39,9 +50,9 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any)
             monkeypatch.setenv("FAR_TOKEN", told["trusted"])
             monkeypatch.setenv("FAR_STRANGER", told["stranger"])
             for name in agents:
-                agent: Any = near.remit.directory.find(name)
-                object.__setattr__(agent.definition, "address", told["url"])  # each is told of the other's port: one of them must wait
-            yield near, far_root
+                found: Any = near.remit.directory.find(name)
+                object.__setattr__(found.definition, "address", told["url"])  # each is told of the other's port: one of them must wait
+            yield near
         finally:
             assert far.stdin is not None
             far.stdin.close()
@@ -49,7 +60,7 @@ async def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any)
 
 
 async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with both(tmp_path, monkeypatch, max_depth=6) as (near, _):
+    async with both(tmp_path, monkeypatch) as near:
         returned = await near.remit.delegate("far-place", timeout=20)
         data = returned.unwrap()
         assert (data["depth"], data["path"]) == (2, ["orchestrator", "far-place", "place"])
@@ -61,12 +72,24 @@ async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monke
         refused = await near.remit.history(agent="far-relay", status="refused")
         assert [record.path for record in refused] == [("orchestrator", "far-relay", "relay", "near", "far-relay")]
 
+        # Three are the most over there, whoever may go deeper here.
+        assert (await near.remit.delegate("deep")).data == ["MAX_DEPTH_EXCEEDED"]
+
+        # Our deadline ends it there, a little earlier, so that what it had comes back.
+        begun = time.monotonic()
+        late = await near.remit.delegate("far-slow", timeout=2)
+        assert time.monotonic() - begun < 5
+        assert (str(late.status), str(late.stop_reason), late.errors[0].code) == ("partial", "deadline", "TIMEOUT")
+        stopped = tmp_path / "far" / "stopped"
+        await until(stopped.exists)
+        stopped.unlink()
+
         # Stopped here, it is stopped there too, and soon.
         handle = await near.remit.start("far-slow")
         await until_said(near, handle.session_id, "Working.")
         await handle.cancel("not needed")
         assert (await near.remit.describe(handle.session_id)).state is State.CANCELLED
-        await until(lambda: (tmp_path / "far" / "stopped").exists())
+        await until(stopped.exists)
 
         # Nobody is believed who was not granted it.
         monkeypatch.setenv("FAR_TOKEN", os.environ["FAR_STRANGER"])
@@ -74,15 +97,23 @@ async def test_depth_path_and_deadline_count_on_over_there(tmp_path: Path, monke
         assert (data["depth"], data["path"]) == (1, ["token:stranger", "place"])
 
 
-async def test_our_deadline_ends_it_over_there_and_what_it_had_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with both(tmp_path, monkeypatch) as (near, far_root):
-        begun = time.monotonic()
-        returned = await near.remit.delegate("far-slow", timeout=2)
-        assert time.monotonic() - begun < 5
-        assert (str(returned.status), str(returned.stop_reason), returned.errors[0].code) == ("partial", "deadline", "TIMEOUT")
-        await until((far_root / "stopped").exists)
-        # The same way round, with the usual three: too deep before it is a circle.
-        assert (await near.remit.delegate("far-relay", timeout=30)).unwrap()["codes"] == ["MAX_DEPTH_EXCEEDED"]
+async def test_a_remote_is_believed_by_its_certificate_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from a2a_far_end import place
+    from grpc_stage import Authority
+
+    from remit import Remit
+    from remit.serve.http.server import Tls
+
+    shown, key = Authority(tmp_path).issue("far.example")
+    async with a2a_stage(tmp_path / "far", [place], tls=Tls(certificate=shown, key=key)) as far:
+        monkeypatch.setenv("FAR_TOKEN", far.token())
+        trusting = {"a2a": far.url, "remote": "place", "token_variable": "FAR_TOKEN", "ca_file": str(tmp_path / "ca.pem")}
+        agents = {"trusting": trusting, "wary": {name: value for name, value in trusting.items() if name != "ca_file"}}
+        async with Remit.open(tmp_path, settings={"builtin_agents": [], "agents": agents}) as remit:
+            assert (await remit.delegate("trusting")).unwrap()["path"] == ["token:client", "place"]
+            wary = await remit.delegate("wary")
+            assert (str(wary.stop_reason), wary.errors[0].code) == ("unavailable", "AGENT_UNAVAILABLE")
+            assert "certificate" in wary.errors[0].message.lower()
 
 
 async def until(condition: Any, seconds: float = 10) -> None:

@@ -8,6 +8,7 @@ await door.start(); …; await door.close()
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.types import AgentCard
@@ -31,6 +32,7 @@ JSON_RPC_PATH = "/a2a"
 REST_PATH = "/a2a/v1"
 OPEN_PATHS = frozenset({AGENT_CARD_WELL_KNOWN_PATH})
 """Answered to anybody: the card says how to come in."""
+EVERYWHERE = ("0.0.0.0", "[::]", "")
 CARD_SECONDS = 60
 """For so long a client may keep the card without asking again."""
 
@@ -90,6 +92,14 @@ class A2aDoor:
     def _facts(self) -> Facts:
         base = (self._settings.public_url or self._base_url()).rstrip("/")
         interfaces = [(JSON_RPC, f"{base}{JSON_RPC_PATH}"), (REST, f"{base}{REST_PATH}")]
-        if (grpc_url := self._grpc_url()) is not None:
+        if (grpc_url := _reachable(self._grpc_url(), base)) is not None:
             interfaces.append((GRPC, grpc_url))
         return Facts(interfaces=interfaces, takes_certificates=self._settings.client_ca is not None, shows_skills=not self._is_beyond)
+
+
+def _reachable(grpc_url: str | None, base: str) -> str | None:
+    """A socket of this machine is nobody's to know; what listens at every address is found by the name that HTTP is found by."""
+    if grpc_url is None or grpc_url.startswith("unix:"):
+        return None
+    host, _, port = grpc_url.rpartition(":")
+    return f"{urlsplit(base).hostname}:{port}" if host in EVERYWHERE else grpc_url

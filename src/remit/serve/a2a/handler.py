@@ -107,7 +107,7 @@ class A2aHandler(RequestHandler):
             call = replace(call, session=thread.records[0].came.session if thread.records[0].came else call.session)
             record = await self._threads.go_on(call, thread, message, asked)
         else:
-            arguments = arguments_of(asked, self._usable(call), has_assistant=self._service.remit.models.is_configured())
+            arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
             request = self._service.read(call, arguments)
             also = {**request.also, "key": key_of(call, message.message_id)}
             handle = await self._service.execute(call, replace(request, also=also))
@@ -216,10 +216,7 @@ class A2aHandler(RequestHandler):
     @validate_request_params
     async def on_get_extended_agent_card(self, params: GetExtendedAgentCardRequest, context: ServerCallContext) -> AgentCard:
         with told():
-            return extended_card(self._facts(), self._usable(call_of(context)))
-
-    def _usable(self, call: Call) -> list[Any]:
-        return [spec for spec in self._service.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
+            return extended_card(self._facts(), self._service.agents(call_of(context)))
 
 
 def history_of(thread: Thread) -> list[Message]:

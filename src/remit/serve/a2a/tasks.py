@@ -84,9 +84,8 @@ ON = "a2a:on:"
 
 
 def origin_in(key: str | None) -> str | None:
-    if key is None or ON not in key:  # it may stand behind the name of whose key it is
-        return None
-    return key.partition(ON)[2].partition(":")[0] or None
+    """The task that a delegation goes on with, by its key, which no caller can choose."""
+    return key.removeprefix(ON).partition(":")[0] if key is not None and key.startswith(ON) else None
 
 
 def context_of(record: Record) -> str:
