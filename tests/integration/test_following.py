@@ -1,0 +1,288 @@
+"""Following a delegation by the numbers of its events: here, from another process, by many, slowly, over a crash (S5.7; issue 7 item 4)."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from remit import Context, Remit, agent
+from remit.core.events import Event, EventKind
+from remit.engine import following
+from remit.engine.running import Running
+from remit.engine.watcher import Watcher
+
+
+class Talk:
+    """An agent that says what it is told to, when it is told to."""
+
+    def __init__(self) -> None:
+        self.words: asyncio.Queue[str | None] = asyncio.Queue()
+
+        @agent("talks", isolation="inline", timeout=30)
+        async def talks(ctx: Context) -> str:
+            while (word := await self.words.get()) is not None:
+                ctx.progress(word)
+            return "said"
+
+        self.agent = talks
+
+    def say(self, *words: str | None) -> None:
+        for word in words:
+            self.words.put_nowait(word)
+
+
+async def all_of(remit: Remit, session_id: str, after: int = 0) -> list[Event]:
+    return [event async for event in remit.follow(session_id, after)]
+
+
+async def read_into(seen: list[Event], remit: Remit, session_id: str) -> None:
+    async for event in remit.follow(session_id):
+        seen.append(event)  # noqa: PERF401 - each as it comes
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - counts and lists tell nobody
+            await asyncio.sleep(0.005)
+
+
+async def until_read(events: list[Event], message: str) -> None:
+    await until(lambda: any(event.body.get("message") == message for event in events))
+
+
+async def test_a_stream_is_taken_up_again_from_any_number_while_it_runs_and_after(tmp_path: Path) -> None:
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
+        handle = await remit.start("talks")
+        talk.say("one", "two")
+        first: list[Event] = []
+        async with contextlib.aclosing(remit.follow(handle.session_id)) as events:
+            async for event in events:
+                first.append(event)
+                if event.body.get("message") == "two":
+                    break
+        rest = asyncio.create_task(all_of(remit, handle.session_id, first[-1].number))
+        talk.say("three", None)
+        whole = [*first, *await asyncio.wait_for(rest, 5)]
+        assert [event.number for event in whole] == sorted({event.number for event in whole})
+        assert [event.body["message"] for event in whole if event.kind is EventKind.PROGRESS] == ["one", "two", "three"]
+        assert whole[-1].body["result"] == (await handle.result()).to_dict()
+        for after in range(whole[-1].number + 2):
+            again = await all_of(remit, handle.session_id, after)
+            assert again == [event for event in whole if event.number > after or event is whole[-1]], after
+
+
+async def test_another_process_follows_it_too_and_sees_the_same(tmp_path: Path) -> None:
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
+        handle = await here.start("talks")
+        seen: list[Event] = []
+
+        reader = asyncio.create_task(read_into(seen, there, handle.session_id))
+        talk.say("one")
+        await until_read(seen, "one")
+        talk.say("two", None)
+        await asyncio.wait_for(reader, 5)
+        assert seen == await all_of(here, handle.session_id)
+        assert await there.result(handle.session_id, wait_seconds=1) == await handle.result()
+
+
+async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Path, monkeypatch: Any) -> None:
+    """Counted in questions to the store and wakings, which no busy machine can change."""
+    talk = Talk()
+    woken = 0
+    plain = Running.woken
+
+    async def counted(self: Running) -> None:
+        nonlocal woken
+        woken += 1
+        await plain(self)
+
+    monkeypatch.setattr(Running, "woken", counted)
+    async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
+        handle = await remit.start("talks")
+        readers = [asyncio.create_task(all_of(remit, handle.session_id)) for _ in range(1000)]
+        await until(lambda: woken == 1000)
+        asked = 0
+
+        def asking(*given: Any) -> Any:
+            nonlocal asked
+            asked += 1
+            return store_get(*given)
+
+        store_get, remit.store.get = remit.store.get, asking  # type: ignore[method-assign] # only counted
+        await asyncio.sleep(0.3)
+        assert (woken, asked, remit.engine.watcher.looks) == (1000, 0, 0)
+        talk.say(None)
+        results = await asyncio.wait_for(asyncio.gather(*readers), 20)
+        assert len({tuple(event.number for event in events) for events in results}) == 1
+
+
+async def test_a_thousand_who_follow_another_process_share_one_look(tmp_path: Path) -> None:
+    talk = Talk()
+
+    @agent("quick", isolation="inline")
+    async def quick(ctx: Context) -> str:
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[talk.agent, quick]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
+        handle = await here.start("talks")
+        reads = 0
+        get = there.store.get
+
+        def asking(session_id: str) -> Any:
+            nonlocal reads
+            reads += 1
+            return get(session_id)
+
+        there.store.get = asking  # type: ignore[method-assign] # only counted
+        readers = [asyncio.create_task(all_of(there, handle.session_id)) for _ in range(1000)]
+        await until(lambda: reads == 2000)  # each reads, is told once that it was looked at, and reads again
+        reads, looks = 0, there.engine.watcher.looks
+        await asyncio.sleep(0.2)
+        assert (reads, there.engine.watcher.looks - looks) == (0, 0), "nothing was written, nothing is looked at"
+        for _ in range(3):
+            await here.delegate("quick")
+            await asyncio.sleep(0.1)
+        assert reads == 0, "somebody wrote, and nothing of theirs"
+        assert 1 <= there.engine.watcher.looks - looks <= 8
+        talk.say(None)
+        await asyncio.wait_for(asyncio.gather(*readers), 20)
+
+
+async def test_nothing_is_kept_for_readers_that_do_not_read(tmp_path: Path) -> None:
+    """Issue 7 item 4: back-pressure instead of memory growth."""
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
+        handle = await remit.start("talks")
+        slow = [remit.follow(handle.session_id) for _ in range(100)]
+        first = [await anext(events) for events in slow]
+        talk.say(*(f"word {number}" for number in range(500)), None)
+        await handle.result()
+        kept = sum(isinstance(one, Event) for one in gc.get_objects())
+        assert kept < 500 + 20 * len(slow), "what was said is there once, for all of them"
+        rest = [event async for event in slow[0]]
+        assert len({event.number for event in [first[0], *rest]}) == len(rest) + 1 == 500 + 13 + 1
+        for events in slow:
+            await events.aclose()
+
+
+async def test_whoever_leaves_a_stream_is_forgotten_by_the_watcher(tmp_path: Path) -> None:
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
+        handle = await here.start("talks")
+        reader = asyncio.create_task(all_of(there, handle.session_id))
+        await until(lambda: there.engine.watcher.looks > 0)
+        reader.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await reader
+        assert there.engine.watcher._watched == {}
+        talk.say(None)
+        await handle.result()
+
+
+async def test_events_are_given_out_when_they_are_on_record(tmp_path: Path) -> None:
+    """Their numbers mean the same after a crash: who saw one can go on from it."""
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
+        handle = await remit.start("talks")
+        talk.say("one", "two", "three", None)
+        async for event in remit.follow(handle.session_id):
+            if event.kind is EventKind.PROGRESS:
+                assert event in remit.store.events(handle.session_id)
+
+
+CHILD = """
+import asyncio, sys
+from remit import Remit, agent
+
+@agent("talks", isolation="inline", timeout=60, resumable=True)
+async def talks(ctx):
+    ctx.progress("before")
+    print(ctx.session_id, flush=True)
+    await asyncio.sleep(60)
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=[talks]) as remit:
+        await remit.delegate("talks")
+
+asyncio.run(main())
+"""
+
+
+async def test_who_follows_a_process_that_is_killed_has_its_work_recovered_and_reads_on(tmp_path: Path) -> None:
+    @agent("talks", isolation="inline", timeout=60, resumable=True)
+    async def talks(ctx: Context) -> str:
+        ctx.progress("after")
+        return "done"
+
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - killed in the middle, from here
+    try:
+        assert process.stdout is not None
+        session_id = (await asyncio.to_thread(process.stdout.readline)).strip()
+        async with Remit.open(tmp_path, agents=[talks]) as remit:
+            seen: list[Event] = []
+
+            reader = asyncio.create_task(read_into(seen, remit, session_id))
+            await until_read(seen, "before")
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait(10)
+            await asyncio.wait_for(reader, 15)
+            words = [event.body["message"] for event in seen if event.kind is EventKind.PROGRESS]
+            assert words == ["before", "after"]
+            assert [event.number for event in seen] == sorted({event.number for event in seen})
+            assert seen[-1].kind is EventKind.COMPLETE
+            again = await all_of(remit, session_id)
+            assert [(event.number, event.kind, event.body) for event in again] == [(one.number, one.kind, one.body) for one in seen]
+    finally:
+        process.kill()
+        process.wait(10)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+async def test_waiting_for_what_another_process_runs_takes_no_longer_than_asked(tmp_path: Path) -> None:
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
+        handle = await here.start("talks")
+        assert await there.result(handle.session_id, wait_seconds=0.2) is None
+        waiting = asyncio.create_task(there.result(handle.session_id, wait_seconds=10))
+        await asyncio.sleep(0.05)
+        talk.say(None)
+        assert await asyncio.wait_for(waiting, 5) == await handle.result()
+
+
+async def test_closing_ends_those_who_wait_for_others(tmp_path: Path) -> None:
+    talk = Talk()
+    async with Remit.open(tmp_path, agents=[talk.agent]) as here:
+        handle = await here.start("talks")
+        there = Remit.open(tmp_path, agents=[talk.agent])
+        async with there:
+            reader = asyncio.create_task(all_of(there, handle.session_id))
+            await until(lambda: there.engine.watcher.looks > 0)
+        (outcome,) = await asyncio.wait_for(asyncio.gather(reader, return_exceptions=True), 5)
+        assert isinstance(outcome, Exception)
+        talk.say(None)
+        await handle.result()
+
+
+def test_the_watcher_asks_nothing_of_a_store_that_nobody_waits_for() -> None:
+    class Asked:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    async def run() -> None:
+        watcher = Watcher(Asked(), Path("run"))  # type: ignore[arg-type] # nothing of it is used
+        with watcher.watching("a"):
+            await asyncio.sleep(0.12)
+        watcher.close()
+
+    asyncio.run(run())
+    assert following.AT_ONCE > 1
