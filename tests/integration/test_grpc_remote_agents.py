@@ -244,6 +244,57 @@ async def test_one_that_is_not_heard_of_is_gone(tmp_path: Path) -> None:
         assert far.registered.heartbeat_ns == 200_000_000
 
 
+async def test_one_that_leaves_may_finish_what_it_has_and_is_given_nothing_more(stage: Stage) -> None:
+    go = asyncio.Event()
+
+    async def waits(far: Far, order: Any) -> Any:
+        await go.wait()
+        return "finished"
+
+    far = await joined(stage, does=waits, slots=3)
+    handle = await stage.remit.start("words.count", parameters={}, timeout=20)
+    await far.until(lambda: far.orders)
+    await far.calls.Unregister(far.pb.UnregisterRequest(agent_id=far.registered.agent_id, secret=far.registered.secret))
+    assert names(stage) == []
+    go.set()
+    assert (await handle.result()).unwrap() == "finished"
+
+
+async def test_one_that_beats_but_opens_no_stream_is_gone_too(tmp_path: Path) -> None:
+    async with remote_stage(tmp_path, heartbeat_seconds=0.2) as stage:
+        far = Far(stage)
+        known = await far.register(is_safe_to_repeat=True)
+        handle = await stage.remit.start("words.count", parameters={}, timeout=30)
+
+        async def beats() -> None:
+            while True:
+                await far.calls.Heartbeat(far.pb.HeartbeatRequest(agent_id=known.agent_id, secret=known.secret))
+                await asyncio.sleep(0.05)
+
+        assert (await refusal(asyncio.wait_for(beats(), 10))).code().name == "NOT_FOUND"
+        assert (await asyncio.wait_for(handle.result(), 10)).errors[0].code == "AGENT_UNAVAILABLE"
+
+
+async def test_the_urgent_goes_first_where_all_are_busy(stage: Stage) -> None:
+    """S5.6, also between operations that share the slots of one agent."""
+    go, done = asyncio.Event(), []
+
+    async def notes(far: Far, order: Any) -> Any:
+        await go.wait()
+        done.append(order.parameters["n"])
+        return "noted"
+
+    far = await joined(stage, does=notes)
+    handles = []
+    for number, priority in enumerate(("normal", "low", "normal", "critical")):
+        handles.append(await stage.remit.start("words.count", parameters={"n": number}, priority=priority, timeout=30))
+        await until(lambda: far.orders)
+    go.set()
+    for handle in handles:
+        await handle.result()
+    assert done == [0, 3, 2, 1]
+
+
 # ---- who may
 
 

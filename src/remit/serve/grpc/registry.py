@@ -94,6 +94,7 @@ class Registry(rpc.AgentServiceServicer):
             slots=slots,
             operations=operations,
             heard_at=time.monotonic(),
+            streamless_since=time.monotonic(),
         )
         self._instances[instance.agent_id] = instance
         pool = self._pools.setdefault(name, Pool(name, time.monotonic))
@@ -130,9 +131,9 @@ class Registry(rpc.AgentServiceServicer):
         instance = await self._greeted(request_iterator)
         pool = self._pools[instance.name]
         if instance.outbox is not None:  # it came back before we saw that it was gone
-            instance.hang_up()
             pool.cut_off(instance)
         outbox = instance.outbox = asyncio.Queue()
+        instance.streamless_since = None
         reading = asyncio.create_task(self._hear(pool, instance, outbox, request_iterator))
         try:
             yield pb.WorkMessage(welcome=pb.Welcome(agent_id=instance.agent_id))
@@ -178,10 +179,10 @@ class Registry(rpc.AgentServiceServicer):
         if instance.is_leaving:
             self._lose(instance, "it left")
             return
-        broken_at = instance.heard_at = time.monotonic()
+        since = instance.streamless_since
 
         def look() -> None:
-            if instance.outbox is None and self._instances.get(instance.agent_id) is instance and instance.heard_at >= broken_at:
+            if since is not None and instance.streamless_since == since:
                 self._lose(instance, "its stream broke")
 
         asyncio.get_running_loop().call_later(min(BACK_SECONDS, self._heartbeat), look)
@@ -208,16 +209,19 @@ class Registry(rpc.AgentServiceServicer):
         pool = self._pools[instance.name]
         pool.left(instance)
         self._show(pool)
-        if pool.is_idle:
+        if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # else it is kept: what is queued for it may find the next one there
             del self._pools[instance.name]
 
     async def _sweep(self) -> None:
-        """Those that are silent: a machine that was switched off closes no connection."""
+        """Those that are silent: a machine that was switched off closes no connection. And those that open no stream: they do no work."""
         while self._instances:
             await asyncio.sleep(self._heartbeat / 4)
-            silent_since = time.monotonic() - 2 * self._heartbeat
-            for instance in [one for one in self._instances.values() if one.heard_at < silent_since]:
-                self._lose(instance, f"nothing was heard of it for {2 * self._heartbeat:g} s")
+            latest = time.monotonic() - 2 * self._heartbeat
+            for instance in list(self._instances.values()):
+                if instance.heard_at < latest:
+                    self._lose(instance, f"nothing was heard of it for {2 * self._heartbeat:g} s")
+                elif instance.streamless_since is not None and instance.streamless_since < latest:
+                    self._lose(instance, f"it has had no stream for {2 * self._heartbeat:g} s")
 
     def _show(self, pool: Pool) -> None:
         """Make the directory say what is there: each operation as the latest one declared it, with the slots of all that have it."""

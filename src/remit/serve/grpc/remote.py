@@ -63,6 +63,8 @@ class Instance:
     heard_at: float
     outbox: "asyncio.Queue[pb.WorkMessage | None] | None" = None
     """Of its stream; None: it has none."""
+    streamless_since: float | None = None
+    """Monotonic; None: it has a stream."""
     works: dict[str, Work] = field(default_factory=dict)
     stopping: set[str] = field(default_factory=set)
     is_leaving: bool = False
@@ -194,8 +196,11 @@ class Pool:
         self.fill()
 
     def cut_off(self, instance: Instance) -> None:
-        """Its stream is broken: what it had is lost to it."""
+        """Its stream is broken, or it does not read: what it had is lost to it."""
+        instance.hang_up()
         instance.outbox = None
+        if instance.streamless_since is None:
+            instance.streamless_since = self._now()
         lost, instance.works = instance.works, {}
         instance.stopping.clear()
         for work in lost.values():
@@ -205,7 +210,6 @@ class Pool:
 
     def left(self, instance: Instance) -> None:
         self.instances.pop(instance.agent_id, None)
-        instance.hang_up()
         self.cut_off(instance)
 
     def _hand_on(self, work: Work, why: str) -> None:
