@@ -132,8 +132,9 @@ class Service:
 
     async def _started(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
-        if isinstance(extras.get("key"), str) and call.door != "a2a" and not call.visitor.is_local:  # A2A's are made here, of who asks
-            extras["key"] = f"{call.visitor.principal}/{extras['key']}"
+        key = extras.get("key")
+        if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own, of who asks
+            extras["key"] = f"{call.visitor.principal}/{key}"
         if isinstance(extras.get("resume"), str):
             await self.record(call, extras["resume"])  # whoever goes on from it is given what it left
         asked = request.asked()

@@ -1,0 +1,403 @@
+"""The service behind every door: whose work is whose, what is begun whole or not at all, what a visitor's tree may do (issue 7)."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, agent
+from remit.access.visitor import OWNER, Doing, Grants, Visitor
+from remit.core.budget import Budget, Limits
+from remit.core.errors import Misused, Refused
+from remit.core.record import HistoryQuery
+from remit.core.result import Return, StopReason
+from remit.core.states import State
+from remit.serve.service import Call, Service
+from remit.tool.chunks import ChunkType
+from remit.tool.faults import DelegateError
+from remit.tool.result import TaskState
+
+GO: dict[str, asyncio.Event] = {}
+
+
+@agent("waits", isolation="inline", timeout=30)
+async def waits(ctx: Context, name: str = "go") -> str:
+    await GO.setdefault(name, asyncio.Event()).wait()
+    return "waited"
+
+
+@agent("quick", isolation="inline", timeout=30)
+async def quick(ctx: Context, text: str = "") -> dict[str, Any]:
+    return {"text": text, "depth": ctx.depth, "path": list(ctx.path), "deadline": ctx.deadline}
+
+
+@agent("nests", isolation="inline", timeout=30)
+async def nests(ctx: Context, inner: str = "quick") -> dict[str, Any]:
+    child = await ctx.delegate(inner)
+    return {"child": child.session_id, "codes": [error.code for error in child.errors], "data": child.data}
+
+
+@agent("twice", isolation="inline", timeout=30)
+async def twice(ctx: Context) -> dict[str, Any]:
+    child = await ctx.delegate("nests")
+    return {"child": child.session_id, "data": child.data}
+
+
+@agent("images.resize", isolation="inline")
+async def resize(ctx: Context) -> str:
+    return "images"
+
+
+@agent("pictures.resize", isolation="inline")
+async def also_resize(ctx: Context) -> str:
+    await GO.setdefault("resize", asyncio.Event()).wait()
+    return "pictures"
+
+
+@agent("spends", isolation="inline", timeout=30)
+async def spends(ctx: Context, tokens: int = 10) -> str:
+    ctx.spend(tokens=tokens)
+    return "spent"
+
+
+@pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    GO.clear()
+    agents = [waits, quick, nests, twice, resize, also_resize, spends]
+    async with Remit.open(tmp_path, agents=agents) as opened:
+        yield opened
+
+
+def visitor(name: str = "token:a", **grants: Any) -> Visitor:
+    return Visitor(principal=name, grants=Grants(**grants))
+
+
+def call(who: Visitor | None = None, **more: Any) -> Call:
+    return Call(visitor=who or visitor(), door="grpc", **more)
+
+
+async def done(service: Service, by: Call, target: str, **parameters: Any) -> Return:
+    handle = await service.begin(by, {"target": target, "parameters": parameters})
+    return await handle.result()
+
+
+# ---- whose is whose
+
+
+async def test_whoever_asks_sees_follows_and_ends_its_own_work_only(remit: Remit) -> None:
+    service, ours, theirs = Service(remit), call(), call(visitor("token:b"))
+    handle = await service.begin(ours, {"target": "waits"})
+    task_id = handle.session_id
+    for asked in (
+        service.look(theirs, task_id),
+        service.record(theirs, task_id),
+        service.result(theirs, task_id, 0),
+        service.cancel(theirs, task_id),
+        anext(service.stream(theirs, task_id)),
+        service.look(theirs, "sess_1700000000_zzzzzz"),
+    ):
+        with pytest.raises(Misused, match="There is no task") as fault:
+            await asked
+        assert fault.value.code == "TASK_NOT_FOUND"
+    sees = call(visitor("token:c", doing=frozenset({Doing.SEE_ALL})))
+    assert (await service.look(sees, task_id)).task_state is TaskState.RUNNING
+    with pytest.raises(Refused, match="not token:c's to cancel"):
+        await service.cancel(sees, task_id)
+    result, nodes = await service.cancel(ours, task_id, "enough")
+    assert result.task_state is TaskState.CANCELLED
+    assert [node["session_id"] for node in nodes] == [task_id]
+
+
+async def test_lists_hold_ones_own_work_page_by_page(remit: Remit) -> None:
+    service, ours, theirs = Service(remit), call(session="talk"), call(visitor("token:b"))
+    for number in range(3):
+        await done(service, replace(ours, session="talk" if number else "other"), "quick", text=str(number))
+    await done(service, theirs, "nests")
+    await remit.delegate("quick")
+    first = await service.list(ours, HistoryQuery(limit=2))
+    second = await service.list(ours, HistoryQuery(limit=2, before_session=first.next_page))
+    assert [len(first.records), len(second.records), second.next_page] == [2, 1, None]
+    assert {record.came.principal for page in (first, second) for record in page.records if record.came} == {"token:a"}
+    assert len((await service.list(ours, HistoryQuery(conversation="talk"))).records) == 2
+    assert (await service.list(ours, HistoryQuery(principal="token:b"))).records == ()
+    both, roots = HistoryQuery(), HistoryQuery(roots_only=True)
+    assert [record.agent for record in (await service.list(theirs, both)).records] == ["quick", "nests"]
+    assert [record.agent for record in (await service.list(theirs, roots)).records] == ["nests"]
+    assert len((await service.list(call(OWNER), HistoryQuery())).records) == 6
+    with pytest.raises(Misused, match="no such page"):
+        await service.list(ours, HistoryQuery(before_session="sess_1700000000_zzzzzz"))
+
+
+async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: Remit) -> None:
+    """With the token of a delegation: what it asks for is its child (issue 7 item 5)."""
+    service = Service(remit)
+    parent = await service.begin(call(), {"target": "waits"})
+    other = await service.begin(call(), {"target": "waits"})
+    inside = call(Visitor(principal=f"delegation:{parent.session_id}", parent=parent.session_id))
+    returned = await done(service, inside, "nests")
+    child = await service.record(inside, returned.session_id)
+    assert (child.parent_id, child.depth, child.path) == (parent.session_id, 2, ("token:a", "waits", "nests"))
+    assert child.came is not None
+    assert child.came.principal == "token:a", "whose tree it is"
+    grandchild = await service.record(inside, returned.data["child"])
+    assert grandchild.depth == 3
+    assert [one.agent for one in (await service.list(inside, HistoryQuery())).records] == ["quick", "nests"]
+    assert await service.look(call(), grandchild.session_id), "whoever asked for the tree sees all of it"
+    assert (await service.look(inside, parent.session_id)).task_state is TaskState.RUNNING
+    with pytest.raises(Misused, match="There is no task"):
+        await service.look(inside, other.session_id)
+    with pytest.raises(Refused, match="to cancel"):
+        await service.cancel(inside, parent.session_id)
+    GO["go"].set()
+    await parent.result()
+    with pytest.raises(Refused, match="has ended"):
+        await service.begin(inside, {"target": "quick"})
+
+
+async def test_keys_of_two_visitors_are_two_keys(remit: Remit) -> None:
+    service = Service(remit)
+    asked = {"target": "quick", "parameters": {"text": "same"}, "key": "k"}
+    ours, again, theirs = [await service.begin(by, asked) for by in (call(), call(), call(visitor("token:b")))]
+    assert ours.session_id == again.session_id != theirs.session_id
+    other = {**asked, "parameters": {"text": "another"}}
+    assert (await (await service.begin(call(visitor("token:c")), other)).result()).ok
+
+
+async def test_nobody_goes_on_from_somebody_elses_work(remit: Remit) -> None:
+    service = Service(remit)
+    returned = await done(service, call(), "quick")
+    with pytest.raises(Misused, match="There is no task"):
+        await service.begin(call(visitor("token:b")), {"target": "quick", "resume": returned.session_id})
+    resumed = await service.begin(call(), {"target": "quick", "resume": returned.session_id})
+    assert (await resumed.result()).ok
+
+
+async def test_visitors_have_no_commands_run_here(remit: Remit, tmp_path: Path) -> None:
+    service = Service(remit)
+    asked = {"target": "quick", "accept": [f"touch {tmp_path}/owned"]}
+    for who in (visitor(), visitor(doing=frozenset(Doing)), Visitor(principal="delegation:x", parent="x")):
+        with pytest.raises(Refused, match="may not have commands run") as fault:
+            await service.begin(call(who), asked)
+        assert fault.value.code == "FORBIDDEN"
+    assert not (tmp_path / "owned").exists()
+    assert (await (await service.begin(call(OWNER), asked)).result()).ok
+    assert (tmp_path / "owned").exists()
+
+
+# ---- begun whole, or not at all
+
+
+async def test_a_call_that_is_cancelled_while_it_begins_has_begun_it_whole(remit: Remit) -> None:
+    service = Service(remit)
+    starting = asyncio.create_task(service.begin(call(), {"target": "quick"}))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.wait_for(service.finish(), 5)
+    (record,) = (await service.list(call(), HistoryQuery())).records
+    assert record.state is State.COMPLETED
+    assert not service.is_busy
+
+
+async def test_faults_that_only_the_flow_finds_are_raised_before_anything_runs(remit: Remit) -> None:
+    """S5.3"""
+    service = Service(remit)
+    for extra in ({"idle": -1}, {"budget": {"nonsense": 1}}, {"resume": 7}, {"key": ""}):
+        with pytest.raises(DelegateError) as fault:
+            await service.begin(call(), {"target": "quick", **extra})
+        assert fault.value.code == "INVALID_PARAMETERS"
+    service.is_stopping = True
+    with pytest.raises(Refused, match="stopping"):
+        await service.begin(call(), {"target": "quick"})
+
+
+async def test_a_run_tells_its_id_first_then_how_it_stands_and_last_the_same_result(remit: Remit) -> None:
+    service = Service(remit)
+    chunks = [chunk async for chunk in service.run(call(), {"target": "quick", "parameters": {"text": "x"}})]
+    assert [chunk.type for chunk in chunks] == [ChunkType.STATUS, ChunkType.STATUS, ChunkType.COMPLETE]
+    assert [chunk.data["state"] for chunk in chunks[:-1]] == ["QUEUED", "RUNNING"]
+    assert chunks[0].task_id is not None
+    assert chunks[-1].result == await service.look(call(), chunks[0].task_id)
+    refused = [chunk async for chunk in service.run(call(visitor(max_depth=0)), {"target": "quick"})]
+    assert refused[-1].type is ChunkType.ERROR
+    assert refused[-1].result is not None
+    assert "MAX_DEPTH_EXCEEDED" in str(refused[-1].result.to_dict())
+
+
+async def test_leaving_a_stream_leaves_its_delegation_running(remit: Remit) -> None:
+    service = Service(remit)
+    chunks = service.run(call(), {"target": "waits"})
+    first = await anext(chunks)
+    await chunks.aclose()
+    assert first.task_id is not None
+    assert (await service.look(call(), first.task_id)).task_state is TaskState.RUNNING
+    GO["go"].set()
+    assert (await service.result(call(), first.task_id, 5)).success
+
+
+# ---- which agent
+
+
+async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_those_it_may_use(remit: Remit) -> None:
+    service = Service(remit)
+    busy = await service.begin(call(), {"target": "pictures.resize"})
+    assert service.choose(call(), None, "resize") == "images.resize"
+    assert service.choose(call(visitor(agents=("pictures",))), None, "resize") == "pictures.resize"
+    assert service.choose(call(), "images", "resize") == service.choose(call(), "images.resize", None) == "images.resize"
+    assert service.choose(call(), "images", "images.resize") == service.choose(call(), None, "images.resize") == "images.resize"
+    assert service.choose(call(), "worker", "readFile") == service.choose(call(), None, "readFile") == "worker.read_file"
+    for target, operation in ((None, "nonsense"), (None, ""), (None, None), ("images", "nonsense"), ("nobody", None)):
+        with pytest.raises(DelegateError):
+            service.choose(call(), target, operation)
+    with pytest.raises(DelegateError, match="No agent does"):
+        service.choose(call(visitor(agents=("quick",))), None, "resize")
+    assert {spec.name for spec in service.agents(call(visitor(agents=("images", "q*"))))} == {"images.resize", "quick"}
+    with pytest.raises(Refused):
+        service.agents(call(visitor(doing=frozenset({Doing.METRICS}))))
+    GO["resize"].set()
+    await busy.result()
+
+
+# ---- what came along
+
+
+async def test_depth_and_path_of_another_remit_count_on_from_those_that_are_trusted(remit: Remit) -> None:
+    """S1.3, S1.4"""
+    service, relay = Service(remit), visitor("token:remit", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
+    trusted = await done(service, call(relay, depth=1, path=("orchestrator", "planner")), "quick")
+    assert (trusted.data["depth"], trusted.data["path"]) == (2, ["orchestrator", "planner", "quick"])
+    plain = await done(service, call(depth=2, path=("orchestrator", "quick")), "quick")
+    assert (plain.data["depth"], plain.data["path"]) == (1, ["token:a", "quick"])
+    local = await done(service, call(OWNER, depth=1, path=("orchestrator", "planner")), "quick")
+    assert local.data["depth"] == 2
+    circle = await done(service, call(relay, depth=1, path=("orchestrator", "quick")), "quick")
+    assert [error.code for error in circle.errors] == ["CYCLE_DETECTED"]
+    deep = await done(service, call(relay, depth=3, path=("orchestrator", "a", "b", "c")), "quick")
+    assert [error.code for error in deep.errors] == ["MAX_DEPTH_EXCEEDED"]
+    below = await done(service, call(relay, depth=2, path=("orchestrator", "a", "b")), "nests")
+    assert below.data["codes"] == ["MAX_DEPTH_EXCEEDED"], "it runs, and may not delegate further"
+
+
+async def test_nothing_of_a_visitors_tree_goes_deeper_than_it_was_granted(remit: Remit) -> None:
+    service = Service(remit)
+    whole = await done(service, call(), "twice")
+    assert whole.data["data"]["codes"] == []
+    bounded = await done(service, call(visitor(max_depth=2)), "twice")
+    assert bounded.data["data"]["codes"] == ["MAX_DEPTH_EXCEEDED"]
+    record = await remit.describe(bounded.session_id)
+    assert record.came is not None
+    assert record.came.max_depth == 2
+
+
+async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> None:
+    """S2.3: it only shrinks on the way down."""
+    service, now = Service(remit), time.time()
+    bounded = await done(service, call(deadline_at=now + 5), "quick")
+    assert bounded.data["deadline"] == pytest.approx(now + 5, abs=0.5)
+    assert (await done(service, call(deadline_at=now + 5000), "quick")).data["deadline"] < now + 40
+    late = await done(service, call(deadline_at=now - 1), "quick")
+    assert late.stop_reason is StopReason.REFUSED
+    longest = visitor(timeout_seconds=3)
+    assert (await done(service, call(longest), "quick")).data["deadline"] < now + 5
+    with pytest.raises(Misused, match="at most 3 s"):
+        await service.begin(call(longest), {"target": "quick", "timeout": 4000})
+    stopped = await service.begin(call(deadline_at=time.time() + 0.3), {"target": "waits"})
+    assert (await asyncio.wait_for(stopped.result(), 3)).stop_reason is StopReason.DEADLINE
+
+
+async def test_each_tree_and_all_trees_of_a_principal_draw_from_its_budget(remit: Remit) -> None:
+    """S8: children draw on it and cannot refill it; the refusal names the limit."""
+    service = Service(remit)
+    tree = await done(service, call(visitor(tree=Limits(delegations=1))), "nests")
+    assert tree.data["codes"] == ["BUDGET_EXCEEDED"]
+    scope = Budget(Limits(delegations=3, tokens=25), opened_at=remit.loop.time())
+    bounded = call(Visitor(principal="token:poor", budget=scope))
+    assert (await done(service, bounded, "nests")).data["codes"] == []
+    assert (await done(service, bounded, "spends", tokens=1)).ok
+    over = await done(service, bounded, "quick")
+    assert over.stop_reason is StopReason.REFUSED
+    assert "3 delegations in all" in over.errors[0].message
+    richer = call(Visitor(principal="token:poor", budget=Budget(Limits(tokens=25), opened_at=remit.loop.time())))
+    spent = await done(service, richer, "spends", tokens=30)
+    assert spent.stop_reason is StopReason.BUDGET
+    assert (await done(service, richer, "quick")).stop_reason is StopReason.REFUSED
+    assert (await done(service, call(visitor("token:rich")), "quick")).ok
+
+
+async def test_what_a_principal_has_drawn_is_known_after_a_restart(tmp_path: Path) -> None:
+    limits = Limits(delegations=2)
+
+    async def asked() -> Return:
+        async with Remit.open(tmp_path, agents=[quick]) as remit:
+            who = Visitor(principal="token:poor", budget=Budget(limits, opened_at=remit.loop.time()))
+            return await done(Service(remit), call(who), "quick")
+
+    assert [(await asked()).ok for _ in range(3)] == [True, True, False]
+
+
+CHILD = """
+import asyncio, sys
+from remit import Remit, agent
+from remit.access.visitor import Grants, Visitor
+from remit.core.budget import Budget, Limits
+from remit.serve.service import Call, Service
+
+@agent("goes-on", isolation="inline", timeout=60, resumable=True)
+async def goes_on(ctx):
+    ctx.spend(tokens=7)
+    ctx.progress("spent")
+    await asyncio.sleep(0.1)
+    print(ctx.session_id, flush=True)
+    await asyncio.sleep(60)
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=[goes_on]) as remit:
+        who = Visitor(
+            principal="token:poor", grants=Grants(max_depth=1, tree=Limits(tokens=100)), budget=Budget(Limits(tokens=10), opened_at=0.0)
+        )
+        call = Call(visitor=who, door="grpc", session="talk", traceparent="00-" + "1" * 32 + "-" + "2" * 16 + "-01")
+        handle = await Service(remit).begin(call, {"target": "goes-on"})
+        await handle.result()
+
+asyncio.run(main())
+"""
+
+
+async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_was_killed(tmp_path: Path) -> None:
+    """Issue 7 item 7; S8: what is restored is the same visitor's, within the same limits."""
+    left: list[Any] = []
+
+    @agent("goes-on", isolation="inline", timeout=60, resumable=True)
+    async def goes_on(ctx: Context) -> dict[str, Any]:
+        left.append(ctx.budget.tokens)
+        child = await ctx.delegate("quick")
+        ctx.spend(tokens=1)
+        return {"codes": [error.code for error in child.errors]}
+
+    command = [sys.executable, "-c", CHILD, str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - killed in the middle, from here
+    assert process.stdout is not None
+    session_id = (await asyncio.to_thread(process.stdout.readline)).strip()
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+    async with Remit.open(tmp_path, agents=[goes_on, quick]) as remit:
+        service, who = Service(remit), Visitor(principal="token:poor", budget=Budget(Limits(tokens=10), opened_at=remit.loop.time()))
+        result = await service.result(call(who), session_id, 10)
+        assert result.data == {"codes": ["MAX_DEPTH_EXCEEDED"]}
+        assert left == [93], "of its tree; the limits of its principal are not said yet"
+        record = await service.record(call(who), session_id)
+        assert record.came is not None
+        assert (record.came.principal, record.came.door, record.came.session) == ("token:poor", "grpc", "talk")
+        assert (record.came.traceparent, record.attempt) == ("00-" + "1" * 32 + "-" + "2" * 16 + "-01", 2)
+        purse = await remit.engine.purses.of("token:poor")
+        assert (purse.delegations, purse.tokens, purse.alive) == (1, 8, 0)
+        assert (await done(service, call(who), "quick")).ok
+        assert purse.limits == Limits(tokens=10)
