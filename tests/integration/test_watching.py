@@ -1,0 +1,85 @@
+"""A server watched from outside: one trace across two processes and the doors between them, its metrics, its log (issue 7 item 6)."""
+
+import asyncio
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_stage import project, serving
+
+from collector import attributes, collecting
+from remit import Remit, agent
+
+GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@agent("near")
+async def near(ctx: Any) -> str:
+    found = await ctx.delegate("far", parameters={"text": "hello"})
+    return str(found.unwrap())
+
+
+async def test_a_tree_in_two_processes_is_one_trace_and_the_server_tells_how_it_is_doing(tmp_path: Path) -> None:
+    far_root = project(tmp_path / "far")
+    (tmp_path / "near").mkdir()
+    (far_root / "remit.toml").write_text('[signals]\nlogs = "json"\nmetric_seconds = 0.2\n')
+    told = {"OTEL_SERVICE_NAME": "far"}
+    with collecting() as collected, serving(far_root, environment={**told, "OTEL_EXPORTER_OTLP_ENDPOINT": collected.url}) as server:
+        settings = {
+            "agents": {"far": {"grpc": server.at.grpc, "remote": "echo"}},
+            "signals": {"otlp_url": collected.url, "service_name": "near"},
+        }
+        async with Remit.open(tmp_path / "near", agents=[near], settings=settings) as remit:
+            assert (await remit.delegate("near")).unwrap() == "hello"
+        with server.http() as http:
+            begun = http.post(
+                "/v1/tasks", params={"wait": 20}, json={"target": "slow", "parameters": {"seconds": 0}}, headers={"traceparent": GIVEN}
+            ).json()
+            assert begun["success"], begun
+            assert http.get("/metrics", headers={"Authorization": "Bearer wrong"}).status_code == 401
+            page = http.get("/metrics").text
+        await asyncio.to_thread(collected.wait, lambda kept: "delegation.total" in kept.metrics)
+        server.tell()
+        code, said = await asyncio.to_thread(server.ended)
+    assert code == 0, said
+    _is_one_trace(collected.spans)
+    by_http = collected.span("invoke_workflow slow")
+    assert (by_http.trace_id.hex(), by_http.parent_span_id.hex()) == tuple(GIVEN.split("-")[1:3])
+    assert attributes(by_http)["remit.door"] == "http"
+    assert {resource["service.name"] for resource in collected.resources} == {"near", "far"}
+    _says_what_it_counted(page, collected.metrics)
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    ended = next(line for line in lines if line["message"] == "slow completed")
+    assert (ended["session_id"], ended["trace_id"], ended["door"]) == (begun["taskId"], GIVEN.split("-")[1], "http")
+    assert any(line.get("code") == "UNAUTHENTICATED" for line in lines)
+
+
+def _is_one_trace(spans: list[Any]) -> None:
+    """near's tree ► near ► far (asked over gRPC) ► far's tree, in the other process ► echo."""
+    chain = ["invoke_workflow near", "invoke_agent near", "invoke_agent far", "invoke_workflow echo", "invoke_agent echo"]
+    found = {span.name: span for span in spans if span.name in chain}
+    assert sorted(found) == sorted(chain)
+    assert len({span.trace_id for span in found.values()}) == 1
+    for above, below in pairwise(chain):
+        assert found[below].parent_span_id == found[above].span_id, (above, below)
+    assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # a client, a server
+
+
+def _says_what_it_counted(page: str, metrics: dict[str, Any]) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    samples = [one for family in text_string_to_metric_families(page) for one in family.samples]
+    completed = {
+        one.labels["target"]: one.value for one in samples if one.name == "delegation_total" and one.labels["state"] == "completed"
+    }
+    assert completed == {"echo": 1.0, "slow": 1.0}
+    doors = {(one.labels["door"], one.labels["code"]): one.value for one in samples if one.name == "door_requests_total"}
+    assert doors["http", "UNAUTHENTICATED"] == 1.0
+    points = metrics["delegation.total"].sum.data_points
+    assert sum(point.as_double for point in points if attributes(point).get("state") == "completed") == 2
+    assert metrics["delegation.total"].sum.is_monotonic
+    (latency,) = [p for p in metrics["delegation.latency"].histogram.data_points if attributes(p)["target"] == "slow"]
+    assert (latency.count, len(latency.bucket_counts)) == (1, len(latency.explicit_bounds) + 1)
+    assert metrics["delegation.success_rate"].gauge.data_points[0].as_double == pytest.approx(1.0)
