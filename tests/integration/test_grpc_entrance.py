@@ -113,7 +113,7 @@ async def test_who_asks_too_often_or_too_much_is_told_when_to_come_again(stage: 
 
 
 async def test_streams_are_counted_and_end_when_their_token_is_revoked(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
+    tasks = await stage.tasks()
     shown = bearer(stage.token("streams", streams=2))
     calls = [tasks.RunTask(ask("slow"), metadata=shown) for _ in range(2)]
     for call in calls:

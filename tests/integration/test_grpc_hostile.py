@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer
+from grpc_stage import Stage, ask, bearer, grpc_stage, refusal, trailer, until
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, HEADERS, PING, RST = 4, 1, 6, 3
@@ -52,12 +52,11 @@ async def works(stage: Stage) -> None:
 async def test_bytes_that_are_no_http_2_are_dropped(stage: Stage, where: int) -> None:
     loop = asyncio.get_running_loop()
     for sent in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 64, b"\0" * 65536, b"\x16\x03\x01" + b"x" * 500):
-        with connected(stage, where) as sock:
-            with contextlib.suppress(OSError):
-                await loop.sock_sendall(sock, sent)
-                async with asyncio.timeout(10):
-                    while await loop.sock_recv(sock, 65536):
-                        pass
+        with connected(stage, where) as sock, contextlib.suppress(OSError):
+            await loop.sock_sendall(sock, sent)
+            async with asyncio.timeout(10):
+                while await loop.sock_recv(sock, 65536):
+                    pass
         await works(stage)
 
 
@@ -148,8 +147,7 @@ async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage:
         await asyncio.gather(*(call.read() for call in calls))
         for call in calls:
             call.cancel()
-        while stage.entrance._streams.count("orchestrator"):
-            await asyncio.sleep(0.02)
+    await until(lambda: stage.entrance._streams.count("orchestrator") == 0)
     assert task_id in stage.remit.engine.running
     await works(stage)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from grpc_stage import SECOND, Stage, ask, bearer, grpc_stage, refusal, trailer
+from grpc_stage import SECOND, Stage, ask, bearer, grpc_stage, refusal, trailer, until
 
 from remit.access.visitor import Doing
 
@@ -28,13 +28,6 @@ async def begun(tasks: Any, type_: str = "slow", **asked: Any) -> str:
     answer = await tasks.ExecuteTask(ask(type_, wait=0, **asked))
     task_id: str = answer.task_id
     return task_id
-
-
-async def until_said(stage: Stage, task_id: str, number: int = 8) -> None:
-    async with asyncio.timeout(10):
-        async for event in stage.remit.follow(task_id):
-            if event.number >= number:
-                return
 
 
 # ---- beginning
@@ -290,9 +283,8 @@ async def test_cancelling_answers_when_the_work_and_all_below_it_has_stopped(sta
     """Issue 7 item 1: really stops the work, and says so."""
     tasks, pb = await stage.tasks(), messages()
     task_id = await begun(tasks, "asks")
-    async with asyncio.timeout(10):
-        while not (children := await stage.remit.children(task_id)):
-            await asyncio.sleep(0.01)
+    await until(lambda: stage.remit.store.children(task_id))
+    children = await stage.remit.children(task_id)
     answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, reason="no longer needed"))
     assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
     assert {node.task_id for node in answer.nodes} == {task_id, children[0].session_id}
@@ -311,9 +303,7 @@ async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_pat
     async with grpc_stage(tmp_path) as stage:
         tasks, pb = await stage.tasks(), messages()
         task_id = await begun(tasks, "tidy", task="Wait.")
-        async with asyncio.timeout(20):
-            while not (tmp_path / "begun").exists():
-                await asyncio.sleep(0.01)
+        await until((tmp_path / "begun").exists)
         answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, force=force))
         assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
         assert (tmp_path / "tidied").exists() is not force
