@@ -39,7 +39,8 @@ by_hand = st.lists(
         [
             'session("sess_1790000000_zzzzzz");', "attempt(7);", 'holder("token:me");', 'project("mine");', "depth(9);", "depth(-9);",
             "deadline_ms(999999999999999);", 'operation("*");', "depth(true);", "depth($d) <- depth($e);", "check if true;",
-            "depth(9), depth(8);", "allow if true;", "max_depth(1);", 'operation("a\\");\\nsession(\\"x");', "tokens(99999999999);", "trusting previous;", "",
+            "depth(9), depth(8);", "allow if true;", "max_depth(1);", 'operation("a\\");\\nsession(\\"x");', "tokens(99999999999);",
+            "trusting previous;", "",
         ]
     ),
     max_size=3,

@@ -309,6 +309,7 @@ def _biscuit() -> Any:
 
 
 def is_available() -> bool:
+    """Whether there can be such tokens here; loads what they need."""
     try:
         _biscuit()
     except RemitError:

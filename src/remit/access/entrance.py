@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.access.certificates import Certificate, granted
-from remit.access.delegating import Delegated, DelegationKey, Narrower
+from remit.access.delegating import Delegated, DelegationKey, Narrower, is_available
 from remit.access.limits import Buckets, RateLimited
 from remit.access.local import LocalToken
 from remit.access.scopes import Scopes
@@ -82,7 +82,8 @@ class Entrance:
         self._streams = Streams(self.is_welcome, lambda _visitor: _sent_away())
 
     def open(self) -> Path:
-        """Makes the local token; where it is. Once, when a server starts."""
+        """Makes the local token; where it is. Once, when a server starts: what takes long to load is loaded then."""
+        is_available()
         return self.local.make()
 
     def close(self) -> None:

@@ -28,6 +28,9 @@ def test_the_default_is_right() -> None:
         ('permit (principal, action == Action::"worker.raed_file", resource);', "worker.read_file"),
         ('permit (principal == Agent::"codr", action, resource);', "Did you mean coder?"),
         ('permit (principal == Agent::"worker", action, resource);', 'Write Agent::"worker.read_file", or `when'),
+        ('permit (principal == Agent::"token:ci", action, resource);', 'write Caller::"token:ci"'),
+        ('permit (principal == Caller::"ci", action, resource);', 'write Caller::"token:ci"'),
+        ('permit (principal == Caller::"orchestrator", action, resource);', 'Agent::"orchestrator"'),
         ("permit (principal, action, resource) when { context has pth };", "Did you mean path"),
         ('@becuase("x") permit (principal, action, resource);', "because"),
         ("permit (principal, action, resource) when { context.depth == 'x' };", "line 2"),
@@ -42,6 +45,15 @@ def test_mistakes_are_found(text: str, words: str) -> None:
     problems = check_rules("\n" + text, SPECS)
     assert any(problem.is_error and problem.line in (1, 2) for problem in problems), problems
     assert words in " ".join(map(str, problems))
+
+
+def test_callers_from_outside_can_be_named() -> None:
+    """Issue 7 item 5."""
+    rules = (
+        'permit (principal == Caller::"cert:a.example.com", action, resource); permit (principal is Caller, action, resource)'
+        ' when { context.on_behalf like "token:*" };'
+    )
+    assert check_rules(rules, SPECS) == []
 
 
 def test_names_that_only_an_agent_itself_can_know_are_notes() -> None:

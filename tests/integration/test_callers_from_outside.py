@@ -1,0 +1,258 @@
+"""Whoever comes in by a door (issue 7 item 5): the principal of the policy and of the audit log; and tokens of delegations at work."""
+
+import asyncio
+import dataclasses
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Context, Remit, Return, agent
+from remit.access.delegating import narrowed
+from remit.access.entrance import Entrance
+from remit.access.visitor import OWNER, Grants, Visitor
+from remit.core.budget import Limits
+from remit.core.errors import RemitError
+from remit.core.origin import Came, Origin
+from remit.core.policy import EVERYTHING, Verdict
+from remit.flow.accept import accept
+from remit.flow.permit import pending_again
+from remit.flow.request import call
+from remit.policy.audit_reading import check_log, entries
+from remit.serve.service import Call, Service
+
+RULES = """
+@id("agents-may-work")
+permit (principal, action, resource);
+@id("ci-only-hosts")
+@because("{caller} may not have {action}.")
+forbid (principal == Caller::"token:ci", action == Action::"leaf", resource);
+@id("not-for-guests")
+@because("Not on behalf of {on_behalf}.")
+forbid (principal is Agent, action == Action::"leaf", resource) when { context.on_behalf == "token:guest" };
+"""
+
+
+@agent
+async def leaf(ctx: Context, word: str = "") -> str:
+    return f"leaf {word}"
+
+
+@agent
+async def host(ctx: Context) -> str:
+    result = await ctx.delegate("leaf")
+    return result.errors[0].message if result.errors else "it may"
+
+
+class Stage:
+    """A project with a service behind one entrance, and an agent that waits until it is told to end."""
+
+    def __init__(self, remit: Remit, far: "Far") -> None:
+        self.remit, self.far = remit, far
+        self.service = Service(remit)
+        self.entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get, note=remit.note_access)
+
+    def visitor(self, name: str, **grants: Any) -> Visitor:
+        return self.entrance.by_bearer(str(self.entrance.tokens.new(name, Grants(**grants))[1]))
+
+    async def ask(self, visitor: Visitor, name: str, **parameters: Any) -> Return:
+        handle = await self.service.begin(Call(visitor=visitor, door="http"), {"target": name, "parameters": parameters})
+        return await handle.result()
+
+    async def running(self) -> Any:
+        """A delegation of `far` that runs, as the engine knows it."""
+        handle = await self.remit.start("far", timeout=30)
+        await asyncio.wait_for(self.far.is_there.wait(), 10)
+        return self.remit.engine.running[handle.session_id]
+
+
+class Far:
+    def __init__(self) -> None:
+        self.is_there, self.may_end = asyncio.Event(), asyncio.Event()
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    told = Far()
+
+    @agent
+    async def far(ctx: Context) -> str:
+        told.is_there.set()
+        await told.may_end.wait()
+        return "done"
+
+    async with Remit.open(tmp_path, agents=[leaf, host, far], policy=RULES) as remit:
+        yield Stage(remit, told)
+
+
+def code_of(call: Callable[..., Any], *arguments: Any, **named: Any) -> str:
+    with pytest.raises(RemitError) as found:
+        call(*arguments, **named)
+    return found.value.code
+
+
+def why(stage: Stage) -> str:
+    """What the audit log says of who was turned away last."""
+    return str([entry for entry in entries(stage.remit.folder) if entry["event"] == "turned_away"][-1]["because"])
+
+
+# ---- the policy and its log
+
+
+async def test_a_caller_is_a_principal_of_its_own_kind(stage: Stage) -> None:
+    refused = await stage.ask(stage.visitor("ci"), "leaf")
+    assert refused.errors[0].code == "POLICY_DENIED"
+    assert "token:ci may not have leaf" in refused.errors[0].message
+    assert (await stage.ask(stage.visitor("other"), "leaf")).status == "completed"
+    assert (await stage.ask(OWNER, "leaf")).status == "completed"
+    log = [entry for entry in entries(stage.remit.folder) if entry.get("action") == "leaf"]
+    assert [(entry["caller"], entry["verdict"]) for entry in log] == [
+        ("token:ci", "deny"),
+        ("token:other", "allow"),
+        ("orchestrator", "allow"),
+    ]
+    assert not check_log(stage.remit.folder).findings
+
+
+async def test_rules_see_on_whose_behalf_a_whole_tree_runs_whatever_was_decided_before(stage: Stage) -> None:
+    """The child's principal is its agent, as ever; the quick way of decisions made before mixes up no two trees."""
+    ci, guest = stage.visitor("ci"), stage.visitor("guest")
+    for _ in range(2):
+        assert (await stage.remit.delegate("host")).summary.startswith("it may")
+        assert (await stage.ask(ci, "host")).summary.startswith("it may")
+        assert "Not on behalf of token:guest" in (await stage.ask(guest, "host")).summary
+    below = [entry for entry in entries(stage.remit.folder) if entry.get("caller") == "host"]
+    said = {(entry.get("on_behalf"), entry["verdict"]) for entry in below}
+    assert said == {(None, "allow"), ("token:ci", "allow"), ("token:guest", "deny")}
+
+
+async def test_one_that_is_run_again_after_a_crash_is_judged_as_who_asked_for_it(stage: Stage) -> None:
+    """Not as the owner, to whom more is permitted."""
+    house = stage.remit._house
+    came = Origin(came=Came("token:ci", "http"), path=("token:ci",))
+    order = accept(call("leaf"), None, dataclasses.replace(house, policy=EVERYTHING), came)
+    pending = pending_again(order, None, house)
+    assert pending is not None
+    assert pending.decision.verdict is Verdict.DENY
+    assert pending_again(accept(call("leaf"), None, house), None, house) is None
+
+
+async def test_what_a_principal_draws_comes_out_of_one_budget(stage: Stage) -> None:
+    visitor = stage.visitor("small", budget=Limits(delegations=2))
+    assert [(await stage.ask(visitor, "leaf", word=str(number))).status for number in range(2)] == ["completed", "completed"]
+    last = await stage.ask(visitor, "leaf", word="3")
+    assert last.errors[0].code == "BUDGET_EXCEEDED"
+    assert (await stage.ask(stage.visitor("other"), "leaf")).status == "completed"
+
+
+async def test_who_is_turned_away_stands_in_the_audit_log_without_the_secret(stage: Stage) -> None:
+    code_of(stage.entrance.enter, authorization="Bearer rmt_" + "7" * 49, door="grpc", peer="192.0.2.7")
+    entry = list(entries(stage.remit.folder))[-1]
+    assert (entry["event"], entry["door"], entry["peer"], entry["because"]) == ("turned_away", "grpc", "192.0.2.7", "unknown token")
+    assert "777777" not in (stage.remit.folder / "audit.jsonl").read_text()
+    assert not check_log(stage.remit.folder).findings
+
+
+# ---- tokens of delegations
+
+
+async def test_what_is_asked_for_with_the_token_of_a_delegation_is_its_child(stage: Stage) -> None:
+    running = await stage.running()
+    visitor = stage.entrance.by_bearer(stage.entrance.token_for(running))
+    assert visitor.parent == running.delegation.session_id
+    assert not visitor.is_local
+    handle = await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
+    assert (await handle.result()).status == "completed"
+    record = await stage.remit.describe(handle.session_id)
+    assert (record.parent_id, record.depth, record.path) == (running.delegation.session_id, 2, ("orchestrator", "far", "leaf"))
+    assert running.budget.delegations == 2
+
+
+async def test_a_token_ends_with_its_delegation(stage: Stage) -> None:
+    """Replayed after the end, it is worth nothing; nor is a stream that was opened with it."""
+    running = await stage.running()
+    token = stage.entrance.token_for(running)
+    visitor = stage.entrance.by_bearer(token)
+    assert stage.entrance.is_welcome(visitor)
+    stage.far.may_end.set()
+    await stage.remit.result(running.delegation.session_id)
+    assert code_of(stage.entrance.by_bearer, token) == "UNAUTHENTICATED"
+    assert "has ended" in why(stage)
+    assert not stage.entrance.is_welcome(visitor)
+    assert code_of(stage.entrance.token_for, running) == "CALLER_REFUSED"
+    with pytest.raises(RemitError) as found:  # let in a moment before it ended
+        await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
+    assert found.value.code == "CALLER_REFUSED"
+
+
+async def test_a_token_is_of_one_attempt(stage: Stage) -> None:
+    running = await stage.running()
+    token = stage.entrance.token_for(running)
+    running.attempt += 1
+    assert code_of(stage.entrance.by_bearer, token) == "UNAUTHENTICATED"
+    assert "attempt" in why(stage)
+    assert stage.entrance.by_bearer(stage.entrance.token_for(running)).parent == running.delegation.session_id
+
+
+async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stage: Stage) -> None:
+    running = await stage.running()
+    token = stage.entrance.token_for(running, holder="token:box")
+    box, thief = (f"Bearer {stage.entrance.tokens.new(name, Grants())[1]}" for name in ("box", "thief"))
+    visitor = stage.entrance.enter(authorization=box, delegation=token)
+    assert visitor.parent == running.delegation.session_id
+    for shown in ({"authorization": thief}, {"is_socket": True}, {}):
+        assert code_of(stage.entrance.enter, delegation=token, **shown) == "UNAUTHENTICATED"
+        assert "somebody else" in why(stage) or not shown
+    assert code_of(stage.entrance.enter, authorization=f"Bearer {token}") == "UNAUTHENTICATED"
+    stage.entrance.tokens.revoke("box")
+    assert not stage.entrance.is_welcome(visitor), "whose own token was revoked holds none of others"
+    assert code_of(stage.entrance.enter, authorization=box, delegation=token) == "UNAUTHENTICATED"
+
+
+async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage, tmp_path: Path) -> None:
+    running = await stage.running()
+    token = stage.entrance.token_for(running)
+    elsewhere = Entrance(tmp_path / "other", stage.remit.settings.serve, living=stage.remit.engine.running.get)
+    late = narrowed(token, deadline_at=stage.remit.clock.wall() - 1)
+    middle = len(token) // 2
+    forged = token[:middle] + ("A" if token[middle] != "A" else "B") + token[middle + 1 :]
+    for wrong, reason in ((forged, "forged"), (elsewhere.token_for(running), "another project"), (late, "expired"), ("rmd_", "no token")):
+        assert code_of(stage.entrance.by_bearer, wrong) == "UNAUTHENTICATED"
+        assert reason in why(stage)
+
+
+async def test_what_was_narrowed_on_the_way_holds_for_what_is_asked(stage: Stage) -> None:
+    running = await stage.running()
+    token = stage.entrance.token_for(running)
+
+    async def asked(narrower: str, name: str = "leaf", **parameters: Any) -> str:
+        try:
+            result = await stage.ask(stage.entrance.by_bearer(narrower), name, **parameters)
+        except RemitError as error:
+            return error.code
+        return result.errors[0].code if result.errors else str(result.status)
+
+    assert await asked(narrowed(token, operations=["le*"])) == "completed"
+    assert await asked(narrowed(narrowed(token, operations=["le*"]), operations=["host"])) == "FORBIDDEN"
+    assert await asked(narrowed(token, operations=["leaf"]), "host") == "FORBIDDEN"
+    assert await asked(narrowed(token, depth=1)) == "MAX_DEPTH_EXCEEDED"
+    two = narrowed(token, budget={"delegations": 2})
+    assert [await asked(two, word=word) for word in "abc"] == ["completed", "completed", "BUDGET_EXCEEDED"]
+    assert await asked(narrowed(two, budget={"delegations": 9}), word="d") == "BUDGET_EXCEEDED"
+    assert await asked(token, word="e") == "completed", "the wider one still has what the delegation has"
+
+
+async def test_a_child_does_not_outlive_the_deadline_of_the_token(stage: Stage) -> None:
+    running = await stage.running()
+    visitor = stage.entrance.by_bearer(narrowed(stage.entrance.token_for(running), deadline_at=stage.remit.clock.wall() + 5))
+    handle = await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
+    record = await stage.remit.describe(handle.session_id)
+    assert record.timeout_seconds <= 5
+
+
+async def test_a_token_is_struck_out_of_what_agents_say(stage: Stage) -> None:
+    token = stage.entrance.token_for(await stage.running())
+    result = await stage.remit.delegate("leaf", word=token)
+    assert token not in str(result)
+    assert all(token.encode() not in path.read_bytes() for path in stage.remit.folder.rglob("*") if path.is_file())

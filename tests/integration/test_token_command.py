@@ -1,0 +1,80 @@
+"""`remit token` (issue 7 item 5): tokens made, listed and revoked at the command line; nothing of them is kept or shown twice."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forking import run
+from remit.access.entrance import Entrance
+from remit.access.visitor import Doing
+from remit.core.budget import Limits
+from remit.core.errors import Refused
+from remit.settings.values import ServeSettings
+
+
+def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return run(["-m", "remit.cli.main", *arguments], folder)
+
+
+def told(folder: Path, *arguments: str) -> Any:
+    return json.loads(remit(folder, *arguments, "--json").stdout)
+
+
+def test_a_token_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
+    entrance = Entrance(tmp_path / ".remit", ServeSettings())
+    made = remit(
+        tmp_path, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
+        *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2", "--rate", "3", "--streams", "4"),
+    )  # fmt: skip
+    secret = made.stdout.strip()
+    assert made.returncode == 0
+    assert "shown once" in made.stderr
+    visitor = entrance.by_bearer(secret)
+    grants = visitor.grants
+    assert (visitor.principal, grants.agents, grants.doing) == ("token:ci", ("worker", "code*"), {Doing.DELEGATE, Doing.RELAY})
+    assert (grants.budget, grants.tree) == (Limits(cost=5), Limits(tokens=100))
+    assert (grants.timeout_seconds, grants.max_depth, grants.requests_per_second, grants.streams) == (120.0, 2, 3.0, 4)
+    listed = remit(tmp_path, "token").stdout
+    assert "ci" in listed
+    assert secret not in listed
+    (document,) = told(tmp_path, "token", "list")["tokens"]
+    assert document["state"].startswith("until")
+    assert remit(tmp_path, "token", "new", "ci").returncode == 5
+    assert "Revoked: ci" in remit(tmp_path, "token", "revoke", "ci").stdout
+    with pytest.raises(Refused):
+        entrance.by_bearer(secret)
+    log = told(tmp_path, "audit", "--agent", "token:ci")["entries"]
+    assert [(entry["event"], entry["token_id"]) for entry in log] == [
+        ("token_made", document["id"]),
+        ("token_revoked", document["id"]),
+    ]
+    assert remit(tmp_path, "audit", "verify").returncode == 0
+    assert all(secret.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_a_certificate_is_granted_something_without_a_secret(tmp_path: Path) -> None:
+    made = told(tmp_path, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
+    assert made["token"] is None
+    assert made["certificate"] == "*.example.com"
+    assert "cert:*.example.com" in remit(tmp_path, "audit").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("new",), "remit token new NAME"),
+        (("new", "a", "--may", "fly"), "see-all"),
+        (("new", "a", "--expires", "soon"), "30d"),
+        (("new", "a b"), "letters"),
+        (("revoke", "nobody"), "remit token list"),
+        (("list", "--rate", "3"), "remit token new"),
+        (("new", "a", "--certificate", "sha256:1"), "openssl"),
+    ],
+)
+def test_what_is_wrongly_typed_is_told_with_what_to_type(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    ended = remit(tmp_path, "token", *arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
