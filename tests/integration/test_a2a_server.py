@@ -328,6 +328,10 @@ async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(tmp_path: P
                 await one_task(client, said(data={"text": "hello"}))
             with pytest.raises(InvalidParamsError, match="no argument 'key'"):
                 await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
+            with pytest.raises(InvalidParamsError, match="no argument 'accept'"):  # it would be run here
+                await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "accept": ["true"]}))
+            with pytest.raises(InvalidParamsError, match="must be an object"):
+                await one_task(client, said(skill="echo", data={"parameters": [1]}))
             with pytest.raises(ContentTypeNotSupportedError):
                 await one_task(client, Message(message_id="f", role=Role.ROLE_USER, parts=[Part(raw=b"x", filename="f")]))
         few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)

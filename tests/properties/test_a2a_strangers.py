@@ -69,4 +69,4 @@ def test_any_message_is_taken_apart_or_refused_in_words(parts: list[tuple[str, A
     message = Message(message_id="m", parts=[part(kind, value) for kind, value in parts], metadata=struct_of({"skill": skill}))
     with contextlib.suppress(Misused, A2AError):
         arguments = arguments_of(taken_apart(SendMessageRequest(message=message)), [], has_assistant=False)
-        assert arguments.keys() <= {"target", "operation", "parameters", "timeout", "priority", "accept", "budget", "idle"}
+        assert arguments.keys() <= {"target", "operation", "parameters", "timeout", "priority", "budget", "idle"}

@@ -125,7 +125,7 @@ class Threads:
         given = dict(asked.data or {})
         inner = given.pop("parameters", None)
         parameters |= inner if isinstance(inner, Mapping) else {}
-        taken: dict[str, Any] = {name: given.pop(name) for name in ("timeout", "priority", "budget", "accept", "idle") if name in given}
+        taken: dict[str, Any] = {name: given.pop(name) for name in ("timeout", "priority", "budget", "idle") if name in given}
         given.pop("target", None)
         given.pop("operation", None)
         parameters |= given

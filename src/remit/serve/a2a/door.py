@@ -6,6 +6,7 @@ door.add_to(grpc_server, visitor_of)       # for the gRPC binding
 await door.start(); …; await door.close()
 """
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -64,6 +65,7 @@ class A2aDoor:
         own_post = Post(inside=settings.push_inside, ca_file=None if ca_file is None else remit.root / ca_file)
         self.pushing = Pushing(service, threads, post or own_post)
         self.handler = A2aHandler(service, threads, self.pushing, self._facts)
+        _quieten()
 
     @property
     def routes(self) -> list[BaseRoute]:
@@ -103,3 +105,10 @@ def _reachable(grpc_url: str | None, base: str) -> str | None:
         return None
     host, _, port = grpc_url.rpartition(":")
     return f"{urlsplit(base).hostname}:{port}" if host in EVERYWHERE else grpc_url
+
+
+def _quieten() -> None:
+    """The SDK writes a traceback for every request that it cannot read: whoever sends them would fill the log. Faults of ours we tell."""
+    theirs = logging.getLogger("a2a")
+    if theirs.level == logging.NOTSET:
+        theirs.setLevel(logging.CRITICAL)

@@ -19,8 +19,9 @@ from remit.tool.catalogue import signature
 from remit.tool.faults import DelegateError
 from remit.tool.request import ARGUMENTS
 
-TAKEN = (*ARGUMENTS, "accept", "budget", "idle")
-"""Of a data part. Which delegation is meant, and which it goes on from, is said by the ids of the message."""
+TAKEN = (*ARGUMENTS, "budget", "idle")
+"""Of a data part. Which delegation is meant, and which it goes on from, is said by the ids of the message; commands that would be run
+here (`accept`) are no stranger's to name."""
 MODES = ("text/plain", "application/json")
 NAMED = 30
 
@@ -57,7 +58,8 @@ def arguments_of(asked: Asked, specs: Sequence[AgentSpec], *, has_assistant: boo
     if asked.data is not None and "parameters" in asked.data and asked.data.keys() <= set(TAKEN):
         whole = dict(asked.data)
         parameters = whole.pop("parameters")
-        return {**whole, "target": named, "parameters": _with_text(asked, spec, parameters if isinstance(parameters, Mapping) else {})}
+        given = _with_text(asked, spec, parameters) if isinstance(parameters, Mapping) else parameters
+        return {**whole, "target": named, "parameters": given}
     return {"target": named, "parameters": _with_text(asked, spec, asked.data or {})}
 
 
