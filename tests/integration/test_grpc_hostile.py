@@ -181,6 +181,18 @@ async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None
     assert rest[-1].complete.success
 
 
+async def test_who_leaves_in_the_middle_of_a_word_fills_no_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    pb, tasks = messages(), await stage.tasks()
+    task_id = (await tasks.ExecuteTask(ask("loud", chunks=40, size=50_000))).task_id
+    for _ in range(10):
+        channel = await stage.channel()
+        call = channel.unary_stream("/remit.v1.TaskService/StreamTask")(pb.StreamTaskRequest(task_id=task_id).SerializeToString())
+        await call.read()
+        await channel.close()
+    await until(lambda: stage.entrance._streams.count("orchestrator") == 0)
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_what_a_stranger_may_not_do_begins_nothing(stage: Stage) -> None:
     tasks = await stage.tasks(address=stage.door.addresses[1])
     for shown in ((), bearer("rmt_forged")):

@@ -96,7 +96,7 @@ class Entering(grpc.aio.ServerInterceptor):
                     _CALL.set(self._call(context, request if asks_once else None))
                 _must_be_read(request)
                 return await behaviour(request, context)
-            except BaseException as error:  # noqa: BLE001 - told to the client, or raised again
+            except Exception as error:  # noqa: BLE001 - clients are told an error, never a traceback
                 await _tell(context, error)
 
         return serve
@@ -114,9 +114,7 @@ class Entering(grpc.aio.ServerInterceptor):
                     async with contextlib.aclosing(said(request, context)) as messages:
                         async for message in messages:
                             yield message
-            except GeneratorExit:
-                raise
-            except BaseException as error:  # noqa: BLE001 - told to the client, or raised again
+            except Exception as error:  # noqa: BLE001 - the same
                 await _tell(context, error)
 
         return serve
@@ -205,12 +203,12 @@ def _must_be_read(request: Any) -> None:
         raise Misused("The request could not be read.", advice="Send the message that the method takes, as tasks.proto has it.")
 
 
-async def _tell(context: Context, error: BaseException) -> NoReturn:
+async def _tell(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
         await abort(context, error)
-    if isinstance(error, Exception) and not isinstance(error, grpc.aio.BaseError | grpc.RpcError):
-        await abort_unknown(context, error)
-    raise error
+    if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # told already, or nobody is there any more
+        raise error
+    await abort_unknown(context, error)
 
 
 def _text(value: object) -> str | None:

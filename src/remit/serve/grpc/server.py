@@ -9,6 +9,7 @@ Opened by `remit serve` (`serve.doors`), or by a program of one's own:
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -146,6 +147,11 @@ class _Listing:
         return getattr(self._server, name)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """That a client left while it was being told something is its own affair; gRPC writes a traceback of it."""
+    return "raised in core by servicer method" not in record.getMessage()
+
+
 async def grpc_server(
     service: Service,
     entrance: Entrance,
@@ -154,6 +160,7 @@ async def grpc_server(
     extra: Sequence[AddTo] = (),
 ) -> GrpcDoor:
     """With every service, not yet listening. `extra`: further services, e.g. A2A's, behind the same entrance."""
+    logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # a filter that is there already is not added again
     entering = Entering(entrance, trusts_socket=not settings.behind_proxy)
     server = grpc.aio.server(
         interceptors=[entering],
