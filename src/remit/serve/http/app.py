@@ -32,18 +32,18 @@ from remit.tool.speaking import json_bytes
 SPECIFICATION = "/openapi.json"
 _LOCATION = Header(name="Location", words="Where the task is.")
 _ETAG = Header(name="ETag", words="Of the task as it stands.")
-_TRACE = Header(name="traceparent", words="W3C Trace Context: the span that the task's tree hangs below.", schema={})
+_TRACE = Header(name="traceparent", words="W3C Trace Context: the span that the task's tree hangs below.")
 _KEY = Header(name="Idempotency-Key", words="The same as `key`.", schema={"type": "string", "minLength": 1, "maxLength": 200})
 _KNOWN = Header(name="If-None-Match", words="The ETag of an earlier answer.")
-_LAST = Header(name="Last-Event-ID", words="The same as `after`.", schema={"type": "integer", "minimum": 0, "maximum": 10**14})
+_LAST = Header(name="Last-Event-ID", words="The same as `after`.", schema={"type": "string", "pattern": "^[0-9]{1,15}$"})
 _LINKS = dict.fromkeys(("getTask", "followTask", "cancelTask"), "$response.body#/taskId")
 
 OPERATIONS: tuple[Operation, ...] = (
     Operation(
-        method="POST", path="/v1/tasks", name="beginTask", handler=begin_task, query=m.WaitQuery, body=m.TaskRequest, headers=(_KEY,),
-        refused=(404, 406, 409, 415, 504),
+        method="POST", path="/v1/tasks", name="beginTask", handler=begin_task, query=m.WaitQuery, body=m.TaskRequest,
+        headers=(_KEY, _TRACE), refused=(404, 406, 409, 415, 504),
         answers={
-            201: Answer(words="It has ended; or its events.", media={JSON: m.Task, EVENTS: None}, headers=(_LOCATION,), links=_LINKS),
+            201: Answer(words="It has ended; or events.", media={JSON: m.Task, EVENTS: m.TaskEvent}, headers=(_LOCATION,), links=_LINKS),
             202: Answer(words="It goes on.", media={JSON: m.Task}, headers=(_LOCATION,), links=_LINKS),
         },
     ),
@@ -60,7 +60,7 @@ OPERATIONS: tuple[Operation, ...] = (
     ),
     Operation(
         method="GET", path="/v1/tasks/{taskId}/events", name="followTask", handler=follow_task, query=m.EventsQuery, headers=(_LAST,),
-        refused=(404,), answers={200: Answer(words="Its events.", media={EVENTS: None})},
+        refused=(404,), answers={200: Answer(words="Its events.", media={EVENTS: m.TaskEvent})},
     ),
     Operation(
         method="POST", path="/v1/tasks/{taskId}/cancel", name="cancelTask", handler=cancel_task, body=m.CancelRequest,

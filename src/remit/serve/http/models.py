@@ -8,7 +8,7 @@ import re
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, RootModel
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Json, RootModel
 
 from remit.tool.result import TaskState
 
@@ -62,6 +62,10 @@ class Budget(Asked):
 class TaskRequest(Asked):
     """The request of the delegate tool, and what goes beyond it."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}}]}
+    )
+
     target: Word | None = Field(None, description="Whose work it is, e.g. `worker`. Without it: any agent that has the operation.")
     operation: Word | None = Field(None, description="What is to be done, e.g. `read_file`; none for an agent without operations.")
     parameters: dict[str, Any] = Field(default_factory=dict, description="What the operation takes: see `GET /v1/agents/{name}`.")
@@ -112,7 +116,9 @@ class EventsQuery(InQuery):
 
 
 class MetricsQuery(InQuery):
-    since: Seconds | None = Field(None, gt=0, le=1e9, description="Of the last so many seconds; without it, of all on record.")
+    since: Annotated[Seconds, Field(gt=0, le=1e9)] | None = Field(
+        None, description="Of the last so many seconds; without it, of all on record."
+    )
 
 
 class NoQuery(InQuery):
@@ -168,6 +174,23 @@ class Task(BaseModel):
 class TaskPage(BaseModel):
     tasks: list[Task]
     next: str | None = Field(description="The cursor of the next page; null: this was the last.")
+
+
+class Told(BaseModel):
+    """One event of a stream: a chunk of S5.7, under its number."""
+
+    type: Literal["progress", "data", "status", "complete", "error"]
+    taskId: str | None
+    data: dict[str, Any] = Field(description="`message`, `chunk`, `state`, `result` or `error`, as its type says.")
+
+
+class TaskEvent(BaseModel):
+    """A server-sent event, as its fields are."""
+
+    event: Literal["progress", "data", "status", "complete", "error"]
+    id: str = Field("", pattern="^[0-9]*$", description="Its number, by which the stream is taken up again.")
+    data: Json[Told]
+    retry: int = Field(1000, description="Milliseconds after which to come again.")
 
 
 class CancelledNode(BaseModel):

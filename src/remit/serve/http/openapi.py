@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -48,14 +48,12 @@ def document_of(operations: Sequence[Operation]) -> dict[str, Any]:
 
 
 def _schemas(operations: Sequence[Operation]) -> tuple[dict[str, Any], dict[type[BaseModel], dict[str, Any]]]:
-    used: dict[type[BaseModel], Literal["validation", "serialization"]] = {Problem: "serialization"}
+    used: set[type[BaseModel]] = {Problem, *(operation.query for operation in operations)}
     for operation in operations:
-        used[operation.query] = "validation"
-        if operation.body is not None:
-            used[operation.body] = "validation"
-        for answer in operation.answers.values():
-            used.update({model: "serialization" for model in answer.media.values() if model is not None})
-    made, document = models_json_schema(list(used.items()), ref_template=_REFERENCE)
+        used |= {operation.body} if operation.body is not None else set()
+        used |= {model for answer in operation.answers.values() for model in answer.media.values()}
+    named = sorted(used, key=lambda model: model.__name__)
+    made, document = models_json_schema([(model, "validation") for model in named], ref_template=_REFERENCE)
     return document["$defs"], {model: schema for (model, _), schema in made.items()}  # type: ignore[misc]
 
 
@@ -109,9 +107,7 @@ def _responses(operation: Operation, references: Mapping[type[BaseModel], Any]) 
 def _response(answer: Answer, references: Mapping[type[BaseModel], Any]) -> dict[str, Any]:
     described: dict[str, Any] = {"description": answer.words, **_headers(answer.headers)}
     if answer.media:
-        described["content"] = {
-            media: {"schema": {"type": "string"} if model is None else references[model]} for media, model in answer.media.items()
-        }
+        described["content"] = {media: {"schema": references[model]} for media, model in answer.media.items()}
     if answer.links:
         described["links"] = {name: {"operationId": name, "parameters": {"taskId": where}} for name, where in answer.links.items()}
     return described

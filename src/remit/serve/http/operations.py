@@ -38,8 +38,8 @@ class Header:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     words: str
-    media: Mapping[str, type[BaseModel] | None] = field(default_factory=dict)
-    """What is sent, by media type; None: no JSON. Empty: nothing."""
+    media: Mapping[str, type[BaseModel]] = field(default_factory=dict)
+    """What is sent, by media type; of a stream, each event. Empty: nothing."""
     headers: Sequence[Header] = ()
     links: Mapping[str, str] = field(default_factory=dict)
     """Operations that can follow, each with where in the answer its task id stands."""

@@ -102,7 +102,7 @@ class HttpServer:
             ws="none",
             lifespan="auto",
             log_config=None,
-            log_level="warning",
+            log_level="error",  # a line for each malformed request would be anybody's to write
             access_log=False,
             proxy_headers=False,  # whoever calls would say itself where it calls from
             server_header=False,

@@ -1,0 +1,79 @@
+"""The OpenAPI document says what the REST API does: tried by schemathesis with right and wrong data (issue 7 item 3)."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from http_stage import Stage, count, fails, http_stage
+
+CONFIG = """
+[checks.positive_data_acceptance]
+# What has the right shape may still name no agent there is, or parameters that it does not take (S5.3).
+expected-statuses = ["2xx", "3xx", "400", "401", "403", "404", "409", "5xx"]
+"""
+
+
+async def tried(stage: Stage, folder: Path, schema: str, *options: str) -> str:
+    """The command line of schemathesis, in a process of its own, as it is given to users."""
+    config = folder / "schemathesis.toml"
+    config.write_text(CONFIG)
+    command = [sys.executable, "-m", "schemathesis.cli", "--config-file", str(config), "run", schema, "--url", stage.url]
+    command += ["--header", f"Authorization: Bearer {stage.token()}", "--generation-deterministic"]
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        *command, "--no-color", "--warnings", "off", *options, cwd=folder, stdout=pipe, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        async with asyncio.timeout(100):
+            said = (await process.communicate())[0].decode()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode == 0, said
+    return said
+
+
+def narrowed(document: dict[str, Any]) -> dict[str, Any]:
+    """The same, with requests that an agent of the stage takes: so that what follows from one is tried too."""
+    request = document["components"]["schemas"]["TaskRequest"]
+    parameters = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
+    request["properties"] |= {"target": {"enum": ["text", None]}, "operation": {"enum": ["count"]}, "parameters": parameters}
+    request["required"] = ["operation", "parameters"]
+    request.pop("examples")
+    return document
+
+
+async def test_nothing_that_schemathesis_sends_is_answered_otherwise_than_described(tmp_path: Path) -> None:
+    async with http_stage(tmp_path, agents=(count, fails), requests_per_second=1e6, burst=10**6) as stage:
+        client = await stage.client()
+        document = tmp_path / "openapi.json"
+        document.write_text(json.dumps(narrowed((await client.get("/openapi.json")).json())))
+        said = await tried(stage, tmp_path, str(document), "--phases", "coverage,fuzzing,stateful", "--max-examples", "4")
+        assert "10 selected / 10 total" in said
+        assert (await client.get("/v1/tasks?state=COMPLETED&limit=1")).json()["tasks"], said
+        assert (await client.get("/healthz")).status_code == 200
+
+
+def test_the_document_has_every_route_and_nothing_else() -> None:
+    from starlette.routing import Route
+
+    from remit.serve.http.app import OPERATIONS, SPECIFICATION, routes
+    from remit.serve.http.openapi import document_of
+
+    document = document_of(OPERATIONS)
+    described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
+    routed = {
+        (route.path, method)
+        for route in routes(None)  # type: ignore[arg-type]
+        if isinstance(route, Route) and route.path != SPECIFICATION
+        for method in (route.methods or ()) - {"HEAD"}
+    }
+    assert described == routed
+    told = [operation for methods in document["paths"].values() for operation in methods.values()]
+    assert len({operation["operationId"] for operation in told}) == len(told)
+    assert all(operation["description"] and "401" in operation["responses"] for operation in told)
+    references = {part.rpartition("/")[2] for part in json.dumps(document).split('"') if part.startswith("#/components/schemas/")}
+    assert references <= set(document["components"]["schemas"])
