@@ -1,0 +1,50 @@
+"""A thousand idle streams cost nothing, and each hears the end (issue 7, item 4)."""
+
+import asyncio
+import os
+import resource
+from pathlib import Path
+
+from remit import Context, Remit, agent
+from remit.access.visitor import OWNER
+from remit.serve.service import Call, Service
+
+CALL = Call(visitor=OWNER, door="test")
+
+
+@agent("quiet", timeout=60)
+async def quiet(ctx: Context) -> str:
+    gate = ctx.root / "gate"
+    while not gate.exists():
+        await asyncio.sleep(0.02)
+    ctx.progress("The last word.")
+    return "Over now."
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+async def idle_cpu(seconds: float) -> float:
+    began = cpu_seconds()
+    await asyncio.sleep(seconds)
+    return cpu_seconds() - began
+
+
+async def test_a_thousand_idle_streams_cost_no_more_than_none_and_each_hears_the_end(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[quiet]) as remit:
+        service = Service(remit)
+        handle = await service.begin(CALL, {"target": "quiet"})
+
+        async def read() -> list[str]:
+            return [str(chunk.type) async for chunk in service.stream(CALL, handle.session_id)]
+
+        alone = await idle_cpu(0.5)
+        readers = [asyncio.ensure_future(read()) for _ in range(1000)]
+        await asyncio.sleep(1.0)
+        beside = await idle_cpu(0.5)
+        (tmp_path / "gate").touch()
+        heard = await asyncio.gather(*readers)
+    assert all(chunks[-1] == "complete" and "progress" in chunks for chunks in heard)
+    assert beside < alone + 0.15, f"{beside:.3f} s of CPU beside {alone:.3f} s without them ({os.cpu_count()} cores)"
