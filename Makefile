@@ -77,7 +77,7 @@ $(READY_DEV): pyproject.toml | $(BIN)/python
 $(READY_TOOLS): tests/tools/package.json
 	@if ! command -v npm >/dev/null; then \
 	echo "There is no npm here: the tests with real coding agents and the MCP conformance suite will be skipped." >&2; exit 0; fi; \
-	echo "setting up: installing claude, codex, opencode and the MCP conformance suite into $(TOOLS), about 1 minute and 1.3 GB ..."; \
+	echo "setting up: installing claude, codex, opencode, the MCP conformance suite and gRPC for JavaScript into $(TOOLS), about 1 minute and 1.3 GB ..."; \
 	mkdir -p $(TOOLS) && cp tests/tools/package.json $(TOOLS)/package.json && \
 	(cd $(TOOLS) && npm install --no-package-lock --no-audit --no-fund --loglevel=error --fetch-retries=1 --fetch-timeout=60000) && touch $@ || \
 	echo "npm could not install them: the tests with real coding agents and the MCP conformance suite will be skipped." >&2
