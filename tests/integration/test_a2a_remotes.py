@@ -201,7 +201,7 @@ async def endless(_method: str, request: Any, writer: asyncio.StreamWriter) -> N
     await begin_stream(writer)
     for number in range(10**9):
         await event(writer, request, {"statusUpdate": {"taskId": "t-1", "status": task("WORKING", f"{number}")["status"]}})
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.002)
 
 
 async def drip(_method: str, _request: Any, writer: asyncio.StreamWriter) -> None:
