@@ -105,8 +105,17 @@ def _opencode(home: Path, base_url: str) -> Mapping[str, str]:
     (home / "opencode.json").write_text(json.dumps(config))
     (home / "models.json").write_text("{}")  # in place of the list of all models there are, which takes it seconds to read
     folders = {f"XDG_{name}_HOME": str(home / name.lower()) for name in ("CONFIG", "DATA", "CACHE", "STATE")}
+    as_if_installed(home / "config" / "opencode")
     known = {"OPENCODE_MODELS_PATH": str(home / "models.json"), "OPENCODE_DISABLE_MODELS_FETCH": "1"}
     return {"OPENCODE_CONFIG": str(home / "opencode.json"), **known, **folders}
+
+
+def as_if_installed(folder: Path) -> None:
+    """In a new home opencode installs a package for plugins over the network, which keeps a processor busy for longer than a test takes."""
+    needed = {"dependencies": {"@opencode-ai/plugin": "*"}}
+    (folder / "node_modules").mkdir(parents=True, exist_ok=True)
+    (folder / "package.json").write_text(json.dumps(needed))
+    (folder / "package-lock.json").write_text(json.dumps({"lockfileVersion": 3, "packages": {"": needed}}))
 
 
 def _bash(command: str) -> Call:

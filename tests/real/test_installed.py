@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from stage import as_if_installed
 
 ROOT = Path(__file__).parents[2]
 TOOLS = Path(os.environ.get("REMIT_TOOLS", ROOT / ".tools" / "node_modules" / ".bin"))
@@ -37,7 +38,7 @@ def _trust_for_codex(home: Path, project: Path) -> None:
 TRUST: dict[str, Callable[[Path, Path], None]] = {
     "claude": _trust_for_claude,
     "codex": _trust_for_codex,
-    "opencode": lambda home, project: None,
+    "opencode": lambda home, project: as_if_installed(home / ".config" / "opencode"),
 }
 USED: dict[str, tuple[str, str]] = {
     "claude": (".mcp.json", '{"mcpServers": {}}\n'),
