@@ -51,14 +51,14 @@ def granted(certificate: Certificate, tokens: Iterable[Token]) -> tuple[Token, s
     for token in listed:
         if token.certificate is not None and certificate.fingerprint and token.certificate == PIN + certificate.fingerprint:
             return token, token.name
-    for name in certificate.names:
-        for token in listed:
-            if token.certificate == name:
-                return token, name
-    for name in certificate.names:
-        for token in listed:
-            if token.certificate is not None and not token.certificate.startswith(PIN) and fnmatchcase(name, token.certificate):
-                return token, name
+    pinned = {token.name for token in listed if token.certificate is not None and token.certificate.startswith(PIN)}
+    names = [name for name in certificate.names if name not in pinned]  # that is somebody else, who has a certificate of its own
+    by_name = [token for token in listed if token.certificate is not None and not token.certificate.startswith(PIN)]
+    for fits in (str.__eq__, fnmatchcase):
+        for name in names:
+            for token in by_name:
+                if fits(name, str(token.certificate)):
+                    return token, name
     return None
 
 

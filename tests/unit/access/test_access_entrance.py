@@ -133,6 +133,8 @@ def test_one_principal_may_so_many_requests_and_says_when_to_come_again(entrance
     entrance.admit(other)
     time.now += 0.5
     entrance.admit(visitor)
+    for _ in range(1000):
+        entrance.admit(OWNER)
 
 
 def test_the_budget_of_a_principal_counts_from_when_its_token_was_made(entrance: Entrance, time: Time) -> None:
@@ -231,6 +233,7 @@ def test_a_certificate_is_let_in_only_where_something_was_granted_to_it(entrance
     assert entrance.enter(certificate=shown).principal == "cert:Build", "a whole name counts before a pattern"
     granted_to(entrance, "pinned", "SHA256:" + ":".join(["AB"] * 32))
     assert entrance.enter(certificate=shown).principal == "cert:pinned"
+    assert entrance.enter(certificate=Certificate(names=("pinned", "x.example.com"))).principal == "cert:x.example.com"
     for name in ("all", "one", "pinned"):
         entrance.tokens.revoke(name)
     refusal(entrance.enter, certificate=shown)
