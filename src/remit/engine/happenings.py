@@ -10,10 +10,10 @@ import asyncio
 import logging
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from remit.engine.running import Running
 
 ROOM = 10_000
+NOTHING_SAID: Mapping[str, Any] = MappingProxyType({})
 _LOG = logging.getLogger("remit")
 
 Listener = Callable[[Happening], None]
@@ -140,7 +141,7 @@ def tell_said(running: "Running", event: Event) -> None:
     """What it says, as it says it; asked for where `wants_more`."""
     listeners, kind = running.engine.listeners, HappeningKind(f"delegation.{event.kind}")
     if kind in listeners.wanted:
-        listeners.tell(replace(_of(kind, running.delegation, event.at, running.state), body=event.body))
+        listeners.tell(_of(kind, running.delegation, event.at, running.state, body=event.body))
 
 
 def tell_settled(engine: "EmbeddedEngine", running: "Running", result: Return) -> None:
@@ -163,7 +164,7 @@ def tell_ended(
 ) -> None:
     now, kind = engine.clock.wall(), HappeningKind.COMPLETED if result.ok else HappeningKind.FAILED
     steps = tuple(NOT_REACHED if at is None else at for at in step_times)
-    engine.listeners.tell(replace(_of(kind, delegation, now, state_of(result), result, tokens, cost), step_times=steps))
+    engine.listeners.tell(_of(kind, delegation, now, state_of(result), result, tokens, cost, step_times=steps))
 
 
 def tell_at_door(listeners: Listeners, *, door: str, principal: str | None, at: float, error: ErrorInfo | None = None) -> None:
@@ -184,13 +185,22 @@ def _tell_steps(
         at = step_times[position]
         if at is not None and at == at:  # reached: neither None nor NOT_REACHED
             told = position + 1
-            listeners.tell(replace(_of(HappeningKind.STEP, delegation, at, state), body={"step": str(STEPS[position])}))
+            listeners.tell(_of(HappeningKind.STEP, delegation, at, state, body={"step": str(STEPS[position])}))
     if running is not None and told:
         running.steps_told = told
 
 
 def _of(
-    kind: HappeningKind, delegation: Delegation, at: float, state: State, result: Return | None = None, tokens: int = 0, cost: float = 0.0
+    kind: HappeningKind,
+    delegation: Delegation,
+    at: float,
+    state: State,
+    result: Return | None = None,
+    tokens: int = 0,
+    cost: float = 0.0,
+    *,
+    body: Mapping[str, Any] = NOTHING_SAID,
+    step_times: tuple[float, ...] = (),
 ) -> Happening:
     lineage, came = delegation.lineage, delegation.came
     target, _, operation = delegation.agent.partition(".")
@@ -211,8 +221,10 @@ def _of(
         cost=cost,
         principal=None if came is None else came.principal,
         door=(came.door or None) if came is not None else None,
+        body=body,
         delegation=delegation,
         result=result,
+        step_times=step_times,
     )
 
 

@@ -1,0 +1,29 @@
+"""The one table of names, and that its page says the same (issue 7 item 6)."""
+
+import re
+from pathlib import Path
+
+from remit.core.happening import HappeningKind
+from remit.signals.counting import KINDS
+from remit.signals.names import INSTRUMENTS, Attribute, Span
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    part = (REFERENCE / page).read_text().partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    lines = [line for line in part.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+
+
+def test_every_name_is_on_the_page_and_no_other() -> None:
+    assert [row[0].strip("`") for row in rows("signals.md", "Spans")][1:] == list(Span)
+    assert [row[0].strip("`") for row in rows("signals.md", "Attributes")] == list(Attribute)
+    found = [(row[0], row[1], row[2], re.findall(r"`([\w.]+)`", row[4])) for row in rows("signals.md", "Metrics")]
+    assert found == [(f"`{one.name}`", f"`{one.prometheus}`", str(one.kind), list(one.labels)) for one in INSTRUMENTS]
+    text = (REFERENCE / "signals.md").read_text()
+    assert all(f"`{kind}`" in text for kind in KINDS)
+
+
+def test_every_kind_of_event_is_on_its_page() -> None:
+    assert [row[0].strip("`") for row in rows("events.md", "What is told")] == list(HappeningKind)
