@@ -118,7 +118,14 @@ def problem_of(heard: bytes) -> Any:
 
 @contextlib.asynccontextmanager
 async def http_stage(
-    root: Path, *, agents: Sequence[Any] = AGENTS, limits: Any = None, tls: Any = None, is_unix: bool = False, **serve: Any
+    root: Path,
+    *,
+    agents: Sequence[Any] = AGENTS,
+    limits: Any = None,
+    tls: Any = None,
+    is_unix: bool = False,
+    builtin_agents: Sequence[str] = (),
+    **serve: Any,
 ) -> AsyncIterator[Stage]:
     from remit.access.entrance import Entrance
     from remit.serve.http.app import http_app, routes
@@ -126,7 +133,7 @@ async def http_stage(
     from remit.serve.service import Service
 
     async with contextlib.AsyncExitStack() as closing:
-        remit = Remit.open(root, agents=agents, settings={"builtin_agents": []})
+        remit = Remit.open(root, agents=agents, settings={"builtin_agents": list(builtin_agents)})
         remit.settings = replace(remit.settings, serve=replace(remit.settings.serve, **serve))
         await closing.enter_async_context(remit)
         entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from http_stage import Stage, count, fails, http_stage
 
+ROOT = Path(__file__).parents[2]
 CONFIG = """
 [checks.positive_data_acceptance]
 # What has the right shape may still name no agent there is, or parameters that it does not take (S5.3).
@@ -77,3 +80,32 @@ def test_the_document_has_every_route_and_nothing_else() -> None:
     assert all(operation["description"] and "401" in operation["responses"] for operation in told)
     references = {part.rpartition("/")[2] for part in json.dumps(document).split('"') if part.startswith("#/components/schemas/")}
     assert references <= set(document["components"]["schemas"])
+
+
+def test_the_reference_has_every_operation_field_and_code() -> None:
+    from remit.serve.http.app import OPERATIONS
+    from remit.serve.http.models import TaskRequest
+    from remit.serve.http.problems import CODES
+
+    text = (ROOT / "docs" / "reference" / "http.md").read_text()
+    for operation in OPERATIONS:
+        assert f"| `{operation.method} {operation.path}` | {operation.words.partition('. ')[0].rstrip('.')} |" in text
+    assert [name for name in TaskRequest.model_fields if f"| `{name}` |" not in text] == []
+    assert [code for code, status in CODES.items() if f"| `{code}` | {status} |" not in text] == []
+
+
+async def test_the_guides_curl_commands_do_what_it_says(tmp_path: Path) -> None:
+    import shutil
+
+    if shutil.which("curl") is None:
+        pytest.skip("there is no curl")
+    guide = (ROOT / "docs" / "how-to" / "call-remit-by-http.md").read_text()
+    blocks = re.findall(r"^```sh\n(.*?)^```$", guide, flags=re.MULTILINE | re.DOTALL)[1:]
+    async with http_stage(tmp_path, builtin_agents=["worker"]) as stage:
+        assert (tmp_path / ".remit" / "run" / "serve.token").exists()
+        script = "".join(blocks).replace("http://127.0.0.1:7411", stage.url).replace("curl ", "curl --fail-with-body -m 30 ")
+        process = await asyncio.create_subprocess_exec("sh", "-ec", script, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
+        said = (await process.communicate())[0].decode()
+        assert process.returncode == 0, said
+    assert said.count('"taskState":"COMPLETED"') >= 3
+    assert "event: complete" in said

@@ -46,7 +46,7 @@ class AllowedHosts:
 def _checked(name: str) -> str:
     try:
         if ipaddress.ip_address(name).version == 6:
-            name = f"[{name}]"
+            name = f"[{name.partition('%')[0]}]"
     except ValueError:
         pass
     found = host_name(name)

@@ -153,7 +153,7 @@ def _wants_stream(request: Request) -> bool:
     if MEDIA_TYPE in accepted and JSON not in accepted:
         return True
     if not {"*/*", "application/*", JSON, MEDIA_TYPE, "text/*"} & set(accepted):
-        raise HttpRefused(f"There is {JSON} and {MEDIA_TYPE}.", code="NOT_ACCEPTABLE", status=406, advice=f"Send `Accept: {JSON}`.")
+        raise HttpRefused(f"There is {JSON} and {MEDIA_TYPE}.", code="NOT_ACCEPTABLE", advice=f"Send `Accept: {JSON}`.")
     return False
 
 
