@@ -17,6 +17,9 @@ READY_MODELS := $(MODELS)/.ready
 PIP = $$(test -x $(BIN)/pip && echo "$(BIN)/python -m pip" || echo "$(PYTHON) -m pip --python $(BIN)/python")
 INSTALL = $(PIP) install -qq --disable-pip-version-check
 
+# The code of the gRPC messages: made by every install, and again when the file it is made of has changed.
+MESSAGES := src/remit/proto/v1/tasks_pb2.py
+
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
@@ -34,7 +37,7 @@ test:
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
 
 # Side by side: most of it is waiting for downloads.
-set-up: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS)
+set-up: $(READY_DEV) $(READY_TOOLS) $(READY_MODELS) $(MESSAGES)
 
 lint: ruff format-check mypy imports
 
@@ -44,7 +47,7 @@ ruff: $(READY_DEV)
 format-check: $(READY_DEV)
 	@echo "== ruff format --check"; $(BIN)/ruff format --check .
 
-mypy: $(READY_DEV)
+mypy: $(READY_DEV) $(MESSAGES)
 	@echo "== mypy"; $(BIN)/mypy
 
 imports: $(READY_DEV)
@@ -60,11 +63,11 @@ bench: $(READY_DEV)
 tools: $(READY_TOOLS) $(READY_MODELS)
 
 clean:
-	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/remit/proto/v1/*_pb2*.py*
 	find $(wildcard src tests bench docs) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): pyproject.toml | $(BIN)/python
-	@echo "setting up: installing remit into $(VENV), which takes about 10 s ..."
+	@echo "setting up: installing remit into $(VENV), which takes about 20 s ..."
 	@$(INSTALL) -e .
 	@touch $@
 
@@ -72,6 +75,9 @@ $(READY_DEV): pyproject.toml | $(BIN)/python
 	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 20 s ..."
 	@$(INSTALL) -e ".[dev]"
 	@touch $(READY) $@
+
+$(MESSAGES): src/remit/proto/v1/tasks.proto setup.py | $(READY_DEV)
+	@$(BIN)/python setup.py -q messages && touch $@
 
 # Never fails: no npm, or no network, only means that fewer tests run. Without the stamp it is tried again the next time.
 $(READY_TOOLS): tests/tools/package.json
