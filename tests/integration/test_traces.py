@@ -198,6 +198,47 @@ async def test_one_that_a_dead_process_left_has_its_span_in_the_same_trace(tmp_p
         assert attributes(collected.span("invoke_agent child"))["error.type"] == "AGENT_CRASHED"
 
 
+async def test_a_name_that_the_wire_cannot_hold_keeps_no_other_span_from_arriving(tmp_path: Path) -> None:
+    from remit.core.origin import ORIGIN, Came, Origin
+
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, look, content=True) as remit:
+            ORIGIN.set(Origin(came=Came("token:\ud800", "http", "\udfff talk"), depth=10**30, path=("\udc00",)))
+            await remit.delegate("nobody\ud800" + "x" * 5000)
+            ORIGIN.set(None)
+            await remit.delegate("shelf.look", title="\ud800 and more")
+        assert collected.span("execute_tool shelf.look")
+        (refused,) = [span for span in collected.spans if span.name.startswith("invoke_agent nobody?")]
+    assert len(refused.name) <= 300
+
+
+async def test_questions_to_a_model_hang_below_the_delegation_that_asked(tmp_path: Path) -> None:
+    from remit.models.question import Call
+
+    class Purse:
+        def __init__(self, session_id: str) -> None:
+            self.session_id = session_id
+
+    @agent("thinker")
+    async def thinker(ctx: Any) -> str:
+        hear = remit.models.hear
+        assert hear is not None
+        hear(Purse(ctx.session_id), Call("anthropic", "small-1", 0.5, (11, 7), ""))  # type: ignore[arg-type]
+        hear(Purse(ctx.session_id), Call("anthropic", "small-1", 0.1, None, "AGENT_UNAVAILABLE"))  # type: ignore[arg-type]
+        return "thought"
+
+    with collecting() as collected:
+        async with opened(tmp_path, collected.url, thinker) as remit:
+            await remit.delegate("thinker")
+        good, bad = [span for span in collected.spans if span.name == "chat small-1"]
+        above = collected.span("invoke_agent thinker")
+        usage = collected.metrics["gen_ai.client.token.usage"].histogram.data_points
+    assert good.parent_span_id == bad.parent_span_id == above.span_id
+    assert (attributes(good)["gen_ai.usage.input_tokens"], attributes(good)["gen_ai.usage.output_tokens"]) == (11, 7)
+    assert (bad.status.code, attributes(bad)["error.type"]) == (2, "AGENT_UNAVAILABLE")
+    assert {attributes(point)["gen_ai.token.type"]: point.sum for point in usage} == {"input": 11, "output": 7}
+
+
 @pytest.mark.parametrize("how", ["refuses", "is silent"])
 async def test_a_dead_collector_slows_and_hangs_nothing(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as listening:  # bound: nobody else gets the port

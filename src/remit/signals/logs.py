@@ -6,12 +6,11 @@ control characters are written as escapes. Only our own handler is set up; other
 """
 
 import datetime
+import json
 import logging
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
-
-from pydantic_core import to_json
 
 from remit.core.happening import Happening, HappeningKind
 from remit.core.origin import ORIGIN
@@ -72,7 +71,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = redacted_text(self.formatException(record.exc_info))[-_LONGEST:]
-        return to_json(line, fallback=str, inf_nan_mode="null").decode("utf-8", "replace")
+        return json.dumps(line, default=str)  # in ASCII: whatever somebody called itself, the line is written
 
 
 class TextLines(logging.Formatter):
@@ -142,7 +141,7 @@ def _iso(at: float) -> str:
 
 def _one_word(value: Any) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else _on_one_line(str(value))
-    return to_json(text).decode() if not text or any(sign in text for sign in ' "=[]') else text
+    return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
 
 
 def _on_one_line(text: str) -> str:

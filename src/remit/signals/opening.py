@@ -92,8 +92,8 @@ async def open_signals(engine: "EmbeddedEngine", models: "Models", settings: Set
     try:
         await off_loop(_load)
         return _begin(asked_for, engine, models, settings)
-    except (ModuleNotFoundError, Unavailable) as error:
-        advice = error.advice if isinstance(error, Unavailable) else EXTRA
+    except (ModuleNotFoundError, Unavailable, ValueError, RuntimeError, OSError) as error:  # also for what exporters are told wrongly
+        advice = error.advice if isinstance(error, Unavailable) else EXTRA if isinstance(error, ModuleNotFoundError) else "Correct it"
         if asked_for.url is None:  # a variable of the machine's, meant for whoever can
             _LOG.warning("Traces and metrics are not sent: %s %s", error, advice)
             return None

@@ -7,6 +7,7 @@ and go along only where `signals.content` says so; secrets never do. Used by `op
 """
 
 import contextvars
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,6 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.status import Status, StatusCode
-from pydantic_core import to_json
 
 from remit.core.agents import AgentSpec
 from remit.core.delegation import Delegation
@@ -32,6 +32,8 @@ from remit.core.tracing import Traceparent, above_tree, context_of, parent_of, p
 from remit.signals.names import SCOPE, Attribute, Span
 
 CONTENT_CHARACTERS = 8_192
+NAME_CHARACTERS = 300
+LARGEST = 2**63 - 1
 REMOTE_KINDS = ("grpc", "a2a", "remote")
 """Agents that are elsewhere: their spans are of a client."""
 
@@ -126,7 +128,7 @@ class Traces:
             return Status(StatusCode.UNSET)
         error = happening.error
         words = happening.state if error is None else redacted_text(error.message)[:500] if self._has_content else error.code
-        return Status(StatusCode.ERROR, words)
+        return Status(StatusCode.ERROR, _sound(words))
 
     # ---- questions to models
 
@@ -168,11 +170,11 @@ class Traces:
         kind: api.SpanKind = api.SpanKind.INTERNAL,
     ) -> ReadableSpan:
         return ReadableSpan(
-            name=name,
+            name=_sound(name)[:NAME_CHARACTERS],
             context=span_context(here),
             parent=None if above is None else span_context(above, is_remote=True),
             resource=self._resource,
-            attributes=attributes,
+            attributes={name: _sound(value) for name, value in attributes.items()},
             events=events,
             kind=kind,
             status=status,
@@ -212,8 +214,17 @@ def _steps(times: tuple[float, ...]) -> tuple[Event, ...]:
 
 
 def _content(value: Any) -> str:
-    text = value if isinstance(value, str) else to_json(value, inf_nan_mode="null", fallback=str).decode("utf-8", "replace")
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= CONTENT_CHARACTERS else f"{text[:CONTENT_CHARACTERS]}… ({len(text)} characters)"
+
+
+def _sound(value: Any) -> Any:
+    """What the wire can hold: one name that somebody invented must not keep a whole batch from being sent."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, int):
+        return value if isinstance(value, bool) else max(-LARGEST, min(LARGEST, value))
+    return [_sound(one) for one in value] if isinstance(value, list) else value
 
 
 def _nanoseconds(seconds: float) -> int:
