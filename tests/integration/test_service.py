@@ -190,6 +190,27 @@ async def test_visitors_have_no_commands_run_here(remit: Remit, tmp_path: Path) 
     assert (tmp_path / "owned").exists()
 
 
+async def test_whatever_ids_numbers_and_words_a_client_sends_the_answer_is_one_of_ours(remit: Remit) -> None:
+    service, odd = Service(remit), "\ud800\0' OR 1=1 --" + "x" * 5000
+    for task_id in ("", odd, "sess_1700000000_zzzzzz\n", "../../etc/passwd"):
+        with pytest.raises(Misused, match="There is no task"):
+            await service.look(call(), task_id)
+        with pytest.raises(Misused, match="no such page"):
+            await service.list(call(), HistoryQuery(before_session=task_id))
+        assert (await service.list(call(), HistoryQuery(conversation=odd, agent=odd, root_id=odd))).records == []
+    by = call(session=odd, traceparent="00-x")
+    returned = await done(service, by, "quick")
+    assert [one.session_id for one in (await service.list(by, HistoryQuery(conversation=odd, limit=10**30))).records] == [
+        returned.session_id
+    ]
+    for after in (-(10**30), -1, 10**30):
+        chunks = [chunk async for chunk in service.stream(by, returned.session_id, after)]
+        assert chunks[-1].result is not None
+        assert len(chunks) == (1 if after > 0 else 3)
+    relay = visitor("token:remit", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
+    assert (await done(service, call(relay, depth=-7, path=("orchestrator",)), "quick")).data["depth"] == 1
+
+
 # ---- begun whole, or not at all
 
 

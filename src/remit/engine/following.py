@@ -19,6 +19,8 @@ from remit.engine.watcher import Watched, Watcher
 from remit.flow.settled import final_event
 from remit.system.threads import off_loop
 
+FARTHEST = 2**53
+"""No event has so high a number, whatever a client says that it has seen."""
 AT_ONCE = 256
 """Events read from the store at a time."""
 LAST = len(STEPS) + 1
@@ -37,6 +39,7 @@ async def known(store: Store, session_id: str) -> Record:
 
 async def follow(store: Store, watcher: Watcher, here: Here, session_id: str, after: int = 0) -> AsyncGenerator[Event, None]:
     """Those with a number above `after`, in order, each once; the last is always the return."""
+    after = min(max(after, 0), FARTHEST)
     ended: tuple[Return, int] | None = None
     with watcher.watching(session_id) as watched:
         while True:

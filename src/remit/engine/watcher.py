@@ -99,14 +99,18 @@ class Watcher:
     async def _look_while_watched(self) -> None:
         loop = asyncio.get_running_loop()
         owners_at = loop.time() + OWNERS_SECONDS
-        while self._watched:
-            began = loop.time()
-            with contextlib.suppress(Unavailable):  # the database is busy or gone: those who wait are told when they look themselves
-                await self._look()
-                if began >= owners_at:
-                    owners_at = began + OWNERS_SECONDS
-                    await self._mind_owners()
-            await asyncio.sleep(max(LOOK_SECONDS, (loop.time() - began) / SHARE))
+        try:
+            while self._watched:
+                began = loop.time()
+                with contextlib.suppress(Unavailable):  # the database is busy or gone: those who wait are told when they look themselves
+                    await self._look()
+                    if began >= owners_at:
+                        owners_at = began + OWNERS_SECONDS
+                        await self._mind_owners()
+                await asyncio.sleep(max(LOOK_SECONDS, (loop.time() - began) / SHARE))
+        finally:
+            for watched in self._watched.values():
+                watched.tell()  # nobody waits for one that does not look any more
 
     async def _look(self) -> None:
         stamp = self._store.change_stamp()

@@ -47,7 +47,8 @@ def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, hous
         if origin.budget is not None and any(scope is budget for scope in origin.budget.scopes()):  # a scope inside of its own
             budget = origin.budget
         budget, hard_at, max_depth = _narrowed(origin, budget, hard_at, max_depth, house, now)
-        came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
+        if origin.max_depth is not None or origin.limits is not None:
+            came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
     if limits is not None:
         budget = budget.narrowed(limits, now)
     return Standing(delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came)

@@ -16,6 +16,7 @@ from remit.core.agents import AgentSpec
 from remit.core.budget import Budget
 from remit.core.errors import Misused, Refused
 from remit.core.events import Event, EventKind
+from remit.core.ids import is_session_id
 from remit.core.lineage import ROOT_CALLER
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.record import HistoryQuery, Record
@@ -161,13 +162,13 @@ class Service:
     @property
     def is_busy(self) -> bool:
         """Something that was asked for here, or anything else of this process, is not over."""
-        return bool(self._starting or self.remit.engine.running)
+        return bool(self._starting or self._running)
 
     async def finish(self) -> None:
         """Until everything that this process runs has ended: by its deadline, like everything. Cancelled, it leaves it running."""
         while self._starting:
             await asyncio.wait(self._starting)
-        while running := list(self.remit.engine.running.values()):
+        while running := list(self._running.values()):
             await asyncio.wait([one.done for one in running])
             await asyncio.sleep(0)
 
@@ -177,7 +178,7 @@ class Service:
 
     async def record(self, call: Call, task_id: str) -> Record:
         """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
-        record = await off_loop(self.remit.store.get, task_id)
+        record = await off_loop(self.remit.store.get, task_id) if is_session_id(task_id) else None
         if record is None or not await off_loop(self.may_see, call, record):
             raise unknown(task_id)
         return record
@@ -233,12 +234,15 @@ class Service:
     async def list(self, call: Call, query: HistoryQuery) -> Page:
         """Newest first; `query.before_session` begins a later page. What is not the caller's to see is not there."""
         visitor, store = call.visitor, self.remit.store
-        if query.before_session is not None and await off_loop(store.get, query.before_session) is None:
+        before = query.before_session
+        if before is not None and (not is_session_id(before) or await off_loop(store.get, before) is None):
             raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.")
         if not visitor.may(Doing.SEE_ALL):
             if query.principal not in (None, visitor.principal):
                 return Page(records=(), next_page=None)
             query = replace(query, principal=None if visitor.parent is not None else visitor.principal)
+        words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
+        query = replace(query, **words)
         return Page._make(await off_loop(listed, store, query, visitor.parent))
 
     # ---- agents
@@ -298,7 +302,7 @@ def origin_of(call: Call, budget: Budget | None = None) -> Origin:
     is_relay = visitor.may(Doing.RELAY) and bool(call.path)
     return Origin(
         came=Came(visitor.principal, call.door, _word(call.session), call.traceparent),
-        depth=call.depth if is_relay else 0,
+        depth=max(0, call.depth) if is_relay else 0,
         path=call.path if is_relay else (visitor.principal,),
         max_depth=grants.max_depth,
         deadline_at=min((at for at in (call.deadline_at, grants.deadline_at) if at is not None), default=None),
@@ -308,6 +312,6 @@ def origin_of(call: Call, budget: Budget | None = None) -> Origin:
     )
 
 
-def _word(session: str | None) -> str | None:
-    """Of whatever length a client makes it: it is searched for."""
-    return None if not session else session[:LONGEST_WORD]
+def _word(given: str | None) -> str | None:
+    """Of whatever length, and of whatever a client makes it: it is kept and searched for as what can be written."""
+    return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
