@@ -112,7 +112,7 @@ def _print(found: "Metrics", series: "Series") -> None:
 
     rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
     signs = _room_for_lines(rows)
-    columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4]
+    columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4 if signs else 3]
     shown = table(*columns, folding="")
     for name, value, limit, metric in rows:
         is_alarming = metric is not None and metric.is_alarming(_number(found, metric))
@@ -120,7 +120,8 @@ def _print(found: "Metrics", series: "Series") -> None:
         cells = (name, mark, limit, _line(series, metric)[-min(signs, INTERVALS) :], "" if metric is None else metric.words)
         shown.add_row(*cells[: len(columns)])
     console().print(shown)
-    say(f"Trend: the last {duration(series.interval_seconds * min(signs, INTERVALS))}, {duration(series.interval_seconds)} each.")
+    if signs:
+        say(f"Trend: the last {duration(series.interval_seconds * min(signs, INTERVALS))}, {duration(series.interval_seconds)} each.")
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         if shares:
             say()
@@ -150,13 +151,13 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
 
 
 def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
-    """How many signs beside the figures, which stay whole; more than a line has: the words fit too."""
+    """How many signs beside the figures, which stay whole; more than a line has: the words fit too; 0: none."""
     from remit.cli.output import console
     from remit.core.series import INTERVALS
 
     taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
     left = console().width - taken - 3 * GAP
-    return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else max(LEAST_SIGNS, min(INTERVALS, left))
+    return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else min(INTERVALS, left) if left >= LEAST_SIGNS else 0
 
 
 def _line(series: "Series", metric: "Metric | None") -> str:

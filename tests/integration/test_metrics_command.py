@@ -1,0 +1,83 @@
+"""`remit metrics`: figures, their trend, the series behind it, and rules for Prometheus (S5.9; issue 7 item 6)."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from cli_project import remit, remit_json, started
+
+from remit import Remit, agent
+
+
+@agent("shelf.look")
+async def look(fail: bool) -> str:
+    if fail:
+        raise LookupError("lent out")
+    return "here"
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import asyncio
+
+    root = tmp_path_factory.mktemp("counted")
+
+    async def main() -> None:
+        async with Remit.open(root, agents=[look]) as opened:
+            for number in range(20):
+                await opened.delegate("shelf.look", fail=number % 4 == 0)
+
+    asyncio.run(main())
+    return root
+
+
+def test_each_figure_has_its_threshold_and_its_trend(counted: Path) -> None:
+    wide = remit(counted, "metrics", "--since", "1h", env={**os.environ, "COLUMNS": "140", "PYTHONIOENCODING": "utf-8"})
+    line = next(line for line in wide.stdout.splitlines() if line.startswith("delegation.success_rate"))
+    assert "! 75.0 % (15 of 20)" in line
+    assert "< 95 %" in line
+    assert "▁" in line
+    assert "completed, of those" in line
+    assert "Trend: the last 1 h 00 m, 2 m 30 s each." in wide.stdout
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+def test_figures_stay_whole_where_room_is_short(counted: Path, columns: int) -> None:
+    narrow = remit(counted, "metrics", env={**os.environ, "COLUMNS": str(columns), "PYTHONIOENCODING": "ascii"})
+    assert "75.0 % (15 of 20)" in narrow.stdout
+    assert "< 95 %" in narrow.stdout
+    assert narrow.stdout.isascii()
+    total = next(line for line in narrow.stdout.splitlines() if line.startswith("delegation.total"))
+    assert total.rstrip(" |").endswith("#") == (columns == 80)  # there is no room for a trend in 60
+
+
+def test_json_has_the_series(counted: Path) -> None:
+    found = remit_json(counted, "metrics", "--since", "1h")
+    series = found["series"]
+    assert series["interval"] == pytest.approx(150, rel=0.01)
+    assert (len(series["delegation.total"]), sum(series["delegation.total"])) == (24, 20)
+    assert series["delegation.success_rate"][-1] == 0.75
+    assert series["delegation.success_rate"][0] is None
+
+
+def test_rules_are_printed_as_they_stand_in_the_docs(tmp_path: Path) -> None:
+    printed = remit(tmp_path, "metrics", "--alert-rules").stdout
+    assert printed == (Path(__file__).parents[2] / "docs" / "alerts" / "remit.rules.yml").read_text()
+    assert len(remit_json(tmp_path, "metrics", "--alert-rules")) == 5
+
+
+def test_watching_goes_on_until_it_is_interrupted(counted: Path) -> None:
+    watching = started(counted, "metrics", "--watch")
+    try:
+        assert watching.stdout is not None
+        assert watching.stdout.readline().startswith("metric")
+        time.sleep(0.2)
+        watching.send_signal(signal.SIGINT)
+        _, said = watching.communicate(timeout=20)
+        assert (watching.returncode, said) == (0, "")
+    finally:
+        if watching.poll() is None:
+            watching.kill()
+            watching.wait(10)
