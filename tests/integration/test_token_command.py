@@ -15,6 +15,12 @@ from remit.core.errors import Refused
 from remit.settings.values import ServeSettings
 
 
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / ".remit").mkdir()  # whatever lies further up is another project
+    return tmp_path
+
+
 def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return run(["-m", "remit.cli.main", *arguments], folder)
 
@@ -23,10 +29,10 @@ def told(folder: Path, *arguments: str) -> Any:
     return json.loads(remit(folder, *arguments, "--json").stdout)
 
 
-def test_a_token_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
-    entrance = Entrance(tmp_path / ".remit", ServeSettings())
+def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
+    entrance = Entrance(project / ".remit", ServeSettings())
     made = remit(
-        tmp_path, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
+        project, "token", "new", "ci", "--agent", "worker", "--agent", "code*", "--may", "delegate,relay", "--expires", "30d",
         *("--budget", "cost=5", "--tree-budget", "tokens=100", "--timeout", "2m", "--depth", "2", "--rate", "3", "--streams", "4"),
     )  # fmt: skip
     secret = made.stdout.strip()
@@ -37,29 +43,29 @@ def test_a_token_is_made_shown_once_listed_and_revoked(tmp_path: Path) -> None:
     assert (visitor.principal, grants.agents, grants.doing) == ("token:ci", ("worker", "code*"), {Doing.DELEGATE, Doing.RELAY})
     assert (grants.budget, grants.tree) == (Limits(cost=5), Limits(tokens=100))
     assert (grants.timeout_seconds, grants.max_depth, grants.requests_per_second, grants.streams) == (120.0, 2, 3.0, 4)
-    listed = remit(tmp_path, "token").stdout
+    listed = remit(project, "token").stdout
     assert "ci" in listed
     assert secret not in listed
-    (document,) = told(tmp_path, "token", "list")["tokens"]
+    (document,) = told(project, "token", "list")["tokens"]
     assert document["state"].startswith("until")
-    assert remit(tmp_path, "token", "new", "ci").returncode == 5
-    assert "Revoked: ci" in remit(tmp_path, "token", "revoke", "ci").stdout
+    assert remit(project, "token", "new", "ci").returncode == 5
+    assert "Revoked: ci" in remit(project, "token", "revoke", "ci").stdout
     with pytest.raises(Refused):
         entrance.by_bearer(secret)
-    log = told(tmp_path, "audit", "--agent", "token:ci")["entries"]
+    log = told(project, "audit", "--agent", "token:ci")["entries"]
     assert [(entry["event"], entry["token_id"]) for entry in log] == [
         ("token_made", document["id"]),
         ("token_revoked", document["id"]),
     ]
-    assert remit(tmp_path, "audit", "verify").returncode == 0
-    assert all(secret.encode() not in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert remit(project, "audit", "verify").returncode == 0
+    assert all(secret.encode() not in path.read_bytes() for path in project.rglob("*") if path.is_file())
 
 
-def test_a_certificate_is_granted_something_without_a_secret(tmp_path: Path) -> None:
-    made = told(tmp_path, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
+def test_a_certificate_is_granted_something_without_a_secret(project: Path) -> None:
+    made = told(project, "token", "new", "boxes", "--certificate", "*.example.com", "--may", "serve")
     assert made["token"] is None
     assert made["certificate"] == "*.example.com"
-    assert "cert:*.example.com" in remit(tmp_path, "audit").stdout
+    assert "cert:*.example.com" in remit(project, "audit").stdout
 
 
 @pytest.mark.parametrize(
@@ -74,7 +80,7 @@ def test_a_certificate_is_granted_something_without_a_secret(tmp_path: Path) -> 
         (("new", "a", "--certificate", "sha256:1"), "openssl"),
     ],
 )
-def test_what_is_wrongly_typed_is_told_with_what_to_type(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    ended = remit(tmp_path, "token", *arguments)
+def test_what_is_wrongly_typed_is_told_with_what_to_type(project: Path, arguments: tuple[str, ...], words: str) -> None:
+    ended = remit(project, "token", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr

@@ -19,48 +19,45 @@ _MAY = "delegate, see-all, cancel-all, serve, metrics, relay"
 _UNTIL = {"m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0, "y": 31_536_000.0}
 
 
+def _option(metavar: str, text: str, **more: Any) -> Any:
+    """Of `new`."""
+    return typer.Option(metavar=metavar, help=f"With new: {text}", show_default=False, **more)
+
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[new NAME|list|revoke NAME...]",
+        help="`new` makes one and prints it once; `revoke` ends those of a name or an id.",
+        show_default=False,
+    ),
+]
+Agents = Annotated[list[str] | None, _option("PATTERN", "may use these agents or operations, as worker or code*. Default: all.")]
+May = Annotated[list[str] | None, _option("WHAT", f"{_MAY}. Default: delegate.")]
+Expires = Annotated[str | None, _option("SPAN", "lets nobody in after so long: 12h, 30d, 1y.")]
+Spends = Annotated[list[str] | None, _option("KIND=LIMIT", "of everything it ever asks for: delegations, tokens, cost, alive, seconds.")]
+TreeSpends = Annotated[list[str] | None, _option("KIND=LIMIT", "the same, of each tree that it asks for.")]
+Longest = Annotated[str | None, _option("SPAN", "the longest that it may ask for.")]
+Deepest = Annotated[int | None, _option("N", "no deeper than this.", min=1)]
+Rate = Annotated[float | None, _option("N", "requests a second. Default: the setting.", min=0.01)]
+Streams = Annotated[int | None, _option("N", "open at once. Default: the setting.", min=1)]
+Named = Annotated[
+    str | None, _option("NAME", "for whoever shows a certificate of this name, pattern or sha256:…; there is no secret then.")
+]
+
+
 def token(
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[new NAME|list|revoke NAME...]",
-            help="`new` makes one and prints it once; `revoke` ends those of a name or an id.",
-            show_default=False,
-        ),
-    ] = None,
-    agent: Annotated[
-        list[str] | None,
-        typer.Option(metavar="PATTERN", help="With new: may use these agents or operations, as worker or code*. Default: all."),
-    ] = None,
-    may: Annotated[list[str] | None, typer.Option(metavar="WHAT", help=f"With new: {_MAY}. Default: delegate.")] = None,
-    expires: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="With new: lets nobody in after so long: 12h, 30d, 1y.", show_default=False)
-    ] = None,
-    budget: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KIND=LIMIT", help="With new: of everything it ever asks for: delegations, tokens, cost, alive, seconds."),
-    ] = None,
-    tree_budget: Annotated[
-        list[str] | None, typer.Option(metavar="KIND=LIMIT", help="With new: the same, of each tree that it asks for.")
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="SPAN", help="With new: the longest that it may ask for.", show_default=False)
-    ] = None,
-    depth: Annotated[int | None, typer.Option(metavar="N", min=1, help="With new: no deeper than this.", show_default=False)] = None,
-    rate: Annotated[
-        float | None, typer.Option(metavar="N", min=0.01, help="With new: requests a second. Default: the setting.", show_default=False)
-    ] = None,
-    streams: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="With new: open at once. Default: the setting.", show_default=False)
-    ] = None,
-    certificate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="With new: for whoever shows a certificate of this name, pattern or sha256:…; no secret.",
-            show_default=False,
-        ),
-    ] = None,
+    words: Words = None,
+    agent: Agents = None,
+    may: May = None,
+    expires: Expires = None,
+    budget: Spends = None,
+    tree_budget: TreeSpends = None,
+    timeout: Longest = None,
+    depth: Deepest = None,
+    rate: Rate = None,
+    streams: Streams = None,
+    certificate: Named = None,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
