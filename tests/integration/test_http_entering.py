@@ -160,6 +160,24 @@ async def test_whoever_opens_the_unix_socket_is_the_owner(tmp_path: Path) -> Non
             assert (await client.get("/v1/metrics")).status_code == 200
 
 
+async def test_where_a_caller_stands_is_honoured_of_those_that_may_say_it(stage: Stage) -> None:
+    """Issue 7 item 2: depth and path of another remit count on; of anybody else they do not."""
+    said = {"remit-depth": "1", "remit-path": '["elsewhere", "planner"]', "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
+    found = []
+    for name, doing in (("remit", frozenset({Doing.DELEGATE, Doing.RELAY})), ("anybody", DELEGATES)):
+        client = await stage.client(stage.token(name, doing))
+        task = (await client.post("/v1/tasks?wait=20", json={"target": "fails"}, headers=said)).json()
+        found.append((task["lineage"]["depth"], task["lineage"]["path"]))
+        came = (await stage.remit.describe(task["taskId"])).came
+        assert came is not None
+        assert (came.door, came.traceparent) == ("http", said["traceparent"])
+    assert found == [(2, ["elsewhere", "planner", "fails"]), (1, ["token:anybody", "fails"])]
+    late = (await client.post("/v1/tasks?wait=20", json={"target": "slow"}, headers={"remit-deadline-ns": "1"})).json()
+    assert late["error"]["details"]["code"] == "TIMEOUT"
+    for wrong in ({"remit-depth": "-1"}, {"remit-path": '["\\ud800"]'}, {"remit-path": "[1]"}, {"remit-deadline-ns": "soon"}):
+        assert (await client.post("/v1/tasks", json={"target": "fails"}, headers=wrong)).status_code == 400
+
+
 # ---- certificates
 
 

@@ -242,3 +242,12 @@ async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
     lines = told(silence(), Closing(), keep_alive_seconds=0.02)
     assert [await anext(lines) for _ in range(3)] == [b"retry: 1000\n\n", b": still here\n\n", b": still here\n\n"]
     await lines.aclose()
+
+
+def test_a_page_holds_no_more_than_an_answer_should() -> None:
+    from remit.serve.http.tasks import PAGE_BYTES, fitting
+
+    tasks = [{"taskId": f"t{number}", "data": "x" * (PAGE_BYTES // 3)} for number in range(5)]
+    assert fitting(tasks, None) == (tasks[:2], "t1")
+    assert fitting(tasks[:2], "t9") == (tasks[:2], "t9")
+    assert fitting([{"taskId": "t", "data": "x" * (2 * PAGE_BYTES)}, *tasks], None)[1] == "t"

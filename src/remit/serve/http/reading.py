@@ -17,10 +17,13 @@ from remit.flow.plain import weigh
 from remit.serve.http.entering import VISITOR
 from remit.serve.http.problems import HttpRefused
 from remit.serve.service import Call
+from remit.system.threads import off_loop
 from remit.tool.faults import DelegateError
 
 DOOR = "http"
 JSON = "application/json"
+SMALL_BYTES = 64 * 1024
+"""What is larger is read beside the loop: a few megabytes of empty lists take a while."""
 Model = TypeVar("Model", bound=BaseModel)
 
 
@@ -35,7 +38,7 @@ async def body_of(request: Request, model: type[Model]) -> Model:
     charset = options.strip().lower()
     if media.strip().lower() != JSON or (charset and charset.replace('"', "") != "charset=utf-8"):
         raise _wrong_media(f"The body must be {JSON}, in UTF-8.", "accept", JSON)
-    return judged(model, json_of(raw))
+    return judged(model, await off_loop(json_of, raw) if len(raw) > SMALL_BYTES else json_of(raw))
 
 
 def json_of(raw: bytes) -> Any:
@@ -117,9 +120,13 @@ def _path(headers: Mapping[str, str]) -> tuple[str, ...]:
         path = json.loads(given)
     except (ValueError, RecursionError):
         path = None
-    if not isinstance(path, list) or len(path) > 100 or not all(isinstance(name, str) and 0 < len(name) <= 200 for name in path):
+    if not isinstance(path, list) or len(path) > 100 or not all(_is_name(name) for name in path):
         raise DelegateError("remit-path must be a list of names, as JSON.")
     return tuple(path)
+
+
+def _is_name(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable()
 
 
 def _wrong_media(words: str, header: str, value: str) -> HttpRefused:

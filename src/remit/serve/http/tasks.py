@@ -31,6 +31,7 @@ from remit.tool.speaking import json_text
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"
+PAGE_BYTES = 4 * 1024 * 1024
 
 
 async def begin_task(service: Service, request: Request, query: WaitQuery) -> Response:
@@ -84,11 +85,22 @@ async def list_tasks(service: Service, request: Request, query: ListQuery) -> Re
         before_session=query.cursor,
     )
     page = await service.list(call_of(request), asked)
+    tasks, following = fitting([task_view(record) for record in page.records], page.next_page)
     headers = {}
-    if page.next_page is not None:
-        following = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
-        headers["link"] = f'</v1/tasks?{urlencode([*following, ("cursor", page.next_page)])}>; rel="next"'
-    return _json({"tasks": [task_view(record) for record in page.records], "next": page.next_page}, 200, headers)
+    if following is not None:
+        same = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        headers["link"] = f'</v1/tasks?{urlencode([*same, ("cursor", following)])}>; rel="next"'
+    return _json({"tasks": tasks, "next": following}, 200, headers)
+
+
+def fitting(tasks: list[dict[str, Any]], following: str | None) -> tuple[list[dict[str, Any]], str | None]:
+    """As many as one answer should hold, one at least; results can be large. And where the next page begins."""
+    room = PAGE_BYTES
+    for number, task in enumerate(tasks):
+        room -= len(json_text(task))
+        if room < 0 and number:
+            return tasks[:number], str(tasks[number - 1]["taskId"])
+    return tasks, following
 
 
 async def get_task(service: Service, request: Request, query: WaitQuery) -> Response:
