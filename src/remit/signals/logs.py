@@ -8,6 +8,7 @@ control characters are written as escapes. Only our own handler is set up; other
 import datetime
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
@@ -25,6 +26,8 @@ LOGGER = "remit"
 _HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
 _LONGEST = 20_000
 _OUR_FIELDS = "remit_fields"
+_APART = re.compile(r'[ "=\[\]]')
+"""What a value must not hold as it is, where fields are told apart by it."""
 _LOG = logging.getLogger("remit.delegations")
 
 
@@ -141,9 +144,11 @@ def _iso(at: float) -> str:
 
 def _one_word(value: Any) -> str:
     text = f"{value:.3f}" if isinstance(value, float) else _on_one_line(str(value))
-    return json.dumps(text) if not text or any(sign in text for sign in ' "=[]') else text
+    return json.dumps(text) if not text or _APART.search(text) else text
 
 
 def _on_one_line(text: str) -> str:
     """Whoever can put a line break, or a sign that moves the cursor, into a message must not write lines of its own."""
+    if text.isprintable():  # nearly always; asked of the whole, it costs next to nothing
+        return text
     return "".join(sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text)

@@ -16,6 +16,8 @@ QUEUE_ITEMS = 8192
 BATCH_ITEMS = 512
 DELAY_SECONDS = 1.0
 """So long a span waits for others that go with it."""
+PAUSE_SECONDS = 30.0
+"""The longest between two tries while the collector does not answer."""
 CLOSING_SECONDS = 1.5
 HASTY_SECONDS = 0.9
 """What the last batch is given when the program ends. Less than the exporter's first pause: a refused connection is not tried again."""
@@ -53,6 +55,8 @@ class Sender:
         self._queue: deque[Any] = deque()
         self._lock = threading.Lock()
         self._news = threading.Event()
+        self._end = threading.Event()
+        self._pause_seconds = DELAY_SECONDS
         self._is_closing = False
         self._is_failing = False
         _hush()
@@ -76,6 +80,7 @@ class Sender:
             return
         self._is_closing = True
         self._route.give_up()
+        self._end.set()
         self._news.set()
         self._thread.join(CLOSING_SECONDS)
 
@@ -90,8 +95,13 @@ class Sender:
         self._beats(is_last=True)
 
     def _waited_for_more(self, seconds: float) -> bool:
-        """False: it is the end."""
-        self._news.wait(seconds)
+        """False: it is the end. While nothing arrives, it is tried ever more seldom: putting spans for the wire takes time too."""
+        if self._is_failing:
+            self._end.wait(self._pause_seconds)
+            self._pause_seconds = min(2 * self._pause_seconds, PAUSE_SECONDS)
+        else:
+            self._pause_seconds = DELAY_SECONDS
+            self._news.wait(seconds)
         self._news.clear()
         return not self._is_closing
 
