@@ -45,6 +45,8 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("read_file",): later("worker_files", "measure_reading"),
     ("search_files",): later("worker_files", "measure_searching"),
     ("mcp",): later("tools"),
+    ("grpc",): later("serving", "measure_grpc"),
+    ("http",): later("serving", "measure_http"),
     ("models",): later("models"),
     ("analysis",): later("analysis"),
     ("board",): later("board"),

@@ -56,6 +56,20 @@ class Sizes:
     board_rounds: int = 9
     board_warm: int = 1
     """Rounds before those that count: modules are compiled and files read once."""
+    served_calls: int = 300
+    """Calls through a door one after another, in each round."""
+    streams: int = 200
+    """Open at once, each of a delegation of its own."""
+    stream_chunks: int = 20
+    """That each of these says."""
+    idle_streams: int = 1_000
+    idle_seconds: float = 5.0
+    """So long the server is watched while they idle, and while there are none."""
+    held_seconds: float = 60.0
+    """So long the doors are kept busy."""
+    held_warm_seconds: float = 5.0
+    """Before memory is looked at for the first time."""
+    held_in_flight: int = 8
     seconds_each: float = 120.0
     """No section takes longer: what is not done by then is reported as not measured."""
     seconds_all: float = 560.0
@@ -93,5 +107,12 @@ QUICK = Sizes(
     board_tasks=100,
     board_rounds=1,
     board_warm=0,
+    served_calls=20,
+    streams=20,
+    stream_chunks=5,
+    idle_streams=50,
+    idle_seconds=0.3,
+    held_seconds=0.6,
+    held_warm_seconds=0.4,
     seconds_each=60.0,
 )
