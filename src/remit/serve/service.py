@@ -173,8 +173,12 @@ class Service:
             await asyncio.sleep(0)
 
     async def look(self, call: Call, task_id: str) -> DelegateResult:
-        await self.record(call, task_id)
-        return await self.tool.look(task_id)
+        return (await self.looked(call, task_id))[1]
+
+    async def looked(self, call: Call, task_id: str) -> tuple[Record, DelegateResult]:
+        """How it stands, and the record that says so."""
+        record = await self.record(call, task_id)
+        return record, await self.tool.look_at(record)
 
     async def record(self, call: Call, task_id: str) -> Record:
         """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
@@ -203,9 +207,19 @@ class Service:
 
     async def result(self, call: Call, task_id: str, wait_seconds: float) -> DelegateResult:
         """As it stands when it has ended, or when so long was waited."""
-        await self.minded(await self.record(call, task_id))
-        await self.remit.result(task_id, wait_seconds=wait_seconds)
+        record = await self.minded(await self.record(call, task_id))
+        if not record.state.is_settled:
+            await self.remit.result(task_id, wait_seconds=wait_seconds)
         return await self.tool.look(task_id)
+
+    async def wait(self, handle: Handle, seconds: float) -> Return | None:
+        """Of what was begun just now: its return, when it is there within so long. Nothing is read of what runs here."""
+        if seconds <= 0:
+            return None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                return await handle.result()
+        return None
 
     async def minded(self, record: Record) -> Record:
         """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""

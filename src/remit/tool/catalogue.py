@@ -7,6 +7,7 @@ agent that is meant, by `schema`, and by the servers and the command line to des
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import is_
 from typing import Any
 
 from remit.core.agents import AgentSpec, rank, type_words
@@ -35,7 +36,7 @@ class Catalogue:
 
     def targets(self) -> Mapping[str, Operations]:
         now = tuple(self._specs())
-        if self._seen is None or len(now) != len(self._seen) or any(a is not b for a, b in zip(now, self._seen, strict=True)):
+        if self._seen is None or len(now) != len(self._seen) or not all(map(is_, now, self._seen)):
             self._seen, self._shown = now, tuple(map(_speakable, sorted(now, key=rank)))  # where room is short, one's own go first
             self._targets = {}
             for spec in self._shown:

@@ -12,6 +12,7 @@ from typing import Any
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind
+from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.flow.context import Handle
@@ -101,10 +102,13 @@ class DelegateTool:
 
     async def look(self, task_id: str) -> DelegateResult:
         """How a delegation stands now, whoever began it: for doors that are asked again and again."""
-        record = await self._remit.describe(task_id)
+        return await self.look_at(await self._remit.describe(task_id))
+
+    async def look_at(self, record: Record) -> DelegateResult:
+        """The same, of a record that was read just now."""
         if record.state is not State.RUNNING:
             return result_of_record(record)
-        return result_of_record(record, is_paused=is_paused(await self._remit.events(task_id)))
+        return result_of_record(record, is_paused=is_paused(await self._remit.events(record.session_id)))
 
     async def _told(self, handle: Handle) -> AsyncIterator[Chunk]:
         """Until it ends; where its events cannot be followed (any more), its end is waited for all the same."""

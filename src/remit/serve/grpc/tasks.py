@@ -4,14 +4,12 @@ A task that ran and failed is an answer; what is wrong with a request, or may no
 nothing. A call that begins a task and waits for it reads nothing from the store: what it tells is known here.
 """
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 from remit.core.errors import Misused
-from remit.core.states import State
 from remit.engine.handle import LocalHandle
 from remit.flow.context import Handle
 from remit.proto.times import nanoseconds
@@ -71,11 +69,7 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def _running_here(self, handle: LocalHandle, wait_seconds: float) -> pb.Task:
         """Nothing is read from the store."""
-        delegation, returned = handle.delegation, None
-        if wait_seconds > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_seconds):
-                    returned = await handle.result()
+        delegation, returned = handle.delegation, await self._service.wait(handle, wait_seconds)
         if returned is not None:
             return task_of(result_of(returned, delegation.created_at), place_of_delegation(delegation))
         target, operation = parts_of(delegation.agent)
@@ -86,10 +80,7 @@ class TaskService(rpc.TaskServiceServicer):
 
     async def _settled_or_elsewhere(self, call: Call, handle: Handle, wait_seconds: float) -> pb.Task:
         """Refused, or met by its key: ended long ago, or run by another process."""
-        if wait_seconds > 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_seconds):
-                    await handle.result()
+        await self._service.wait(handle, wait_seconds)
         record = await self._service.record(call, handle.session_id)
         return task_of(result_of_record(record), place_of_record(record))
 
@@ -158,10 +149,8 @@ class TaskService(rpc.TaskServiceServicer):
     # ---- writing
 
     async def _known(self, call: Call, task_id: str) -> tuple[DelegateResult, Place]:
-        record = await self._service.record(call, task_id)
-        if record.state is not State.RUNNING:
-            return result_of_record(record), place_of_record(record)
-        return await self._service.look(call, task_id), place_of_record(record)
+        record, result = await self._service.looked(call, task_id)
+        return result, place_of_record(record)
 
     async def _place(self, call: Call, task_id: str) -> Place:
         return place_of_record(await self._service.record(call, task_id))
