@@ -227,6 +227,8 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_pa
 
 async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
     from remit.system.unix_path import UnixPath
+    from remit.tool.elsewhere.connecting import Reach
+    from remit.tool.elsewhere.service import TaskService
 
     root = tmp_path / ("deep" * 20) / ("deeper" * 20)
     root.mkdir(parents=True)
@@ -236,6 +238,9 @@ async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
         with UnixPath(path) as short:
             tasks = await stage.tasks(address=f"unix:{short.name}")
             assert (await tasks.ExecuteTask(ask("echo"))).task.success
+        service = TaskService(Reach(address=stage.address))  # as remit's own clients reach it
+        assert (await service.execute(ask("echo"))).success
+        await service.close()
 
 
 async def test_what_a_dead_server_left_is_replaced(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
 
 import ipaddress
 import os
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ import grpc.aio
 
 from remit.core.errors import Misused, Unavailable
 from remit.proto.metadata import AUTHORIZATION
+from remit.system.unix_path import LONGEST_BYTES, UnixPath
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one message from there."""
@@ -84,12 +86,28 @@ class Reach:
                 raise Misused(
                     f"No token is sent to {self.address} in the clear.", advice=f"Write {_TLS}{target}, with TLS on the other side."
                 )
-            return grpc.aio.insecure_channel(target, options=_OPTIONS)
+            return _opened(target)
         own = (_read(self.key_file), _read(self.certificate_file))
         if (own[0] is None) != (own[1] is None):
             raise Misused("A certificate and its key are given together.", advice="Name both files.")
         credentials = grpc.ssl_channel_credentials(_read(self.ca_file), *own)
         return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+
+
+def _opened(target: str) -> grpc.aio.Channel:
+    """A socket's path may be longer than the kernel takes: it is then reached by another name, for as long as there is the channel."""
+    path = target.removeprefix("unix:")
+    if path == target or len(os.fsencode(path)) <= LONGEST_BYTES:
+        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+    try:
+        reached = UnixPath(Path(path))
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be reached: {error.strerror or error}.", advice="Is it running? `remit serve` starts one."
+        ) from None
+    channel = grpc.aio.insecure_channel(f"unix:{reached.name}", options=_OPTIONS)
+    weakref.finalize(channel, reached.close)
+    return channel
 
 
 def is_loopback(host: str) -> bool:
