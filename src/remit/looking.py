@@ -92,7 +92,7 @@ class Looking:
 
     def note_visit(self, door: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """A door says that a request was let in, or (`error`) was not: to whoever listens for it."""
-        if self.engine.listeners.wants_more:
+        if self.engine.listeners:
             tell_at_door(self.engine.listeners, door=door, principal=principal, at=self.clock.wall(), error=error)
 
     def _listeners(self) -> Listeners:

@@ -34,6 +34,7 @@ class HappeningKind(StrEnum):
 
 OUTCOMES = frozenset({HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED})
 """What is told unless somebody asks for more."""
+AT_DOORS = frozenset({HappeningKind.ADMITTED, HappeningKind.TURNED_AWAY})
 EVERYTHING = frozenset(HappeningKind)
 
 

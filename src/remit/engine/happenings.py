@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import NOT_REACHED, STEPS, Event
-from remit.core.happening import OUTCOMES, Happening, HappeningKind
+from remit.core.happening import AT_DOORS, OUTCOMES, Happening, HappeningKind
 from remit.core.result import Return
 from remit.core.states import State
 from remit.flow.reply import state_of
@@ -42,7 +42,7 @@ class Listeners(list[tuple[Listener, frozenset[HappeningKind]]]):
         self.wanted: frozenset[HappeningKind] = frozenset()
         """What anybody listens for."""
         self.wants_more = False
-        """Somebody listens for more than starts and ends."""
+        """Somebody listens for more of delegations than starts and ends."""
         self._readers: weakref.WeakSet[Happenings] = weakref.WeakSet()
 
     def hear(self, listener: Listener, kinds: Iterable[HappeningKind] = OUTCOMES) -> Callable[[], None]:
@@ -65,7 +65,7 @@ class Listeners(list[tuple[Listener, frozenset[HappeningKind]]]):
 
     def reckon(self) -> None:
         self.wanted = frozenset().union(*(kinds for _, kinds in self))
-        self.wants_more = not self.wanted <= OUTCOMES
+        self.wants_more = not self.wanted <= OUTCOMES | AT_DOORS
 
     def tell(self, happening: Happening) -> None:
         for listener, kinds in tuple(self):

@@ -64,6 +64,8 @@ class Attribute(StrEnum):
     RESULT = "gen_ai.tool.call.result"
     SUMMARY = "remit.summary"
 
+    __hash__ = str.__hash__  # that of an enumeration is slow, and dozens are asked for with every span
+
 
 class Kind(StrEnum):
     COUNTER = "counter"
@@ -71,8 +73,10 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instrument:
+    """There is one of each, below: known by itself, since its values are looked up by it for every delegation."""
+
     name: str
     kind: Kind
     words: str

@@ -40,6 +40,20 @@ REMOTE_KINDS = ("grpc", "a2a", "remote")
 Put = Callable[[ReadableSpan], None]
 
 
+class _Span(ReadableSpan):
+    """What takes time is made when it is put for the wire, on the thread that sends it, not on the event loop."""
+
+    step_times: tuple[float, ...] = ()
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return _steps(self.step_times)
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        return {name: _sound(value) for name, value in (self._attributes or {}).items()}
+
+
 class Traces:
     def __init__(self, put: Put, resource: Resource, spec_of: Callable[[str], AgentSpec | None], *, content: bool) -> None:
         self._put = put
@@ -72,7 +86,7 @@ class Traces:
                 begin=delegation.created_at,
                 end=happening.at,
                 status=self._status(happening),
-                events=_steps(happening.step_times),
+                step_times=happening.step_times,
                 kind=api.SpanKind.CLIENT if is_remote else api.SpanKind.INTERNAL,
             )
         )
@@ -166,22 +180,23 @@ class Traces:
         begin: float,
         end: float,
         status: Status,
-        events: tuple[Event, ...] = (),
+        step_times: tuple[float, ...] = (),
         kind: api.SpanKind = api.SpanKind.INTERNAL,
     ) -> ReadableSpan:
-        return ReadableSpan(
+        span = _Span(
             name=_sound(name)[:NAME_CHARACTERS],
             context=span_context(here),
             parent=None if above is None else span_context(above, is_remote=True),
             resource=self._resource,
-            attributes={name: _sound(value) for name, value in attributes.items()},
-            events=events,
+            attributes=attributes,
             kind=kind,
             status=status,
             start_time=_nanoseconds(begin),
             end_time=_nanoseconds(max(begin, end)),  # a clock that was set back
             instrumentation_scope=self._scope,
         )
+        span.step_times = step_times
+        return span
 
 
 def span_context(of: Traceparent, *, is_remote: bool = False) -> api.SpanContext:
