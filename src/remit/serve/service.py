@@ -22,6 +22,7 @@ from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.engine.following import LAST
+from remit.engine.handle import LocalHandle
 from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
 from remit.flow.settled import SettledHandle
@@ -216,6 +217,8 @@ class Service:
         """Of what was begun just now: its return, when it is there within so long. Nothing is read of what runs here."""
         if seconds <= 0:
             return None
+        if not isinstance(handle, LocalHandle | SettledHandle):
+            await self.minded(await self.remit.describe(handle.session_id))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await handle.result()

@@ -49,7 +49,7 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     if is_stream:
         return EventStream(request, service.stream(call, handle.session_id), place, status=201)
     if query.wait:
-        await _while_here(request, service.result(call, handle.session_id, query.wait))
+        await _while_here(request, service.wait(handle, query.wait))
     document = await _task(service, call, handle.session_id)
     is_ended = document["metadata"]["completedAt"] is not None
     return _json(document, 201 if is_ended else 202, place)
@@ -146,8 +146,7 @@ async def _must_be_on_record(service: Service, handle: Handle) -> None:
 
 
 async def _task(service: Service, call: Call, task_id: str) -> dict[str, Any]:
-    result = await service.look(call, task_id)
-    return task_view(await service.record(call, task_id), result)
+    return task_view(*await service.looked(call, task_id))
 
 
 def _after(request: Request, query: EventsQuery) -> int:
