@@ -47,6 +47,8 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("mcp",): later("tools"),
     ("grpc",): later("serving", "measure_grpc"),
     ("http",): later("serving", "measure_http"),
+    ("streams",): later("streaming"),
+    ("held",): later("held"),
     ("models",): later("models"),
     ("analysis",): later("analysis"),
     ("board",): later("board"),

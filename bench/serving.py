@@ -38,17 +38,15 @@ async def noop() -> None:
     return None
 
 @agent("talker", timeout=100)
-async def talker(ctx: Context, chunks: int, after: float) -> str:
-    await asyncio.sleep(after)
+async def talker(ctx: Context, chunks: int) -> str:
     for number in range(chunks):
         ctx.emit({"number": number})
         await asyncio.sleep(0.001)
     return "said"
 
 @agent("quiet", timeout=100)
-async def quiet(ctx: Context, seconds: float) -> str:
-    await asyncio.sleep(seconds)
-    return "over"
+async def quiet(ctx: Context) -> None:
+    await asyncio.sleep(90)
 """
 _ROOT = Path(__file__).parents[1]
 _WARM = 100
