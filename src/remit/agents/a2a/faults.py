@@ -1,6 +1,9 @@
 """What a remote answers in place of an answer, as an error of ours, in words; and whether to ask again may help."""
 
 import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
 
 import httpx
 from a2a.client import A2AClientError, A2AClientTimeoutError
@@ -8,6 +11,7 @@ from a2a.utils.errors import A2AError, InternalError, TaskNotFoundError, Version
 
 from remit.core.errors import Failed, RemitError, Unavailable
 from remit.core.secrets import redacted_text
+from remit.proto.metadata import ADVICE, CODE, PUSHBACK
 
 _WORDS = 800
 _BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE"})
@@ -52,7 +56,7 @@ def may_pass(error: A2AError) -> bool:
 
 def retry_after(error: A2AError) -> float | None:
     """Seconds that it asked for; None: it did not."""
-    given = (error.data or {}).get("retryAfterSeconds")
+    given = _said(error).get("retryAfterSeconds")
     cause = error.__cause__
     if given is None and isinstance(cause, httpx.HTTPStatusError):
         header = cause.response.headers.get("retry-after", "")
@@ -60,14 +64,30 @@ def retry_after(error: A2AError) -> float | None:
     return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
 
 
+def _said(error: A2AError) -> Mapping[str, Any]:
+    """What a remit says beside the error: in its data; over gRPC, where the SDK hands on none, in the trailers of the call."""
+    if isinstance(error.data, dict) and error.data:
+        return error.data
+    trailers: Any = getattr(error.__cause__, "trailing_metadata", None)
+    found = {name: value for name, value in (trailers() or ()) if isinstance(value, str)} if trailers is not None else {}
+    said: dict[str, Any] = {}
+    if CODE in found:
+        said["code"] = unquote(found[CODE])
+    if ADVICE in found:
+        said["recommendation"] = unquote(found[ADVICE])
+    if (wait := found.get(PUSHBACK, "")).isascii() and wait.isdigit() and len(wait) < 10:
+        said["retryAfterSeconds"] = int(wait) / 1000
+    return said
+
+
 def _code(error: A2AError) -> str | None:
     """Of a remit: its own code."""
-    code = (error.data or {}).get("code") if isinstance(error.data, dict) else None
+    code = _said(error).get("code")
     return code[:100] if isinstance(code, str) else None
 
 
 def _advice(error: A2AError) -> str:
-    advice = (error.data or {}).get("recommendation")
+    advice = _said(error).get("recommendation")
     return redacted_text(advice[:_WORDS]) if isinstance(advice, str) else ""
 
 

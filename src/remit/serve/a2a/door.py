@@ -77,10 +77,11 @@ class A2aDoor:
 
     def add_to(self, server: "grpc.aio.Server") -> None:
         """The gRPC binding, on the server of the gRPC door, whose interceptor finds out who calls."""
-        from a2a.server.request_handlers.grpc_handler import GrpcHandler
         from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 
-        add_A2AServiceServicer_to_server(GrpcHandler(self.handler, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
+        from remit.serve.a2a.binding import GrpcBinding
+
+        add_A2AServiceServicer_to_server(GrpcBinding(self.handler, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
 
     async def start(self) -> None:
         await self.pushing.start()

@@ -61,11 +61,15 @@ def short(text: str) -> str:
     return text
 
 
+def printable(text: str) -> str:
+    """As a value of the metadata, which are ASCII."""
+    return quote(short(text), safe=_PRINTABLE)
+
+
 def _metadata(error: RemitError, code: grpc.StatusCode, words: str) -> Metadata:
     found: list[tuple[str, str | bytes]] = [(CODE, quote(error.code, safe=" "))]
-    advice = short(error.advice)
-    if advice:
-        found.append((ADVICE, quote(advice, safe=_PRINTABLE)))
+    if error.advice:
+        found.append((ADVICE, printable(error.advice)))
     wait: float | None = getattr(error, "retry_after_seconds", None)
     if wait is not None:
         found.append((PUSHBACK, str(int(1000 * wait) + 1)))
