@@ -1,0 +1,137 @@
+"""The agents that the checks of the doors have at work, and the policy they are under. What they do leaves marks in the project.
+
+Marks are lines of files below `.remit/marks/`, where they are nobody's work: so a check sees what really ran, whichever process ran it.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from remit.agents.function import agent
+from remit.flow.context import Context
+
+POLICY = """
+permit (principal, action, resource);
+forbid (principal, action, resource == Agent::"forbidden");
+"""
+"""For `.remit/policy.cedar`."""
+
+
+def folder(root: Path) -> Path:
+    return root / ".remit" / "marks"
+
+
+def marks(root: Path, name: str) -> list[str]:
+    try:
+        return (folder(root) / name).read_text().split()
+    except OSError:
+        return []
+
+
+def _mark(ctx: Context, name: str, word: str) -> None:
+    folder(ctx.root).mkdir(parents=True, exist_ok=True)
+    with (folder(ctx.root) / name).open("a") as file:
+        file.write(f"{word}\n")
+
+
+@agent("echo", isolation="inline")
+async def echo(ctx: Context, value: Any = None, mark: str = "") -> Any:
+    """Gives back what it is given, inside of an object."""
+    if mark:
+        _mark(ctx, mark, "ran")
+    return {"value": value, "depth": ctx.depth, "path": list(ctx.path)}
+
+
+@agent("text.count", isolation="inline")
+async def count(ctx: Context, text: str, min_length: int = 0) -> int:
+    """Counts the words of a text."""
+    return len([word for word in text.split() if len(word) >= min_length])
+
+
+@agent("ends", isolation="inline")
+async def ends(ctx: Context, how: str) -> dict[str, Any]:
+    """Ends as it is told to."""
+    errors = (
+        []
+        if how == "completed"
+        else [{"type": "execution", "code": "BUILD_ERROR", "message": "So it was asked for.", "recommendation": "Look."}]
+    )
+    return {"status": how, "summary": f"It ended {how}. That is all.", "errors": errors, "data": {"how": how}}
+
+
+@agent("breaks", isolation="inline")
+async def breaks(ctx: Context) -> None:
+    """Raises."""
+    raise ValueError("it broke")
+
+
+@agent("hangs", isolation="inline", timeout=60)
+async def hangs(ctx: Context, mark: str, seconds: float = 50.0) -> str:
+    """Beats until it is stopped, or for so long."""
+    _mark(ctx, mark, "begun")
+    ctx.progress("begun", 0.5)
+    try:
+        for _ in range(int(seconds / 0.02)):
+            await asyncio.sleep(0.02)
+            _mark(ctx, mark, "beat")
+    finally:
+        _mark(ctx, mark, "left")
+    _mark(ctx, mark, "ended")
+    return "It lasted. Nothing else."
+
+
+@agent("writes", isolation="inline", timeout=60)
+async def writes(ctx: Context, seconds: float = 50.0) -> str:
+    """Hands in a file, and does not end."""
+    path = ctx.scratch / "half.md"
+    path.write_text("# half\n")
+    ctx.artifact(path, "report", "Half of it.")
+    ctx.emit({"pages": 1})
+    await asyncio.sleep(seconds)
+    return "Written."
+
+
+@agent("talks", isolation="inline", timeout=60)
+async def talks(ctx: Context, mark: str, chunks: int = 6, pause: float = 0.03) -> dict[str, Any]:
+    """Says things on the way, when it is listened to: it waits until the file of its mark is there."""
+    ctx.progress("listening", 0.25)
+    while not (folder(ctx.root) / mark).exists():  # noqa: ASYNC110 - whoever makes it may be in another process
+        await asyncio.sleep(0.01)
+    for number in range(chunks):
+        ctx.emit({"number": number, "words": f"größer {number} 𝄞"})
+        await asyncio.sleep(pause)
+    ctx.progress("said", 1.0)
+    return {"chunks": chunks}
+
+
+@agent("asks", isolation="inline", timeout=60)
+async def asks(ctx: Context, inner: str, parameters: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Has another do it, and tells how that ended."""
+    child = await ctx.delegate(inner, parameters=parameters or {})
+    return {"child": child.session_id, "status": str(child.status), "codes": [error.code for error in child.errors]}
+
+
+@agent("forbidden", isolation="inline")
+async def forbidden(ctx: Context, mark: str) -> str:
+    """Nobody may have it done."""
+    _mark(ctx, mark, "ran")
+    return "Done all the same."
+
+
+@agent("large", isolation="inline")
+async def large(ctx: Context, rows: int) -> dict[str, Any]:
+    """A result of many rows."""
+    return {"rows": [{"number": number, "words": "wörter " * 12} for number in range(rows)]}
+
+
+@agent("narrow", isolation="inline", timeout=60)
+async def narrow(ctx: Context, mark: str, name: str) -> str:
+    """One at a time (`slots_per_agent`): notes who runs, and goes on when the file `NAME.go` of the marks is there."""
+    _mark(ctx, mark, name)
+    while not (folder(ctx.root) / f"{mark}.go").exists():  # noqa: ASYNC110 - the same
+        await asyncio.sleep(0.01)
+    return "Let go."
+
+
+DOOR_AGENTS = (echo, count, ends, breaks, hangs, writes, talks, asks, forbidden, large, narrow)
+SETTINGS: dict[str, Any] = {"builtin_agents": [], "slots_per_agent": {"narrow": 1}}

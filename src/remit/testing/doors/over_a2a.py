@@ -1,0 +1,179 @@
+"""The A2A door by the a2a-sdk's own client, over any of its three bindings, by the card as it is served."""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+import grpc.aio
+import httpx
+from a2a.client import Client, ClientCallContext, ClientConfig, ClientFactory
+from a2a.client.card_resolver import A2ACardResolver
+from a2a.client.interceptors import ClientCallInterceptor
+from a2a.types import (
+    CancelTaskRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskRequest,
+    ListTasksRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+)
+from a2a.utils.errors import A2AError, UnsupportedOperationError
+
+from remit.proto.extension import EXTENSION, HEADER, Told
+from remit.proto.metadata import CODE
+from remit.proto.values import dict_of, json_of, struct_of, value_of
+from remit.testing.doors.client import DoorFault, Page, Said, Seen, Standing
+from remit.testing.doors.traits import A2A
+
+BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
+GRPC_BYTES = 16 * 1024 * 1024
+
+
+class A2aClient:
+    traits = A2A
+
+    def __init__(self, plain: Client, streaming: Client, standing: Standing | None) -> None:
+        self._plain = plain
+        self._streaming = streaming
+        self._standing = standing
+
+    async def execute(self, arguments: Mapping[str, Any]) -> str:
+        """The idempotency key is the id of the message, the conversation its context."""
+        given = dict(arguments)
+        key, session = given.pop("key", None), given.pop("session", None)
+        message = Message(
+            message_id=key or uuid.uuid4().hex, context_id=session or "", role=Role.ROLE_USER, parts=[Part(data=value_of(given))]
+        )
+        if self._standing is not None:
+            told = Told(depth=self._standing.depth, path=self._standing.path, seconds_left=self._standing.seconds_left)
+            message.metadata.CopyFrom(struct_of({EXTENSION: told.to_dict()}))
+        request = SendMessageRequest(message=message, configuration=SendMessageConfiguration(return_immediately=True))
+        with _told():
+            async for event in self._plain.send_message(request):
+                return event.task.id
+        raise AssertionError("nothing came back")
+
+    async def status(self, task_id: str) -> Seen:
+        with _told():
+            return _seen(await self._plain.get_task(GetTaskRequest(id=task_id)))
+
+    async def stream(self, task_id: str, after: int = 0) -> AsyncIterator[Said]:
+        """It begins with the task as it stands, with what was streamed so far; ends with the state, and then the task is looked at."""
+        with _told(), contextlib.suppress(UnsupportedOperationError):  # it has ended: there is nothing to subscribe to
+            async for event in self._streaming.subscribe(SubscribeToTaskRequest(id=task_id)):
+                for said in _said(event):
+                    yield said
+        seen = await self.status(task_id)
+        yield Said(kind="end", seen=seen)
+
+    async def cancel(self, task_id: str, reason: str = "") -> Seen:
+        with _told():
+            return _seen(await self._plain.cancel_task(CancelTaskRequest(id=task_id)))
+
+    async def list(
+        self, *, session: str | None = None, shown: str | None = None, agent: str | None = None, size: int = 50, page: str | None = None
+    ) -> Page:
+        status = "TASK_STATE_UNSPECIFIED" if shown is None else f"TASK_STATE_{shown}"
+        request = ListTasksRequest(context_id=session or "", status=status, page_size=size, page_token=page or "")
+        with _told():
+            answer = await self._plain.list_tasks(request)
+        return Page([task.id for task in answer.tasks], answer.next_page_token or None)
+
+    async def agents(self) -> Sequence[str]:
+        with _told():
+            card = await self._plain.get_extended_agent_card(GetExtendedAgentCardRequest())
+        return [skill.id for skill in card.skills]
+
+
+async def a2a_client(closing: contextlib.AsyncExitStack, url: str, token: str, binding: str, standing: Standing | None = None) -> A2aClient:
+    """`url`: of the server, where its card is."""
+    headers = {"Authorization": f"Bearer {token}"}
+    http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30))
+    card = await A2ACardResolver(http, url).get_agent_card()
+    clients = []
+    for streaming in (False, True):
+        config = ClientConfig(streaming=streaming, httpx_client=http, grpc_channel_factory=_channel, supported_protocol_bindings=[binding])
+        clients.append(ClientFactory(config).create(card, [_Along(token, standing is not None)]))
+        closing.push_async_callback(clients[-1].close)
+    return A2aClient(clients[0], clients[1], standing)
+
+
+def _channel(address: str) -> Any:
+    return grpc.aio.insecure_channel(address, options=[("grpc.max_receive_message_length", GRPC_BYTES)])
+
+
+class _Along(ClientCallInterceptor):
+    """What goes with every call: the token, also by gRPC, where headers of an HTTP client do not go; which extensions we speak."""
+
+    def __init__(self, token: str, is_remit: bool) -> None:
+        self._sent = {"authorization": f"Bearer {token}"} | ({HEADER: EXTENSION} if is_remit else {})
+
+    async def before(self, args: Any) -> None:
+        args.context = args.context or ClientCallContext()
+        args.context.service_parameters = {**(args.context.service_parameters or {}), **self._sent}
+
+    async def after(self, args: Any) -> None:
+        pass
+
+
+def _seen(task: Task) -> Seen:
+    metadata = dict_of(task.metadata)
+    errors = metadata.get(EXTENSION, {}).get("errors") or []
+    result = next((artifact.parts[0] for artifact in task.artifacts if artifact.artifact_id == "result"), None)
+    return Seen(
+        task_id=task.id,
+        shown=TaskState.Name(task.status.state).removeprefix("TASK_STATE_"),
+        status=metadata.get("status"),
+        stop_reason=metadata.get("stop_reason"),
+        data=None if result is None else _content(result),
+        summary=metadata.get(EXTENSION, {}).get("summary", ""),
+        code=errors[0]["code"] if errors else None,
+        artifacts=tuple(artifact.name for artifact in task.artifacts if artifact.artifact_id.startswith("file-")),
+    )
+
+
+def _content(part: Part) -> Any:
+    return part.text if part.WhichOneof("content") == "text" else json_of(part.data)
+
+
+def _said(event: Any) -> list[Said]:
+    kind = event.WhichOneof("payload")
+    if kind == "task":
+        streamed = [artifact for artifact in event.task.artifacts if artifact.artifact_id == "stream"]
+        data = [Said(kind="data", value=_content(part)) for artifact in streamed for part in artifact.parts]
+        words = [part.text for part in event.task.status.message.parts]
+        state = Said(kind="status", value=TaskState.Name(event.task.status.state))
+        return [state, *[Said(kind="progress", value=text) for text in words], *data]
+    update = getattr(event, kind)
+    number = dict_of(update.metadata).get(EXTENSION, {}).get("number")
+    if kind == "artifact_update":
+        if update.artifact.artifact_id != "stream":
+            return []
+        return [Said(kind="data", number=number, value=_content(part)) for part in update.artifact.parts]
+    return [Said(kind="progress", number=number, value=part.text) for part in update.status.message.parts] if number else []
+
+
+@contextlib.contextmanager
+def _told() -> Any:
+    try:
+        yield
+    except UnsupportedOperationError:
+        raise
+    except A2AError as error:
+        raise DoorFault(_code(error), type(error).__name__, error.message) from error
+
+
+def _code(error: A2AError) -> str | None:
+    """The SDK's client hands on what stands in the data; over gRPC it does not, and the trailers of the call have it."""
+    if isinstance(error.data, Mapping) and "code" in error.data:
+        return str(error.data["code"])
+    cause = error.__cause__
+    found = dict(cause.trailing_metadata() or ()).get(CODE) if isinstance(cause, grpc.aio.AioRpcError) else None
+    return None if found is None else str(found)

@@ -1,0 +1,133 @@
+"""Every door keeps every promise of `remit.testing.doors.door_suite`, by its own protocol's client: the same outcomes everywhere.
+
+One server of one project with all its doors open, on loopback, in this process (issue 7 item 7).
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from remit import Remit
+from remit.access.visitor import Doing, Grants
+from remit.testing.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
+from remit.testing.doors.client import DoorClient, Standing
+from remit.testing.doors.door_suite import DOOR_CHECKS, Check
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@dataclass
+class Served:
+    """A server with all its doors open."""
+
+    root: Path
+    doors: Any
+    closing: contextlib.AsyncExitStack
+    tokens: dict[str, tuple[Any, str]]
+
+    def token(self, who: str) -> str:
+        if who not in self.tokens:
+            doing = frozenset({Doing.DELEGATE, Doing.RELAY}) if who == "relay" else frozenset({Doing.DELEGATE})
+            self.tokens[who] = self.doors.entrance.tokens.new(who, Grants(doing=doing, requests_per_second=1e4, burst=10**5))
+        return self.tokens[who][1]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    root = tmp_path_factory.mktemp("doors")
+    (root / ".remit").mkdir()
+    (root / ".remit" / "policy.cedar").write_text(POLICY)
+    opened: asyncio.Future[Served] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    server = asyncio.create_task(_serve(root, opened, stop))  # a task of its own: what it opens must be closed by the same one
+    await asyncio.wait([server, opened], return_when=asyncio.FIRST_COMPLETED)
+    if server.done():
+        await server
+    yield opened.result()
+    stop.set()
+    await server
+
+
+async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
+    from remit.serve.doors import Doors, bound_doors
+
+    remit = Remit.open(root, agents=DOOR_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
+    with bound_doors(remit.settings.serve, remit.root) as places:
+        async with remit, Doors(remit, places) as doors:
+            opened.set_result(Served(root, doors, contextlib.AsyncExitStack(), {}))
+            await stop.wait()
+
+
+async def in_process(served: Served, who: str, standing: Standing | None) -> DoorClient:
+    from remit.testing.doors.over_service import ServiceClient
+
+    visitor = served.doors.entrance.by_bearer(served.token(who))
+    return ServiceClient(served.doors.service, visitor, standing)
+
+
+async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorClient:
+    import grpc.aio
+
+    from remit.testing.doors.over_grpc import GrpcClient
+
+    channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.doors.grpc_address))
+    return GrpcClient(channel, served.token(who), standing)
+
+
+async def by_http(served: Served, who: str, standing: Standing | None) -> DoorClient:
+    import httpx
+
+    from remit.testing.doors.over_http import HttpClient
+
+    http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30))
+    return HttpClient(http, served.token(who), standing)
+
+
+def by_a2a(binding: str) -> "Way":
+    async def way(served: Served, who: str, standing: Standing | None) -> DoorClient:
+        from remit.testing.doors.over_a2a import a2a_client
+
+        return await a2a_client(served.closing, served.doors.http_address, served.token(who), binding, standing)
+
+    return way
+
+
+async def by_mcp(served: Served, who: str, standing: Standing | None) -> DoorClient:
+    from remit.testing.doors.over_mcp import mcp_client
+
+    return await mcp_client(served.closing, f"{served.doors.http_address}/mcp", served.token(who))
+
+
+Way = Callable[[Served, str, Standing | None], Coroutine[Any, Any, DoorClient]]
+WAYS: dict[str, Way] = {
+    "in-process": in_process,
+    "grpc": by_grpc,
+    "http": by_http,
+    "a2a-jsonrpc": by_a2a("JSONRPC"),
+    "a2a-rest": by_a2a("HTTP+JSON"),
+    "a2a-grpc": by_a2a("GRPC"),
+    "mcp": by_mcp,
+}
+
+
+@dataclass
+class Stage:
+    root: Path
+    served: Served
+    way: Way
+
+    async def client(self, who: str = "ann", standing: Standing | None = None) -> DoorClient:
+        return await self.way(self.served, who, standing)
+
+
+@pytest.mark.parametrize("check", DOOR_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("door", WAYS)
+async def test_the_door_keeps_its_promise(door: str, check: Check, served: Served) -> None:
+    async with contextlib.AsyncExitStack() as closing, asyncio.timeout(60):
+        await check(Stage(served.root, replace(served, closing=closing), WAYS[door]))
