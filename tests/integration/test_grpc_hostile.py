@@ -181,6 +181,23 @@ async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None
     assert rest[-1].complete.success
 
 
+async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slow drops: a stranger is sent away before anything is read, anybody else after a while."""
+    method = "/remit.v1.TaskService/ExecuteTask"
+    port = (await stage.channel(address=stage.door.addresses[1])).stream_unary(method)
+    async with asyncio.timeout(10):
+        calls = [port() for _ in range(50)]
+        told = {(await call.code()).name for call in calls}
+    assert told == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # wrong too often, it is told to wait
+    monkeypatch.setattr("remit.serve.grpc.entering.READ_SECONDS", 0.2)
+    error = await refusal((await stage.channel()).stream_unary(method)())
+    assert (error.code().name, trailer(error, "remit-code")) == ("DEADLINE_EXCEEDED", "TIMEOUT")
+    ended = (await stage.channel()).stream_unary(method)()
+    await ended.done_writing()
+    assert (await refusal(ended)).code().name == "INVALID_ARGUMENT"
+    await works(stage)
+
+
 async def test_who_leaves_in_the_middle_of_a_word_fills_no_log(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     pb, tasks = messages(), await stage.tasks()
     task_id = (await tasks.ExecuteTask(ask("loud", chunks=40, size=50_000))).task_id

@@ -1,8 +1,9 @@
 """Who comes in by gRPC, and what came along: the one interceptor before every service of this door, those of others included.
 
-The caller is found out by its bearer token, its certificate or the socket (`access.entrance`), its limits are asked, and what its metadata
-say becomes a `Call`, which the service finds with `entered()`. Whatever a service raises is told as `errors` does. gRPC's own deadline of a
-call is how long the client waits for an answer and nothing else: leaving ends no delegation, only `remit-deadline-ns` bounds one.
+The caller is found out by its bearer token, its certificate or the socket (`access.entrance`) before anything that it sends is read; its
+limits are asked, and what its metadata say becomes a `Call`, which the service finds with `entered()`. Whatever a service raises is told as
+`errors` does. gRPC's own deadline of a call is how long the client waits for an answer and nothing else: leaving ends no delegation, only
+`remit-deadline-ns` bounds one.
 """
 
 import asyncio
@@ -30,8 +31,9 @@ from remit.serve.service import Call
 DOOR = "grpc"
 HEALTH = "/grpc.health.v1.Health/"
 """Answered to anybody: whether it lives is no secret to whoever could connect."""
-MOST_WATCHERS = 200
-"""Of those whom nobody knows."""
+MOST_STRANGERS = 200
+"""At once, of those whom nobody knows."""
+READ_SECONDS = 10.0
 MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
 _ONCE = (HEADER, DELEGATION_HEADER)
 
@@ -81,21 +83,24 @@ class Entering(grpc.aio.ServerInterceptor):
     # ---- each kind of call
 
     def _with_entrance(self, handler: Any, *, is_open: bool) -> Any:
-        one = handler.unary_unary or handler.stream_unary
-        many = handler.unary_stream or handler.stream_stream
+        """Also one that asks once is taken as a stream of requests: those gRPC hands over before anything of them was read."""
+        read = _reader(handler.request_deserializer)
         asks_once = not handler.request_streaming
-        serves = self._one(one, asks_once, is_open) if one is not None else self._many(many, asks_once, is_open)
-        kind = getattr(grpc, f"{_kind(handler)}_rpc_method_handler")
-        reads = _reader(handler.request_deserializer) if asks_once else handler.request_deserializer
-        return kind(serves, request_deserializer=reads, response_serializer=handler.response_serializer)
+        if handler.response_streaming:
+            many = self._many(handler.unary_stream or handler.stream_stream, asks_once, is_open)
+            return grpc.stream_stream_rpc_method_handler(many, read, handler.response_serializer)
+        one = self._one(handler.unary_unary or handler.stream_unary, asks_once, is_open)
+        return grpc.stream_unary_rpc_method_handler(one, read, handler.response_serializer)
 
     def _one(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
-        async def serve(request: Any, context: Context) -> Any:
+        async def serve(requests: Any, context: Context) -> Any:
             try:
-                if not is_open:
-                    _CALL.set(self._call(context, request if asks_once else None))
-                _must_be_read(request)
-                return await behaviour(request, context)
+                if is_open:
+                    with self._among_strangers():
+                        return await behaviour(await _read_one(context), context)
+                call = self._call(context)
+                _CALL.set(call)
+                return await behaviour(await self._admitted(call, requests, context, asks_once), context)
             except Exception as error:  # noqa: BLE001 - clients are told an error, never a traceback
                 await _tell(context, error)
 
@@ -104,10 +109,15 @@ class Entering(grpc.aio.ServerInterceptor):
     def _many(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
         said = behaviour if inspect.isasyncgenfunction(behaviour) else None
 
-        async def serve(request: Any, context: Context) -> AsyncIterator[Any]:
+        async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
-                with self._place(context, request if asks_once else None, is_open):
-                    _must_be_read(request)
+                call = None if is_open else self._call(context)
+                with self._among_strangers() if call is None else self._entrance.stream(call.visitor):
+                    if call is None:
+                        request = await _read_one(context)
+                    else:
+                        _CALL.set(call)
+                        request = await self._admitted(call, requests, context, asks_once)
                     if said is None:
                         await behaviour(request, context)
                         return
@@ -119,19 +129,20 @@ class Entering(grpc.aio.ServerInterceptor):
 
         return serve
 
+    async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
+        """What is asked, of whoever may ask now; of one that asks in a stream, the stream."""
+        request: Any = await _read_one(context) if asks_once else _whole_ones(requests)
+        if not call.visitor.is_local:  # its owner could as well work in the project's own files
+            self._entrance.admit(call.visitor, size=request.ByteSize() if asks_once else 0)
+        return request
+
     @contextlib.contextmanager
-    def _place(self, context: Context, request: Any, is_open: bool) -> Iterator[None]:
-        """Among the streams that are open."""
-        if not is_open:
-            call = self._call(context, request)
-            _CALL.set(call)
-            with self._entrance.stream(call.visitor):
-                yield
-            return
+    def _among_strangers(self) -> Iterator[None]:
+        """Among those whom nobody knows: they are few at once."""
         task = asyncio.current_task()
         assert task is not None
-        if len(self._watching) >= MOST_WATCHERS:
-            raise Unavailable("Too many watch this server already.", code="QUEUE_FULL", advice="Ask with Check.")
+        if len(self._watching) >= MOST_STRANGERS:
+            raise Unavailable("Too many ask this already.", code="QUEUE_FULL", advice="Try again in a moment.")
         self._watching.add(task)
         try:
             yield
@@ -145,7 +156,7 @@ class Entering(grpc.aio.ServerInterceptor):
 
     # ---- who asks
 
-    def _call(self, context: Context, request: Any) -> Call:
+    def _call(self, context: Context) -> Call:
         """Raises `Refused`, `Misused`."""
         told: dict[str, Any] = {}
         for name, value in context.invocation_metadata() or ():
@@ -153,8 +164,6 @@ class Entering(grpc.aio.ServerInterceptor):
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
             told.setdefault(name, value)
         visitor = self._visitor(context, told)
-        if not visitor.is_local:  # its owner could as well work in the project's own files
-            self._entrance.admit(visitor, size=0 if request is None or request is _GARBLED else request.ByteSize())
         if TRACEPARENT not in told and DEPTH not in told and PATH not in told and DEADLINE not in told:
             return Call(visitor=visitor, door=DOOR)
         traceparent = parse(told.get(TRACEPARENT))
@@ -180,10 +189,6 @@ class Entering(grpc.aio.ServerInterceptor):
         )
 
 
-def _kind(handler: Any) -> str:
-    return f"{'stream' if handler.request_streaming else 'unary'}_{'stream' if handler.response_streaming else 'unary'}"
-
-
 def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
     """A message that is none is the client's fault, and no traceback in our log."""
     if deserializer is None:
@@ -198,9 +203,25 @@ def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], An
     return read
 
 
-def _must_be_read(request: Any) -> None:
-    if request is _GARBLED:
+async def _read_one(context: Context) -> Any:
+    """The request of a call that has one. Whoever sends it drop by drop, or not at all, is not waited for."""
+    try:
+        async with asyncio.timeout(READ_SECONDS):
+            request = await context.read()
+    except TimeoutError:
+        raise Misused(f"The request did not come within {READ_SECONDS:g} s.", code="TIMEOUT", advice="Send it whole.") from None
+    return _whole_one(request)
+
+
+async def _whole_ones(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for request in requests:
+        yield _whole_one(request)
+
+
+def _whole_one(request: Any) -> Any:
+    if request is _GARBLED or request is grpc.aio.EOF:
         raise Misused("The request could not be read.", advice="Send the message that the method takes, as tasks.proto has it.")
+    return request
 
 
 async def _tell(context: Context, error: Exception) -> NoReturn:
