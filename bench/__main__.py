@@ -47,6 +47,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("mcp",): later("tools"),
     ("grpc",): later("serving", "measure_grpc"),
     ("http",): later("serving", "measure_http"),
+    ("pushed",): later("pushed"),
     ("streams",): later("streaming"),
     ("held",): later("held"),
     ("models",): later("models"),

@@ -26,6 +26,7 @@ from bench.sizes import Sizes
 from bench.speed import One, timed_sequence
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
+from remit.proto.values import value_of
 from remit.system.announced import Announced, announced
 
 TARGET_SECONDS = 0.001
@@ -116,18 +117,21 @@ def noop_of(tasks: Any) -> One:
     return delegate
 
 
-async def measure_grpc(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+@contextlib.asynccontextmanager
+async def serving_bare() -> AsyncIterator[str]:
+    """A server of gRPC that knows nothing of remit: where it listens."""
     with tempfile.TemporaryDirectory(prefix="remit-bench-") as folder:
-        bare_at = f"unix:{folder}/bare.sock"
-        async with (
-            serving("grpc") as served,
-            _process("-m", "bench.serving", bare_at),
-            tasks_at(served.grpc) as tasks,
-            tasks_at(bare_at) as bare,
-        ):
-            ping = pb.PingRequest()
-            await bare.Ping(ping, wait_for_ready=True, timeout=_READY_SECONDS)
-            taken = await _in_turns({"bare": lambda: bare.Ping(ping), "ping": lambda: tasks.Ping(ping), "remit": noop_of(tasks)}, sizes)
+        address = f"unix:{folder}/bare.sock"
+        async with _process("-m", "bench.serving", address):
+            async with tasks_at(address) as bare:
+                await bare.Ping(pb.PingRequest(), wait_for_ready=True, timeout=_READY_SECONDS)
+            yield address
+
+
+async def measure_grpc(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
+    ping = pb.PingRequest()
+    async with serving("grpc") as served, serving_bare() as bare_at, tasks_at(served.grpc) as tasks, tasks_at(bare_at) as bare:
+        taken = await _in_turns({"bare": lambda: bare.Ping(ping), "ping": lambda: tasks.Ping(ping), "remit": noop_of(tasks)}, sizes)
     added = taken.added("remit", "bare", "ping")
     return [
         taken.figure("grpc", "floor: an empty call at a bare gRPC server, Unix socket, p50", "bare"),
@@ -223,6 +227,12 @@ async def _ready(process: asyncio.subprocess.Process, run_folder: Path) -> Annou
 class _Bare(rpc.TaskServiceServicer):
     async def Ping(self, request: pb.PingRequest, context: Any) -> pb.PingResponse:
         return pb.PingResponse()
+
+    async def RunTask(self, request: pb.ExecuteTaskRequest, context: Any) -> AsyncIterator[pb.TaskChunk]:
+        """As many chunks as it is asked for, at the pace of `talker`; nothing is done, and nothing kept."""
+        for number in range(int(request.config.parameters.fields["chunks"].number_value)):
+            yield pb.TaskChunk(number=number, task_id="bare", output=pb.Output(chunk=value_of({"number": number})))
+            await asyncio.sleep(0.001)
 
 
 async def _serve_bare(address: str) -> None:

@@ -1,4 +1,4 @@
-"""streams: many streams at one server. Those that say something, each heard to its end beside calls that only wait as long; and those
+"""streams: many streams at one server. Those that say something, each heard to its end, beside a bare server that only streams; and those
 that idle, by the processor time of the server while they do, beside the same server with none.
 
 The server is a process of its own (`serving`); the client's streams share a few connections, as a program's would.
@@ -7,10 +7,10 @@ The server is a process of its own (`serving`); the client's streams share a few
 import asyncio
 import contextlib
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.figures import Figure, median, milliseconds
-from bench.serving import Served, serving, tasks_at
+from bench.serving import Served, serving, serving_bare, tasks_at
 from bench.sizes import Sizes
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.values import struct_of
@@ -23,9 +23,10 @@ _ROUNDS = 3
 
 
 async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
-    async with serving("grpc") as served, contextlib.AsyncExitStack() as channels:
+    async with serving("grpc") as served, serving_bare() as bare_at, contextlib.AsyncExitStack() as channels:
         clients = [await channels.enter_async_context(tasks_at(served.grpc)) for _ in range(_CONNECTIONS)]
-        figures = await _talking(clients, sizes)
+        bare = [await channels.enter_async_context(tasks_at(bare_at)) for _ in range(_CONNECTIONS)]
+        figures = await _talking(clients, bare, sizes)
         figures += await _idling(served, clients, sizes)
     return figures
 
@@ -33,20 +34,25 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
 # ---- those that say something
 
 
-async def _talking(clients: list[Any], sizes: Sizes) -> list[Figure]:
-    """The floor is the same work without a stream: begun and waited for in one call each, its words kept and told to nobody."""
-    streamed, waited, whole = [], [], 0
-    await _all(clients, 5, lambda client: _heard(client, sizes.stream_chunks))
+async def _talking(clients: list[Any], bare: list[Any], sizes: Sizes) -> list[Figure]:
+    """The floor streams as many messages as ours do, which also tell how each task stands; it does nothing else."""
+    ours, floor, whole = [], [], 0
+    messages = [heard.messages for heard in (await _all(clients, 5, sizes.stream_chunks))[1]][-1]
+    await _all(bare, 5, messages)
     for _ in range(min(_ROUNDS, sizes.rounds)):
-        waited.append((await _all(clients, sizes.streams, lambda client: _waited(client, sizes.stream_chunks)))[0])
-        seconds, heard = await _all(clients, sizes.streams, lambda client: _heard(client, sizes.stream_chunks))
-        streamed.append(seconds)
-        whole += sum(heard)
-    asked = sizes.streams * len(streamed)
-    what = f"{sizes.streams} tasks at once, {sizes.stream_chunks} chunks each"
+        floor.append((await _all(bare, sizes.streams, messages))[0])
+        seconds, heard = await _all(clients, sizes.streams, sizes.stream_chunks)
+        ours.append(seconds)
+        whole += sum(one.is_whole for one in heard)
+    asked, times = sizes.streams * len(ours), median([one / least for one, least in zip(ours, floor, strict=True)])
+    what = f"{sizes.streams} streams at once, {messages} messages each"
     return [
-        Figure(section="streams", what=f"floor: {what}, waited for without a stream, to the last", measured=milliseconds(median(waited))),
-        Figure(section="streams", what=f"remit, {what}, streamed, to the last", measured=milliseconds(median(streamed))),
+        Figure(section="streams", what=f"floor: {what}, from a bare gRPC server, to the last", measured=milliseconds(median(floor))),
+        Figure(
+            section="streams",
+            what=f"remit, {what}, of as many tasks, to the last",
+            measured=f"{milliseconds(median(ours))} ({times:.2f} times)",
+        ),
         Figure(
             section="streams",
             what=f"{sizes.streams} streams at once: those that heard every chunk in order, and the end",
@@ -57,32 +63,27 @@ async def _talking(clients: list[Any], sizes: Sizes) -> list[Figure]:
     ]
 
 
-async def _all(clients: list[Any], count: int, one: Any) -> tuple[float, list[bool]]:
+class _Heard(NamedTuple):
+    messages: int
+    is_whole: bool
+
+
+async def _all(clients: list[Any], count: int, chunks: int) -> tuple[float, list[_Heard]]:
     """Seconds until the last of them has ended."""
     began = time.perf_counter()
-    done = await asyncio.gather(*(one(clients[number % len(clients)]) for number in range(count)))
+    done = await asyncio.gather(*(_listened(clients[number % len(clients)], chunks) for number in range(count)))
     return time.perf_counter() - began, done
 
 
-def _task(chunks: int, wait_ns: int = 0) -> pb.ExecuteTaskRequest:
+async def _listened(client: Any, chunks: int) -> _Heard:
     config = pb.TaskConfig(parameters=struct_of({"chunks": chunks}))
-    return pb.ExecuteTaskRequest(agent_id="talker", config=config, wait_ns=wait_ns)
-
-
-async def _heard(client: Any, chunks: int) -> bool:
     said: list[int] = []
-    last = ""
-    async for chunk in client.RunTask(_task(chunks)):
-        last = chunk.WhichOneof("chunk")
+    messages, last = 0, ""
+    async for chunk in client.RunTask(pb.ExecuteTaskRequest(agent_id="talker", config=config)):
+        messages, last = messages + 1, chunk.WhichOneof("chunk")
         if last == "output":
             said.append(int(chunk.output.chunk.struct_value.fields["number"].number_value))
-    return said == list(range(chunks)) and last == "complete"
-
-
-async def _waited(client: Any, chunks: int) -> bool:
-    answer = await client.ExecuteTask(_task(chunks, wait_ns=60 * 10**9))
-    assert answer.task.success, answer
-    return True
+    return _Heard(messages, said == list(range(chunks)) and last == "complete")
 
 
 # ---- those that idle

@@ -16,7 +16,17 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "sections", ["W1,W2,W3", "W4,W5", "commands,mcp,growth", "hostile,kill", "read_file,search_files,analysis", "board,models"]
+    "sections",
+    [
+        "W1,W2,W3",
+        "W4,W5",
+        "commands,mcp,growth",
+        "hostile,kill",
+        "read_file,search_files,analysis",
+        "board,models",
+        "grpc,http,pushed",
+        "streams,held",
+    ],
 )
 def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
     out = tmp_path / "results.md"
