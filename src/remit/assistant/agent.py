@@ -16,6 +16,7 @@ from remit.assistant.results import TARGET as RESULTS
 from remit.assistant.results import reading_agent, summarising_agent
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.errors import Misused, Unavailable
+from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.flow.context import Context
 from remit.flow.plain import clean
@@ -95,7 +96,8 @@ class Assistant:
             window=await off_loop(self._models.context_tokens, choice),
             now=self._office.clock.wall,
         )
-        conversation = await off_loop(self._conversation, ctx.root, message, named, choice)  # a long one takes a while to read
+        kept = Conversations(ctx.root, await self._holder(ctx.session_id))
+        conversation = await off_loop(_opened, kept, message, named, choice)  # a long one takes a while to read
         with conversation.writing(ctx.session_id, tools.now()):
             for notice in conversation.notices:
                 ctx.progress(notice)
@@ -108,10 +110,15 @@ class Assistant:
                 if not conversation.lines:  # refused before anything was said
                     conversation.path.unlink(missing_ok=True)
 
-    def _conversation(self, root: Path, message: str, named: str | None, choice: Choice) -> Conversation:
-        kept = Conversations(root)
-        is_new = named is None or not named.strip()
-        return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
+    async def _holder(self, session_id: str) -> str:
+        """On whose behalf it is asked: who came in by a door goes on with conversations of its own only."""
+        came = (await self._office.describe(session_id)).came if self._office is not None else None
+        return "" if came is None or came.principal == ROOT_CALLER else came.principal
+
+
+def _opened(kept: Conversations, message: str, named: str | None, choice: Choice) -> Conversation:
+    is_new = named is None or not named.strip()
+    return kept.new(message, model=", ".join(choice.names)) if is_new else kept.open(named or "")
 
 
 def _load(targets: Sequence[str]) -> None:

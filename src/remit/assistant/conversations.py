@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.assistant.lines import Compacted, Header, Line, Spent, Spoken, Started, Stopped, Titled, Torn, Turn
-from remit.assistant.storing import Pen, create_file, lines_of, read_file
+from remit.assistant.lines import Compacted, Header, Line, Spent, Spoken, Started, Stopped, Titled, Torn, Turn, decoded
+from remit.assistant.storing import Pen, create_file, first_line, lines_of, read_file
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.flow.plain import clean
@@ -167,9 +167,11 @@ class Conversation:
 class Conversations:
     """Those of the project at `root`."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, principal: str = "") -> None:
+        """`principal`: who came in by a door, for whom there are its own alone; empty: whoever owns the project, who may open all."""
         self.root = root
         self.folder = root / ".remit" / "conversations"
+        self._principal = principal
 
     def new(self, title: str = "", *, model: str = "", at: float | None = None) -> Conversation:
         now = time.time() if at is None else at
@@ -187,7 +189,14 @@ class Conversations:
     def _created(self, title: str, model: str, now: float) -> Conversation:
         while True:
             conversation_id = f"conv_{new_session_id(now).removeprefix('sess_')}"
-            header = Header(conversation_id=conversation_id, title=title, created=now, project=self.root.name, model=model)
+            header = Header(
+                conversation_id=conversation_id,
+                title=title,
+                created=now,
+                project=self.root.name,
+                model=model,
+                principal=self._principal,
+            )
             path = self.folder / f"{conversation_id}.jsonl"
             try:
                 create_file(path, header)
@@ -200,15 +209,16 @@ class Conversations:
         return _read(self._path(named))
 
     def latest(self) -> Conversation | None:
-        """The one that was last written to, of those that can be read."""
+        """The one that was last written to, of those that can be read and are not somebody else's."""
         for _, conversation_id in self._ids():
-            with contextlib.suppress(RemitError):
-                return _read(self.folder / f"{conversation_id}.jsonl")
+            if self._is_own(conversation_id):
+                with contextlib.suppress(RemitError):
+                    return _read(self.folder / f"{conversation_id}.jsonl")
         return None
 
     def list(self, limit: int = 1000) -> Sequence[Overview]:
         """Newest first; what cannot be read among them, with its fault."""
-        return [self._seen(conversation_id, updated) for updated, conversation_id in self._ids()[:limit]]
+        return [self._seen(conversation_id, updated) for updated, conversation_id in self._shown()[:limit]]
 
     def rename(self, named: str, title: str) -> Conversation:
         conversation = self.open(named)
@@ -244,11 +254,11 @@ class Conversations:
     def find(self, named: str) -> str:
         """The id that is meant. Raises `Misused`, naming those that could be."""
         word = named.strip()
-        ids = [conversation_id for _, conversation_id in self._ids()]
+        ids = [conversation_id for _, conversation_id in self._shown()]
         if word in ids:
             return word
-        if word in _LATEST and ids:
-            return ids[0]
+        if word in _LATEST and (own := next(filter(self._is_own, ids), None)) is not None:
+            return own
         is_sensible = bool(re.fullmatch(r"[a-z0-9_]{1,40}", word))
         meant = [one for one in ids if is_sensible and (one.startswith((word, f"conv_{word}")) or one.rpartition("_")[2].startswith(word))]
         if len(meant) == 1:
@@ -257,6 +267,15 @@ class Conversations:
             some = ", ".join(meant[:5]) + (" …" if len(meant) > 5 else "")
             raise Misused(f"{len(meant)} conversations are meant by {word}: {some}.", code="INVALID_TARGET", advice="Write more of the id.")
         raise Misused(f"There is no conversation {word!r:.60}.", code="INVALID_TARGET", advice="`remit conversations` lists them.")
+
+    def _shown(self) -> Sequence[tuple[float, str]]:
+        """Those that whoever asks may open: of others it is not even said that they are there."""
+        found = self._ids()
+        return found if not self._principal else [one for one in found if self._is_own(one[1])]
+
+    def _is_own(self, conversation_id: str) -> bool:
+        """What cannot be read is the owner's to look at."""
+        return holder_of(self.folder / f"{conversation_id}.jsonl") == self._principal
 
     def _ids(self) -> Sequence[tuple[float, str]]:
         """With the time each was last written to, newest first."""
@@ -291,6 +310,15 @@ def _read(path: Path) -> Conversation:
         raise Failed(f"{path.name} is no conversation: its first line does not say so.", advice=f"Move it away, or delete it: {path}")
     rest: list[Line] = [line for line in lines[1:] if not isinstance(line, Header)]
     return Conversation(header=lines[0], path=path, lines=rest, unread=unread + len(lines) - 1 - len(rest), _size=len(data))
+
+
+def holder_of(path: Path) -> str:
+    """Whose it is, as its first line says; empty: the owner's."""
+    try:
+        header = decoded(first_line(path))
+    except (RemitError, ValueError):
+        return ""
+    return header.principal if isinstance(header, Header) else ""
 
 
 def title_of(messages: Sequence[Message]) -> str:

@@ -33,6 +33,7 @@ _OURS: Shape = dict.fromkeys(
         "tokens",
         "cost",
         "is_error",
+        "principal",
     )
 )
 """What we say ourselves and must find again: never struck out."""
@@ -47,6 +48,8 @@ class Header:
     created: float
     project: str = ""
     model: str = ""
+    principal: str = ""
+    """Who holds it, where that is somebody who came in by a door; empty: whoever owns the project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +152,7 @@ def _fields(line: Line) -> dict[str, Any]:
         case Header():
             return {
                 "kind": "conversation", "version": VERSION, "id": line.conversation_id, "created": line.created, "project": line.project,
-                "model": line.model, "title": line.title,
+                "model": line.model, "title": line.title, **({"principal": line.principal} if line.principal else {}),
             }  # fmt: skip
         case Turn():
             return {"kind": "turn", "at": line.at, "session": line.session_id, "root": line.root_id}
@@ -212,7 +215,7 @@ def decoded(data: bytes) -> Line:
         case "conversation":
             return Header(
                 conversation_id=read.text("id"), title=read.text("title", ""), created=read.number("created"),
-                project=read.text("project", ""), model=read.text("model", ""),
+                project=read.text("project", ""), model=read.text("model", ""), principal=read.text("principal", ""),
             )  # fmt: skip
         case "turn":
             return Turn(at=read.number("at"), session_id=read.text("session"), root_id=read.text("root"))

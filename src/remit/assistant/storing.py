@@ -21,6 +21,7 @@ MAX_BYTES = 16 * 1024 * 1024
 """Of one conversation, in all: read in a fraction of a second, and far more than a model could."""
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NOTE_BYTES = 4096
+_HEADER_BYTES = 64 * 1024
 
 
 def read_file(path: Path) -> bytes:
@@ -35,6 +36,19 @@ def read_file(path: Path) -> bytes:
             raise Failed(f"{path.name} is {size} bytes, more than a conversation can have ({MAX_BYTES}).", advice=f"Move it away: {path}")
         with os.fdopen(os.dup(descriptor), "rb") as file:
             return file.read(MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+
+
+def first_line(path: Path) -> bytes:
+    """As much of it as a header can have."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
+    except OSError as error:
+        raise _cannot_open(path, error) from None
+    try:
+        _size(descriptor, path)
+        return os.read(descriptor, _HEADER_BYTES).partition(b"\n")[0]
     finally:
         os.close(descriptor)
 
