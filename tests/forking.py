@@ -30,6 +30,10 @@ AT_THE_START = ("PYTHON", "LANG", "LC_", "REMIT_")
 """Variables that are read as the interpreter starts, or from outside of the process, where only those are seen that it started with."""
 
 
+STARTING = threading.Lock()
+"""Several threads may ask at once; one of them starts it."""
+
+
 def run(
     arguments: Sequence[str],
     folder: Path,
@@ -96,9 +100,14 @@ def _write(end: int, text: str | None) -> None:
         pipe.write(text or "")
 
 
-@cache
 def _server(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
     """One for each process that runs tests, ended with it; and what it started with."""
+    with STARTING:
+        return _started(loaded)
+
+
+@cache
+def _started(loaded: tuple[str, ...]) -> tuple[socket.socket, dict[str, str]]:
     ours, theirs = socket.socketpair()
     command = [sys.executable, __file__, str(theirs.fileno()), *loaded]
     pipe = subprocess.PIPE  # as those that are forked will have: of what kind they are is looked at only at the start
