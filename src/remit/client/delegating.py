@@ -161,9 +161,7 @@ class Delegation(Generic[Config]):
 
     async def _give_back(self, following: "Following") -> None:
         """Cancel there what was cancelled here, as far as that can be done in a moment."""
-        if following.task_id is None:
-            return  # not known to have begun; if it has, it ends by its own deadline
-        cancelling = asyncio.ensure_future(self._service.cancel(following.task_id, "its caller was cancelled"))
+        cancelling = asyncio.ensure_future(following.give_back("its caller was cancelled"))
         self._left.add(cancelling)
         cancelling.add_done_callback(self._left.discard)
         cancelling.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -32,6 +32,8 @@ LEAVE_SECONDS = 0.15
 """So long whoever is stopped waits for its cancellation to be sent."""
 KNOWN_SECONDS = 60.0
 """So long what the other side said of the agent is believed."""
+LEARN_SECONDS = 2.0
+"""So long whoever is asked may take to say what it takes; then it is asked without knowing that."""
 MOST_COUNTED = 1000
 
 
@@ -69,14 +71,15 @@ class GrpcAgent:
         run = self._run_of(ctx)
         errand = Errand(self, service, ctx, arguments, key=f"remit-{ctx.session_id}-{run}")
         try:
-            with contextlib.suppress(RemitError):  # whether it can be reached is seen when it is asked
-                await self.learn(service)
+            with contextlib.suppress(RemitError, TimeoutError):  # whether it can be reached is seen when it is asked
+                async with asyncio.timeout(min(LEARN_SECONDS, 0.1 * ctx.remaining)):
+                    await self.learn(service)
             return await errand.done()
         except Refused as error:
             raise Unavailable(f"{self.spec.name}: {error.message}", advice=error.advice) from None
-        except asyncio.CancelledError:
-            if errand.task_id is not None:
-                await self._leave(service.cancel(errand.task_id, f"{ctx.session_id} was stopped"))
+        except (asyncio.CancelledError, RemitError) as error:
+            if errand.is_left and not isinstance(error, Misused):
+                await self._leave(errand.left())
             raise
 
     async def learn(self, service: "TaskService") -> "pb.AgentInfo | None":

@@ -45,9 +45,13 @@ class Errand:
         self._following: Following | None = None
 
     @property
-    def task_id(self) -> str | None:
-        """Over there, once that is known."""
-        return self._following.task_id if self._following is not None else None
+    def is_left(self) -> bool:
+        """Something of it may still run over there."""
+        return self._following is not None and not self._following.is_over
+
+    async def left(self) -> None:
+        assert self._following is not None
+        await self._following.give_back(f"{self._ctx.session_id} was stopped")
 
     async def done(self) -> Any:
         """The return, as an agent writes one. Raises `Unavailable`, `OutOfTime`, and what is wrong with the request."""

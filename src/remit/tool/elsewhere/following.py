@@ -56,17 +56,25 @@ class Following:
         self._failures = 0
         """In a row, with nothing heard between them."""
         self._failing_since: float | None = None
+        self._tried_at = 0.0
         self._has_told = False
+        self.is_over = False
+        """Its end was told."""
 
     async def chunks(self) -> AsyncGenerator[Chunk]:
         """Raises `GaveUp` at the end of the time, `Unavailable` where it could not be begun, and what the service refuses it with."""
         while True:
+            self._tried_at = time.monotonic()
             try:
                 async with aclosing(self._streamed() if self._streams else self._polled()) as source:
                     while (chunk := await self._next(source)) is not None:
+                        if chunk.result is not None and not chunk.result.task_state.is_terminal:
+                            self.task_id = chunk.task_id or chunk.result.task_id or self.task_id
+                            raise Lost(f"{self._service.address} told an end that is none: {chunk.result.task_state}.")
+                        self.is_over = chunk.result is not None
                         if (told := self._heard(chunk)) is not None:
                             yield told
-                        if chunk.result is not None:
+                        if self.is_over:
                             return
                 raise Lost(f"{self._service.address} ended the stream too early.")
             except RemitError as error:
@@ -121,7 +129,8 @@ class Following:
         if not isinstance(error, Lost):
             raise error
         self._failures += 1
-        self._failing_since = now if self._failing_since is None else self._failing_since
+        # Since it was asked, not since it failed to answer: one that takes connections and says nothing is not there either.
+        self._failing_since = self._tried_at if self._failing_since is None else self._failing_since
         if self.task_id is None and now - self._failing_since >= self._errand.reach_seconds:
             raise error
         if self._streams and self.task_id is not None and self._failures >= FAILING_STREAMS:
@@ -131,6 +140,16 @@ class Following:
         if now + pause >= self._errand.until:
             raise self._gave_up(error)
         await asyncio.sleep(pause)
+
+    async def give_back(self, reason: str) -> None:
+        """Have it stopped there. Where it was sent and its first answer has not come yet, it is asked for by its key, which begins nothing
+        twice; where it was lost on the way it may never have arrived, and is left to its own deadline."""
+        if self.is_over:
+            return
+        if self.task_id is None and self._tried_at and self._failing_since is None:
+            self.task_id = (await self._service.execute(self._errand.request, self._errand.more())).task_id
+        if self.task_id:
+            await self._service.cancel(self.task_id, reason)
 
     def _gave_up(self, last: RemitError | None = None) -> GaveUp:
         why = f" The last that was heard: {last.message}" if last is not None else ""

@@ -1,0 +1,165 @@
+"""Task services elsewhere that lie, flood, hang or never end: ours ends in its time with a return, and they are told to stop (S2.5)."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit import Remit
+from remit.client import WorkerDelegation
+
+THERE = "sess_12345678_abcdef"
+
+
+class Hostile:
+    """Runs a task as it is told to; `cancelled` has what it was told to stop, `keys` by which it was asked."""
+
+    def __init__(self, path: Path, run: Callable[["Hostile", Any], AsyncIterator[Any]]) -> None:
+        import grpc.aio
+
+        from remit.proto.v1 import tasks_pb2, tasks_pb2_grpc
+
+        self.pb, self.address, self.cancelled, self.keys = tasks_pb2, f"unix:{path}", list[str](), list[str]()
+        outer = self
+
+        class Servicer(tasks_pb2_grpc.TaskServiceServicer):
+            async def RunTask(self, request: Any, context: Any) -> Any:
+                outer.keys.append(request.config.key)
+                async for chunk in run(outer, context):
+                    yield chunk
+
+            async def StreamTask(self, request: Any, context: Any) -> Any:
+                async for chunk in run(outer, context):
+                    yield chunk
+
+            async def ExecuteTask(self, request: Any, context: Any) -> Any:
+                outer.keys.append(request.config.key)
+                return outer.pb.ExecuteTaskResponse(task_id=THERE, task=outer.pb.Task(task_id=THERE, state=3))
+
+            async def GetTaskStatus(self, request: Any, context: Any) -> Any:
+                return outer.pb.GetTaskStatusResponse(task=outer.pb.Task(task_id=THERE, state=3))
+
+            async def CancelTask(self, request: Any, context: Any) -> Any:
+                outer.cancelled.append(request.task_id)
+                return outer.pb.CancelTaskResponse(state=7, cancelled=True, task=outer.pb.Task(task_id=THERE, state=7))
+
+            async def ListAgents(self, request: Any, context: Any) -> Any:
+                await asyncio.sleep(0 if run is not says_nothing else 60)
+                return outer.pb.ListAgentsResponse()
+
+        self.server = grpc.aio.server()
+        tasks_pb2_grpc.add_TaskServiceServicer_to_server(Servicer(), self.server)
+        self.server.add_insecure_port(self.address)
+
+    def chunk(self, number: int = 1, **body: Any) -> Any:
+        return self.pb.TaskChunk(number=number, task_id=THERE, **body)
+
+
+async def says_nothing(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    await asyncio.sleep(60)
+    yield far.chunk()
+
+
+async def floods(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    number = 0
+    while True:
+        number += 1
+        yield far.chunk(number, progress=far.pb.Progress(message="x" * 1000, fraction=float("nan")))
+
+
+async def floods_with_data(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    from remit.proto.values import value_of
+
+    number = 0
+    while True:
+        number += 1
+        yield far.chunk(number, output=far.pb.Output(chunk=value_of(["y" * 100] * 1000)))
+
+
+async def ends_without_end(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield far.chunk(2**62, complete=far.pb.Task(task_id=THERE, state=3))
+
+
+async def lies_about_numbers(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    for number in (2**63 - 1, -5, 1, 0):
+        yield far.chunk(number, progress=far.pb.Progress(message=str(number)))
+    await asyncio.sleep(60)
+
+
+async def breaks_off(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield far.chunk(1, progress=far.pb.Progress(message="begun"))
+    import grpc
+
+    await context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+
+async def is_too_large(far: Hostile, context: Any) -> AsyncIterator[Any]:
+    yield far.chunk(1, progress=far.pb.Progress(message="begun"))
+    yield far.chunk(2, complete=far.pb.Task(task_id=THERE, state=5, success=True, output="z" * (65 << 20)))
+
+
+@contextlib.asynccontextmanager
+async def hostile(tmp_path: Path, run: Any) -> AsyncIterator[tuple[Hostile, Remit]]:
+    far = Hostile(tmp_path / "h.sock", run)
+    await far.server.start()
+    agents = {"far": {"grpc": far.address, "remote": "worker.read_file"}}
+    try:
+        async with Remit.open(tmp_path / "near", settings={"agents": agents, "builtin_agents": []}) as near:
+            yield far, near
+    finally:
+        await far.server.stop(0)
+
+
+@pytest.mark.parametrize("run", [says_nothing, floods, floods_with_data, ends_without_end, lies_about_numbers, breaks_off, is_too_large])
+async def test_it_ends_by_our_deadline_and_they_are_told_to_stop(tmp_path: Path, run: Any) -> None:
+    (tmp_path / "near").mkdir()
+    async with hostile(tmp_path, run) as (far, near):
+        began = time.monotonic()
+        returned = await near.delegate("far", parameters={"path": "x"}, timeout=1.0)
+        assert time.monotonic() - began < 4
+        assert returned.status in ("partial", "failed")
+        assert returned.errors
+        async with asyncio.timeout(5):
+            while THERE not in far.cancelled:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.02)
+        assert len(set(far.keys)) == 1  # however often it was asked, it is one task there
+
+
+async def test_a_client_gives_up_one_that_takes_connections_and_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, not twice as long: `connect_timeout` counts from when it was first asked."""
+    monkeypatch.setattr("remit.tool.elsewhere.service.QUIET_SECONDS", 0.3)
+
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(mute, tmp_path / "mute.sock")
+    params = {"target": "worker", "operation": "read_file", "parameters": {"path": "x"}}
+    async with server, WorkerDelegation(f"unix:{tmp_path}/mute.sock", {"connect_timeout": 200}) as worker:
+        began = time.monotonic()
+        result = await worker.delegate(params)
+        assert time.monotonic() - began < 3
+        assert result.error is not None
+        assert result.error.code == "AGENT_UNAVAILABLE"
+
+
+async def test_a_call_that_is_cancelled_before_its_first_answer_is_cancelled_there_too(tmp_path: Path) -> None:
+    (tmp_path / "near").mkdir()
+    far = Hostile(tmp_path / "h.sock", says_nothing)
+    await far.server.start()
+    async with WorkerDelegation(far.address) as worker:
+        asking = asyncio.ensure_future(worker.delegate({"target": "worker", "operation": "read_file", "parameters": {"path": "x"}}))
+        async with asyncio.timeout(5):
+            while not far.keys:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.02)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+    assert far.cancelled == [THERE]
+    assert len(set(far.keys)) == 1
+    await far.server.stop(0)
