@@ -51,11 +51,15 @@ class Grants:
     within: tuple[tuple[str, ...], ...] = ()
     """Further patterns like `agents`, of each of which one must fit too: a token that was narrowed several times."""
 
+    @property
+    def patterns(self) -> tuple[tuple[str, ...], ...]:
+        """Of each of these one must fit; none: it may use every agent."""
+        return self.within if self.agents is None else (self.agents, *self.within)
+
     def may_use(self, agent: str) -> bool:
         """`worker` covers `worker.read_file`."""
         target = agent.partition(".")[0]
-        allowed = self.within if self.agents is None else (self.agents, *self.within)
-        return all(_matches(agent, patterns) or _matches(target, patterns) for patterns in allowed)
+        return all(_matches(agent, patterns) or _matches(target, patterns) for patterns in self.patterns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ They share one service, one entrance and one HTTP port. A package that a door ne
 
 import contextlib
 import importlib.util
-import os
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ class Bound:
     doors: tuple[str, ...]
     grpc: Place | None
     http: socket.socket | None
-    http_host: str
+    http_place: Place | None
     certificates: Certificates | None
     is_local: bool
     """Whether only this machine reaches any of them."""
@@ -68,12 +67,8 @@ def bound_doors(settings: ServeSettings, root: Path) -> Iterator[Bound]:
             must_be_safe(place, settings)
     with contextlib.ExitStack() as held:
         listening = None if http is None else held.enter_context(bound(http))
-        host = "" if http is None or http.path is not None else http.host
         is_local = all(place is None or place.is_local for place in (grpc, http)) and not settings.behind_proxy
-        yield Bound(doors=tuple(settings.doors), grpc=grpc, http=listening, http_host=host, certificates=certificates, is_local=is_local)
-        if http is not None and http.path is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(http.path)
+        yield Bound(doors=tuple(settings.doors), grpc=grpc, http=listening, http_place=http, certificates=certificates, is_local=is_local)
 
 
 class Doors:
@@ -167,9 +162,10 @@ class Doors:
         self._reloading.append(self._http.reload_certificate)
 
     def _hosts(self, listening: socket.socket) -> list[str]:
-        if listening.family == socket.AF_UNIX:
+        place = self._bound.http_place
+        if place is None or place.path is not None:
             return []
-        return list(dict.fromkeys([self._bound.http_host, str(listening.getsockname()[0])]))
+        return list(dict.fromkeys([place.host, str(listening.getsockname()[0])]))
 
     async def _open_grpc(self, place: Place) -> None:
         from remit.serve.grpc.registry import Registry
@@ -200,10 +196,10 @@ class Doors:
 
     @property
     def http_address(self) -> str | None:
-        listening = self._bound.http
-        if listening is None:
+        listening, place = self._bound.http, self._bound.http_place
+        if listening is None or place is None:
             return None
-        return url_of(listening, is_tls=self._bound.certificates is not None)
+        return url_of(listening, place, is_tls=self._bound.certificates is not None)
 
     def stop_taking(self) -> None:
         """Nothing new: whoever asks whether we are ready hears no. What runs can still be looked at, followed and cancelled."""

@@ -3,15 +3,18 @@
 Nothing listens beyond this machine without TLS, unless a proxy in front of it ends that; who may come in is `access`'s to say, everywhere.
 """
 
+import contextlib
 import ipaddress
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from remit.core.errors import Misused, Unavailable
+from remit.serve.unix_socket import bind_unix
 from remit.settings.values import ServeSettings
-from remit.switchboard.address import listening as listening_at
 
 UNIX = "unix"
 BACKLOG = 1024
@@ -90,29 +93,25 @@ def certificates_of(settings: ServeSettings, root: Path) -> Certificates | None:
     return found
 
 
-def bound(place: Place) -> socket.socket:
-    """Listening, or an error that says what to do. A Unix socket is its owner's alone."""
-    return _bound_unix(place.path) if place.path is not None else _bound_port(place)
+@contextlib.contextmanager
+def bound(place: Place) -> Iterator[socket.socket]:
+    """Listening, or an error that says what to do. A Unix socket is its owner's alone, and goes with the server."""
+    if place.path is None:
+        with _bound_port(place) as sock:
+            yield sock
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        ours = bind_unix(place.path, lambda name: _listen(sock, name), "http")
+        try:
+            yield sock
+        finally:
+            ours.remove()
 
 
-def _bound_unix(path: Path) -> socket.socket:
-    if _answers(path):
-        raise Unavailable(f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice="Stop it, or choose another path.")
-    try:
-        return listening_at(path)
-    except OSError as error:
-        advice = "Choose another path, in a folder that is yours."
-        raise Unavailable(f"{path} cannot be listened on: {error.strerror}.", code="TOOL_UNAVAILABLE", advice=advice) from None
-
-
-def _answers(path: Path) -> bool:
-    from remit.switchboard.address import connected
-
-    try:
-        connected(path, 1.0).close()
-    except OSError:
-        return False
-    return True
+def _listen(sock: socket.socket, address: Any) -> None:
+    sock.bind(address)
+    sock.listen(BACKLOG)
+    sock.setblocking(False)
 
 
 def _bound_port(place: Place) -> socket.socket:
@@ -123,9 +122,7 @@ def _bound_port(place: Place) -> socket.socket:
         raise Misused(f"There is no address {place.host}: {error}.", advice="Use 127.0.0.1.") from None
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind(address)
-        sock.listen(BACKLOG)
-        sock.setblocking(False)
+        _listen(sock, address)
     except OSError as error:
         sock.close()
         advice = "Choose another port; 0 takes any that is free."
@@ -133,10 +130,11 @@ def _bound_port(place: Place) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket, *, is_tls: bool) -> str:
+def url_of(sock: socket.socket, place: Place, *, is_tls: bool) -> str:
+    """A port is known from the socket alone, where any would do."""
+    if place.path is not None:
+        return str(place)
     name = sock.getsockname()
-    if sock.family == socket.AF_UNIX:
-        return f"{UNIX}:{os.fsdecode(name)}"
     return f"http{'s' if is_tls else ''}://{_bracketed(name[0])}:{name[1]}"
 
 

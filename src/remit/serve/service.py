@@ -31,6 +31,7 @@ from remit.serve.seeing import MOST_ON_PAGE, is_below, listed, unknown
 from remit.serve.telling import chunk_told
 from remit.system.threads import off_loop
 from remit.tool.chunks import Chunk, ended
+from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult, result_of
 from remit.tool.tool import DelegateTool
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
 """What a request takes here beside the arguments of the delegate tool (S5.1)."""
 __all__ = ["EXTRAS", "MOST_ON_PAGE", "Call", "Page", "Service", "coming_from", "origin_of"]
+MOST_TOOLS = 256
+"""Kept ready, one for each set of patterns of agents that somebody may use."""
 LONGEST_WORD = 200
 """Of what a caller calls its conversation."""
 
@@ -76,13 +79,31 @@ class Service:
         """Nothing new is begun any more."""
         self._budget_of = budget_of
         self._starting: set[asyncio.Task[Handle]] = set()
+        self._tools: dict[tuple[tuple[str, ...], ...], DelegateTool] = {}
 
     # ---- work
 
-    def read(self, call: Call, arguments: Mapping[str, Any]) -> DelegateRequest:
+    def read(self, call: Call, arguments: Mapping[str, Any], extras: Sequence[str] = EXTRAS) -> DelegateRequest:
         """The request, judged, and allowed to this caller; nothing runs. Raises `DelegateError`, `Refused`."""
         self._must(call, Doing.DELEGATE)
-        return self.allowed(call, self.tool.read(arguments, *EXTRAS))
+        try:
+            request = self.tool.read(arguments, *extras)
+        except DelegateError:
+            request = self.tool_for(call).read(arguments, *extras)  # says what is allowed, of those agents only that it may use
+        return self.allowed(call, request)
+
+    def tool_for(self, call: Call) -> DelegateTool:
+        """The delegate tool, of the agents that it may use: it is not told of any other."""
+        allowed = call.visitor.grants.patterns
+        if not allowed:
+            return self.tool
+        found = self._tools.get(allowed)
+        if found is None:
+            if len(self._tools) >= MOST_TOOLS:
+                self._tools.clear()
+            may_use = call.visitor.grants.may_use
+            found = self._tools[allowed] = DelegateTool(self.remit, among=lambda spec: may_use(spec.name))
+        return found
 
     def allowed(self, call: Call, request: DelegateRequest) -> DelegateRequest:
         """For a door that reads requests in its own way. Raises `Refused`."""
@@ -136,7 +157,7 @@ class Service:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
         key = extras.get("key")
         if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own, of who asks
-            extras["key"] = f"{call.visitor.principal}/{key}"
+            extras["key"] = own_key(call.visitor.principal, key)
         if isinstance(extras.get("resume"), str):
             await self.record(call, extras["resume"])  # whoever goes on from it is given what it left
         asked = request.asked()
@@ -251,9 +272,11 @@ class Service:
     async def list(self, call: Call, query: HistoryQuery) -> Page:
         """Newest first; `query.before_session` begins a later page. What is not the caller's to see is not there."""
         visitor, store = call.visitor, self.remit.store
-        before = query.before_session
-        if before is not None and (not is_session_id(before) or await off_loop(store.get, before) is None):
-            raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.")
+        if query.before_session is not None:
+            try:
+                await self.record(call, query.before_session)  # somebody else's is as unknown as one that never was
+            except Misused:
+                raise Misused("There is no such page (any more).", code="INVALID_PARAMETERS", advice="Begin with the first.") from None
         if not visitor.may(Doing.SEE_ALL):
             if query.principal not in (None, visitor.principal):
                 return Page(records=(), next_page=None)
@@ -273,7 +296,11 @@ class Service:
         """The name of the agent that is meant; without a target any that can, the one that has least to do. Raises `DelegateError`."""
         self._must(call, Doing.DELEGATE)
         loads = loads_of(running.delegation.agent for running in self._running.values())
-        return chosen(self.tool.catalogue, call.visitor.grants.may_use, loads, target, operation).name
+        may_use = call.visitor.grants.may_use
+        try:
+            return chosen(self.tool.catalogue, may_use, loads, target, operation).name
+        except DelegateError:
+            return chosen(self.tool_for(call).catalogue, may_use, loads, target, operation).name  # as in `read`
 
     # ---- who may
 
@@ -327,6 +354,11 @@ def origin_of(call: Call, budget: Budget | None = None) -> Origin:
         budget=budget,
         parent=visitor.parent,
     )
+
+
+def own_key(principal: str, key: str) -> str:
+    """Of one caller alone: names of certificates have slashes in them (`spiffe://…`), and none may be read as the beginning of a key."""
+    return f"{principal.replace('%', '%25').replace('/', '%2F')}/{key}"
 
 
 def _word(given: str | None) -> str | None:

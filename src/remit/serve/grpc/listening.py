@@ -1,122 +1,12 @@
-"""Where the gRPC door listens: its Unix socket, for its owner alone, and its certificates. Knows gRPC's ports and files, no service.
-
-gRPC binds sockets itself and asks nobody about their permissions. So a socket is bound in a folder that only we can enter, made ours
-alone, and moved to its place, which is one step: nobody ever finds it open to others, and one that a dead server left is replaced.
-"""
+"""The certificates of the gRPC door, as its library takes them. Where it listens is `serve.listening`'s matter."""
 
 import contextlib
-import errno
-import fcntl
-import os
-import socket
 import ssl
-import stat
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import grpc
 
-from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.errors import Misused
 from remit.serve.listening import Certificates
-from remit.system.own_folder import make_folder
-from remit.system.unix_path import UnixPath
-
-LOCK_SECONDS = 2.0
-_BOUND = "s"
-_ANSWER_SECONDS = 1.0
-
-
-class UnixSocket:
-    """One that is bound; removed at the end if it is still ours."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._inode = _inode(path)
-
-    def remove(self) -> None:
-        with contextlib.suppress(OSError):
-            if _inode(self.path) == self._inode:
-                self.path.unlink()
-
-
-def bind_unix(path: Path, add_port: Callable[[str], int]) -> UnixSocket:
-    """`add_port`: the server's `add_insecure_port`. Raises `Unavailable` where another server listens, `Misused` for what is no socket."""
-    folder = path.parent
-    if folder.name == "run":  # the project's own, made when it is first needed
-        make_folder(folder)
-    with _told(path), _one_at_a_time(folder):
-        _must_be_free(path)
-        with tempfile.TemporaryDirectory(prefix=".grpc-", dir=folder, ignore_cleanup_errors=True) as private:
-            bound = Path(private) / _BOUND
-            with UnixPath(bound) as short:
-                add_port(f"unix:{short.name}")
-            os.chmod(bound, 0o600)
-            os.rename(bound, path)
-        return UnixSocket(path)
-
-
-@contextlib.contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Two servers that start at once must not both find the place free. Whoever holds a folder of others for ever keeps nobody out."""
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        end = time.monotonic() + LOCK_SECONDS
-        while time.monotonic() < end:
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            time.sleep(0.01)
-        yield
-    finally:
-        os.close(held)
-
-
-@contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except RemitError:
-        raise
-    except (OSError, RuntimeError) as error:
-        words = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        advice = "Choose another path, in a folder that is yours: [serve] grpc."
-        raise Unavailable(f"{path} cannot be listened on: {words}.", code="TOOL_UNAVAILABLE", advice=advice) from None
-
-
-def _must_be_free(path: Path) -> None:
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise Misused(f"{path} is there and is no socket.", advice="Choose another path: [serve] grpc.")
-    if _answers(path):
-        raise Unavailable(
-            f"Another server listens at {path}.", code="TOOL_UNAVAILABLE", advice="Stop it, or choose another path: [serve] grpc."
-        )
-
-
-def _answers(path: Path) -> bool:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(_ANSWER_SECONDS)
-        with UnixPath(path) as short:
-            sock.connect(short.name)
-    except OSError as error:
-        return error.errno not in (errno.ECONNREFUSED, errno.ENOENT)  # a full queue is somebody's
-    finally:
-        sock.close()
-    return True
-
-
-def _inode(path: Path) -> tuple[int, int]:
-    found = os.lstat(path)
-    return found.st_dev, found.st_ino
-
-
-# ---- TLS
 
 
 class Renewing:

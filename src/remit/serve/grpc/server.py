@@ -24,10 +24,11 @@ from remit.core.errors import Unavailable
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
 from remit.serve.grpc.entering import Entering
-from remit.serve.grpc.listening import Renewing, UnixSocket, bind_unix
+from remit.serve.grpc.listening import Renewing
 from remit.serve.grpc.tasks import TaskService
 from remit.serve.listening import GRPC_SOCKET, Place, certificates_of, must_be_safe, place_of
 from remit.serve.service import Service
+from remit.serve.unix_socket import UnixSocket, bind_unix
 from remit.settings.values import ServeSettings
 
 TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
@@ -100,7 +101,7 @@ class GrpcDoor:
 
     def _listen(self, place: Place) -> None:
         if place.path is not None:
-            self._sockets.append(bind_unix(place.path, self._server.add_insecure_port))
+            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(f"unix:{name}"), "grpc"))
             self.addresses.append(str(place))
             return
         files = certificates_of(self._settings, self._service.remit.root)

@@ -42,6 +42,8 @@ class Entering:
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
         self._open = frozenset(open_paths)
         self._limits = limits or HttpLimits()
+        self._trusts_socket = not settings.behind_proxy
+        """Whoever opens our Unix socket owns the project. Not behind a proxy, which anybody may come through."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -92,7 +94,7 @@ class Entering:
 
     def _check_names(self, exchange: Exchange, peer: Peer) -> None:
         """No page of a browser reaches a Unix socket, and those who do call it what they like."""
-        if peer.is_local_socket:
+        if peer.is_local_socket and self._trusts_socket:
             return
         host = exchange.one(b"host")
         if host is None or not self._hosts.has(host.decode("latin-1")):
@@ -114,7 +116,7 @@ class Entering:
                 authorization=_text(exchange.one(HEADER.encode())),
                 delegation=_text(exchange.one(DELEGATION_HEADER.encode())),
                 certificate=of_peer(peer.certificate, peer.der),
-                is_socket=is_ours(peer),
+                is_socket=self._trusts_socket and is_ours(peer),
                 door="http",
                 peer=(scope.get("client") or ("",))[0],
             )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from remit.access.visitor import OWNER
+from remit.access.visitor import OWNER, Visitor
 from remit.core.tracing import parse
 from remit.serve.service import Call
 
@@ -12,11 +12,15 @@ VISITOR = "remit.visitor"
 """Where the entrance of the HTTP doors (`serve.http.entering`) puts who came in."""
 
 
-def call_of(request: Any, meta: Mapping[str, Any] | None) -> Call:
-    """`request`: the HTTP request it came with, if any; `meta`: what the client sent along, `traceparent` among it."""
+def call_of(request: Any, meta: Mapping[str, Any] | None, *, asks_who: bool = False) -> Call | None:
+    """`request`: the HTTP request it came with, if any; `meta`: what the client sent along, `traceparent` among it.
+
+    None: nobody was found out, where `asks_who` says that somebody must have been."""
     scope = getattr(request, "scope", None) or {}
     traceparent = _traceparent(meta, getattr(request, "headers", None))
-    visitor = scope.get(VISITOR, OWNER)
+    visitor = scope.get(VISITOR, None if asks_who else OWNER)
+    if not isinstance(visitor, Visitor):
+        return None
     return LOCAL if visitor is OWNER and traceparent is None else Call(visitor=visitor, door="mcp", traceparent=traceparent)
 
 

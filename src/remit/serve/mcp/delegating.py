@@ -27,6 +27,7 @@ from remit.serve.mcp.tools import MANY
 from remit.serve.mcp.waiting import Progress, settled_within
 from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
+from remit.tool.catalogue import Catalogue
 from remit.tool.request import DelegateRequest
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ class Delegations:
         self._answer_after = answer_after_seconds
         self._service = service or Service(remit)
         self._starting: set[asyncio.Task[Handle]] = set()
-        self._tool = self._service.tool
-        self.catalogue = self._tool.catalogue
+        self.catalogue = self._service.tool.catalogue
         self.tools: dict[str, Tool] = {
             "delegate": self._delegate,
             "delegate_many": self._delegate_many,
@@ -62,6 +62,10 @@ class Delegations:
         except Exception as error:  # noqa: BLE001 - the boundary to clients: a fault of ours is told as an error, never as a traceback
             fault = RemitError(f"{name} went wrong: {type(error).__name__}: {error}"[:400], advice="Look into it with `remit history`.")
             return answers.answer(answers.error_document(fault), is_error=True)
+
+    def catalogue_for(self, call: Call) -> Catalogue:
+        """The agents that it may use."""
+        return self._service.tool_for(call).catalogue
 
     async def finish(self) -> None:
         """Until everything that this process runs has ended: by its deadline, like everything."""
@@ -88,7 +92,7 @@ class Delegations:
     # ---- the tools
 
     async def _delegate(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
-        request = self._service.allowed(call, self._tool.read(given, *DELEGATION_EXTRAS, "wait_ms"))
+        request = self._service.read(call, given, (*DELEGATION_EXTRAS, "wait_ms"))
         wait = self._wait(request.also)
         handle = await self._started(request, call)
         told = self._told(progress, request.target, handle.stream()) if progress.is_wanted else ()
@@ -165,11 +169,12 @@ class Delegations:
     async def _list_agents(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         arguments = arguments_of(given, "target", "offset")
         target, offset = arguments.get("target"), whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
-        if target is not None and target not in self.catalogue.targets():
-            self.catalogue.find(target, None)  # says what there is
-        remit, grants = self._remit, call.visitor.grants
+        catalogue = self.catalogue_for(call)
+        if target is not None and target not in catalogue.targets():
+            catalogue.find(target, None)  # says what there is
+        remit = self._remit
         problems = remit.directory.problems if call.visitor.is_local else ()
-        return answers.answer(agents_document(self.catalogue, remit.settings, target, offset, problems, grants.may_use))
+        return answers.answer(agents_document(catalogue, remit.settings, target, offset, problems))
 
     # ---- beginning and ending
 
@@ -193,7 +198,7 @@ class Delegations:
         try:
             if not isinstance(one, Mapping):
                 raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
-            return await self._started(self._service.allowed(call, self._tool.read(one, *DELEGATION_EXTRAS)), call)
+            return await self._started(self._service.read(call, one, DELEGATION_EXTRAS), call)
         except RemitError as error:
             return error
 

@@ -3,7 +3,7 @@
 Used by the tool `list_agents`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from remit.core.agents import AgentSpec
@@ -22,16 +22,13 @@ def agents_document(
     target: str | None,
     offset: int,
     problems: Sequence[str] = (),
-    is_shown: Callable[[str], bool] = lambda _: True,
 ) -> dict[str, Any]:
-    """The agents, or those of one target, from number `offset` on; `next_offset` is absent with the last page.
-
-    `is_shown`: which of them, by name, are the caller's to use."""
+    """The agents, or those of one target, from number `offset` on; `next_offset` is absent with the last page."""
     found = [
         (name, operation, spec)
         for name, operations in catalogue.targets().items()
         for operation, spec in operations.items()
-        if (target is None or target.partition(".")[0] == name) and is_shown(spec.name)
+        if (target is None or target.partition(".")[0] == name)
     ]
     documents = list(_fitting(_document(*one, settings) for one in found[offset:]))
     document: dict[str, Any] = {"agents": documents, "problems": list(problems)}

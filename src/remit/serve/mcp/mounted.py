@@ -20,9 +20,9 @@ ANSWER_AFTER_SECONDS = 45.0
 
 
 @contextlib.asynccontextmanager
-async def mcp_routes(service: Service) -> AsyncIterator[list[BaseRoute]]:
+async def mcp_routes(service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> AsyncIterator[list[BaseRoute]]:
     """To be put behind `serve.http.entering`, which also looks at Host and Origin."""
-    server = ToolServer(Delegations(service.remit, ANSWER_AFTER_SECONDS, service), Resources(service.remit, service))
+    server = ToolServer(Delegations(service.remit, answer_after_seconds, service), Resources(service.remit, service), asks_who=True)
     checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
     app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=checked_before)
     watching = asyncio.ensure_future(server.watch())

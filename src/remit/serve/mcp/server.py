@@ -21,6 +21,7 @@ from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
 from remit.serve.mcp.waiting import Progress
+from remit.serve.service import Call
 
 INSTRUCTIONS = (
     "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
@@ -35,7 +36,9 @@ Ctx = ServerRequestContext[Any, Any]
 
 
 class ToolServer(Server[Any]):
-    def __init__(self, delegations: Delegations, resources: Resources) -> None:
+    def __init__(self, delegations: Delegations, resources: Resources, *, asks_who: bool = False) -> None:
+        """`asks_who`: behind an entrance, which finds out who calls; where it did not, nothing is done. Else whoever calls is the owner."""
+        self._asks_who = asks_who
         self._delegations = delegations
         self._resources = resources
         self._bus = InMemorySubscriptionBus()
@@ -68,21 +71,27 @@ class ToolServer(Server[Any]):
     async def _list_tools(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         if not any(known.client_params is ctx.session.client_params for known in self._listing):
             self._listing.append(ctx.session)
-        return types.ListToolsResult(tools=tools_of(self._delegations.catalogue))
+        return types.ListToolsResult(tools=tools_of(self._delegations.catalogue_for(self._call(ctx))))
 
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in self._delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
-        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call_of(ctx.request, ctx.meta))
+        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), self._call(ctx))
 
     async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
-        return await self._resources.listed(call_of(ctx.request, ctx.meta))
+        return await self._resources.listed(self._call(ctx))
 
     async def _list_templates(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourceTemplatesResult:
         return await self._resources.templates()
 
     async def _read_resource(self, ctx: Ctx, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        return await self._resources.read(params.uri, call_of(ctx.request, ctx.meta))
+        return await self._resources.read(params.uri, self._call(ctx))
+
+    def _call(self, ctx: Ctx) -> Call:
+        found = call_of(ctx.request, ctx.meta, asks_who=self._asks_who)
+        if found is None:
+            raise MCPError(code=types.INVALID_REQUEST, message="Nobody is known to make this request.")
+        return found
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
         return next((tool.input_schema for tool in tools_of(self._delegations.catalogue) if tool.name == name), None)

@@ -1,0 +1,133 @@
+"""What a caller with a token tries at the HTTP and MCP doors: others' work and names, the place of the owner (issue 7 item 5)."""
+
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from http_stage import Stage, http_stage
+
+from remit.access.visitor import Doing, Visitor
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.record import HistoryQuery
+from remit.serve.service import Call, Service, own_key
+
+ONLY = frozenset({Doing.DELEGATE})
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with http_stage(tmp_path) as stage:
+        yield stage
+
+
+async def test_somebody_elses_task_is_no_page_of_a_list_either(stage: Stage) -> None:
+    """An id that is not the caller's is as unknown there as one that never was."""
+    ours, theirs = await stage.client(stage.token("a", ONLY)), await stage.client(stage.token("b", ONLY))
+    task = (await ours.post("/v1/tasks?wait=5", json={"target": "text", "operation": "count", "parameters": {"text": "x"}})).json()
+    answers = [await theirs.get("/v1/tasks", params={"cursor": one}) for one in (task["taskId"], "sess_1700000000_zzzzzz")]
+    assert [(one.status_code, one.json()["detail"]) for one in answers] == [(400, "There is no such page (any more).")] * 2
+    assert (await ours.get("/v1/tasks", params={"cursor": task["taskId"]})).status_code == 200
+
+
+async def test_whoever_may_use_one_agent_is_not_told_of_the_others(stage: Stage) -> None:
+    client = await stage.client(stage.token("eve", ONLY, agents=("text",)))
+    for asked in (
+        {"target": "nosuch"},
+        {"target": "slow", "parameters": {"nosuch": 1}},
+        {"target": "slow", "operation": "nosuch"},
+        {"operation": "nosuch"},
+    ):
+        answer = await client.post("/v1/tasks", json={"parameters": {}, **asked})
+        said = json.dumps({**answer.json(), "detail": ""})
+        assert answer.status_code in (400, 404), said
+        assert not any(f'"{name}"' in said or f"{name}," in said for name in ("slow", "loud", "fails", "seconds")), said
+    assert (await client.post("/v1/tasks", json={"target": "slow", "parameters": {}})).status_code == 403
+
+
+async def test_a_key_is_its_callers_alone_whatever_callers_are_called(stage: Stage) -> None:
+    """`cert:spiffe://a` with the key `b/k` is not `cert:spiffe://a/b` with the key `k`."""
+    service = Service(stage.remit)
+    begun = []
+    for principal, key in (("cert:spiffe://a/b", "k"), ("cert:spiffe://a", "b/k"), ("cert:spiffe://a", "b%2Fk")):
+        call = Call(visitor=Visitor(principal=principal), door="grpc")
+        asked = {"target": "text", "operation": "count", "parameters": {"text": "x"}, "key": key}
+        begun.append((await service.begin(call, asked)).session_id)
+    assert len(set(begun)) == 3
+    assert own_key("token:a", "k/1") == "token:a/k/1"
+
+
+async def test_behind_a_proxy_whoever_comes_by_the_socket_shows_a_token(tmp_path: Path) -> None:
+    """The proxy runs as the same user, or as root, and anybody may come through it."""
+    import httpx
+
+    async with http_stage(tmp_path, is_unix=True, behind_proxy=True) as stage:
+        transport = httpx.AsyncHTTPTransport(uds=str(tmp_path / "h"))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/v1/tasks")).status_code == 401
+            shown = {"authorization": f"Bearer {stage.token('a')}"}
+            assert (await client.get("/v1/tasks", headers=shown)).status_code == 200
+            assert (await client.get("/v1/tasks", headers={**shown, "host": "evil.example"})).status_code == 421
+
+
+async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None:
+    """A door that was put together wrongly makes nobody the owner."""
+    import httpx
+    from starlette.applications import Starlette
+
+    from remit.serve.mcp.mounted import mcp_routes
+
+    asked: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_agents", "arguments": {}}}
+    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
+    async with mcp_routes(stage.service) as routes:
+        transport = httpx.ASGITransport(Starlette(routes=routes))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.post("/mcp", json=asked, headers=headers)
+    assert "Nobody is known" in answer.text
+    assert "text.count" not in answer.text
+
+
+# ---- the Unix socket of the HTTP doors
+
+
+def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folders_alone(tmp_path: Path) -> None:
+    from remit.serve.listening import Place, bound
+
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    os.chmod(folder, 0o755)
+    path, place = folder / "h.sock", Place(path=folder / "h.sock")
+    path.write_text("a file of somebody's")
+    with pytest.raises(Misused, match="is no socket"), bound(place):
+        pass
+    assert path.read_text() == "a file of somebody's"
+    path.unlink()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as dead:
+        dead.bind(str(path))
+    with bound(place):
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(Unavailable, match="Another server"), bound(place):
+            pass
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
+            client.connect(str(path))
+    assert os.listdir(folder) == []
+    assert folder.stat().st_mode & 0o777 == 0o755
+    with pytest.raises(RemitError), bound(place):  # it goes with the server, however that ends
+        raise RemitError("it failed")
+    assert os.listdir(folder) == []
+
+
+async def test_lists_of_a_caller_end_with_its_own(stage: Stage) -> None:
+    """All pages, by the cursor that each gives."""
+    call = Call(visitor=Visitor(principal="token:a"), door="http")
+    for _ in range(3):
+        await (await stage.service.begin(call, {"target": "text", "operation": "count", "parameters": {"text": "x"}})).result()
+    found, page = 0, None
+    while page is not None or not found:
+        records, page = await stage.service.list(call, HistoryQuery(limit=1, before_session=page))
+        found += len(records)
+    assert found == 3
