@@ -4,10 +4,12 @@ A task keeps its id: that of its first delegation. Which others followed is foun
 begun; so a crash in between loses nothing, and a message that is sent twice runs once. Used by `handler`.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 from a2a.types import Message
 from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
@@ -68,6 +70,18 @@ class Threads:
     def __init__(self, service: Service, notes: Notes) -> None:
         self._service = service
         self.notes = notes
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, task_id: str) -> asyncio.Lock:
+        """Held by whoever goes on with a task, or gives it up: of two answers one is taken, and what is cancelled does not go on."""
+        return self._turns.setdefault(task_id, asyncio.Lock())
+
+    async def own(self, call: Call, task_id: str) -> Thread:
+        """One that is the caller's to change. Raises `Misused` (TASK_NOT_FOUND), or `Refused` where it may only look at it."""
+        thread = await self.of(call, task_id)
+        if not self.may_change(call, thread):
+            raise Refused(f"Task {thread.task_id} is not {call.visitor.principal}'s.", code="FORBIDDEN")
+        return thread
 
     async def of(self, call: Call, task_id: str) -> Thread:
         """Raises `Misused` (TASK_NOT_FOUND), also where it is somebody else's."""
@@ -110,7 +124,7 @@ class Threads:
         if len(thread.note.keys) >= MOST_TURNS:
             raise UnsupportedOperationError(f"Task {thread.task_id} was gone on with {MOST_TURNS} times: begin another one.")
         request = self._service.read(call, {**self._arguments(thread.record, asked), "resume": thread.record.session_id})
-        await off_loop(self.notes.change, thread.task_id, lambda note: _with_key(note, key))
+        await off_loop(self.notes.change, thread.task_id, lambda note: _with_key(note, key, thread.note))
         handle = await self._service.execute(call, replace(request, also={**request.also, "key": key}))
         return await self._service.record(call, handle.session_id)
 
@@ -139,8 +153,13 @@ class Threads:
         return {**taken, "target": target, "operation": operation, "parameters": parameters}
 
 
-def _with_key(note: Note, key: str) -> Note:
-    return note if key in note.keys else replace(note, keys=(*note.keys, key))
+def _with_key(note: Note, key: str, seen: Note) -> Note:
+    """`seen`: as it was when it was found to wait; another server of this project may have gone on with it since."""
+    if key in note.keys:
+        return note
+    if note.is_cancelled or note.keys != seen.keys:
+        raise UnsupportedOperationError("The task was answered, or cancelled, by another message just now.")
+    return replace(note, keys=(*note.keys, key))
 
 
 def must_fit(thread: Thread, message: Message) -> None:

@@ -105,7 +105,9 @@ class A2aHandler(RequestHandler):
             thread = await self._threads.of(call, message.task_id)
             must_fit(thread, message)
             call = replace(call, session=thread.records[0].came.session if thread.records[0].came else call.session)
-            record = await self._threads.go_on(call, thread, message, asked)
+            async with self._threads.turn(thread.task_id):
+                thread = await self._threads.of(call, message.task_id)  # another answer may have come first
+                record = await self._threads.go_on(call, thread, message, asked)
         else:
             arguments = arguments_of(asked, self._service.agents(call), has_assistant=self._service.remit.models.is_configured())
             request = self._service.read(call, arguments)
@@ -168,40 +170,44 @@ class A2aHandler(RequestHandler):
         with told():
             call = call_of(context)
             thread = await self._threads.of(call, params.id)
-            if thread.waits and self._threads.may_change(call, thread):
-                await self._threads.give_up(thread)
-            elif thread.record.result is not None:
-                raise TaskNotCancelableError(f"Task {params.id} has ended already.")
-            else:
-                await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+            async with self._threads.turn(thread.task_id):
+                await self._stopped(call, await self._threads.of(call, params.id))
             thread = await self._threads.of(call, params.id)
             if thread.record.result is not None and not (thread.is_cancelled or str(thread.record.state) == "cancelled"):
                 raise TaskNotCancelableError(f"Task {params.id} ended by itself before it could be stopped.")
             self._pushing.wake(thread.task_id)
             return await self._whole(thread)
 
-    # ---- notifications
+    async def _stopped(self, call: Call, thread: Thread) -> None:
+        if thread.waits and self._threads.may_change(call, thread):
+            await self._threads.give_up(thread)
+        elif thread.record.result is not None:
+            raise TaskNotCancelableError(f"Task {thread.task_id} has ended already.")
+        else:
+            await self._service.cancel(call, thread.record.session_id, "by an A2A client")
+
+    # ---- notifications: they hold their receiver's secrets, so whoever may only look at a task does not see them
 
     @validate_request_params
     async def on_create_task_push_notification_config(
         self, params: TaskPushNotificationConfig, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         with told():
-            return await self._pushing.create(await self._threads.of(call_of(context), params.task_id), params)
+            return await self._pushing.create(await self._threads.own(call_of(context), params.task_id), params)
 
     @validate_request_params
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> TaskPushNotificationConfig:
         with told():
-            return self._pushing.get(await self._threads.of(call_of(context), params.task_id), params.id)
+            return self._pushing.get(await self._threads.own(call_of(context), params.task_id), params.id)
 
     @validate_request_params
     async def on_list_task_push_notification_configs(
         self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
     ) -> ListTaskPushNotificationConfigsResponse:
         with told():
-            configs = self._pushing.all(await self._threads.of(call_of(context), params.task_id))
+            configs = self._pushing.all(await self._threads.own(call_of(context), params.task_id))
             return ListTaskPushNotificationConfigsResponse(configs=configs)
 
     @validate_request_params
@@ -209,7 +215,7 @@ class A2aHandler(RequestHandler):
         self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
     ) -> None:
         with told():
-            await self._pushing.delete(await self._threads.of(call_of(context), params.task_id), params.id)
+            await self._pushing.delete(await self._threads.own(call_of(context), params.task_id), params.id)
 
     # ---- the card
 

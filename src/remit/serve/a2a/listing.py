@@ -9,6 +9,7 @@ from a2a.utils.task import apply_history_length, decode_page_token, encode_page_
 
 from remit.core.ids import is_session_id
 from remit.core.record import HistoryQuery, Record
+from remit.core.states import State
 from remit.serve.a2a.continuing import Thread, Threads
 from remit.serve.a2a.states import STATES, states_of
 from remit.serve.a2a.tasks import bare_task, task_of
@@ -51,6 +52,8 @@ def _query(params: ListTasksRequest, size: int, roots_only: bool, before: str | 
     states = states_of(params.status) if params.status != TaskState.TASK_STATE_UNSPECIFIED else ()
     if params.status != TaskState.TASK_STATE_UNSPECIFIED and not states:
         return None
+    if params.status == TaskState.TASK_STATE_CANCELED:
+        states = (*states, State.BLOCKED)  # what waited for an answer when it was cancelled: `_shown` knows which
     if before is None and params.page_token:
         before = decode_page_token(params.page_token)
         if not is_session_id(before):

@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from weakref import WeakValueDictionary
 
 from a2a.types import AuthenticationInfo, SendMessageConfiguration, TaskPushNotificationConfig
 from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
@@ -17,6 +18,7 @@ from google.protobuf.json_format import MessageToJson
 
 from remit.core.errors import RemitError
 from remit.core.events import EventKind, Step
+from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.core.states import State
 from remit.serve.a2a.continuing import Thread, Threads
@@ -34,7 +36,8 @@ TRIES = 7
 FIRST_PAUSE_SECONDS = 1.0
 """Doubled after each try: the last one is made after about a minute."""
 KEPT_SECONDS = 7 * 86_400.0
-AT_ONCE = 32
+AT_ONCE, THEIRS_AT_ONCE = 32, 6
+"""Of all, and of one principal's: receivers that take their time hold up nobody else's."""
 _LONGEST = 4096
 Sleep = Callable[[float], Awaitable[None]]
 
@@ -49,6 +52,7 @@ class Pushing:
         self._again: set[tuple[str, str]] = set()
         """Senders that were woken while they were still at it."""
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._theirs: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     async def start(self) -> None:
         """Go on with what the server before had not told yet."""
@@ -160,13 +164,14 @@ class Pushing:
         if record is None:
             return
         thread = await off_loop(self._threads.whole, record)
+        principal = record.came.principal if record.came is not None else ROOT_CALLER
         async with closing(self._changes(thread, config_id)) as changes:
             async for number, updates, is_end in changes:
                 watcher = await self._watcher(task_id, config_id)
                 if watcher is None or watcher.is_done:
                     return
                 for update in updates:
-                    if not await self._deliver(watcher, update):
+                    if not await self._deliver(principal, watcher, update):
                         log.warning("Nobody took a notification of %s: it is given up.", task_id)
                         is_end = True  # what comes later would be told out of its order, to one who is not there
                         break
@@ -194,14 +199,14 @@ class Pushing:
     def _ended(self, thread: Thread) -> Sequence[Event]:
         return last_updates(task_of(thread.record, self._service.remit.root, is_cancelled=thread.is_cancelled))
 
-    async def _deliver(self, watcher: Watcher, update: Event) -> bool:
+    async def _deliver(self, principal: str, watcher: Watcher, update: Event) -> bool:
         body = MessageToJson(to_stream_response(update), indent=None).encode()
-        pause = FIRST_PAUSE_SECONDS
+        pause, theirs = FIRST_PAUSE_SECONDS, self._theirs.setdefault(principal, asyncio.Semaphore(THEIRS_AT_ONCE))
         for attempt in range(TRIES):
             if attempt:
                 await self._pause(pause)
                 pause *= 2
-            async with self._room:
+            async with theirs, self._room:
                 outcome = await self._post(watcher, body)
             if outcome is not Outcome.FAILED:
                 return outcome is Outcome.TAKEN
