@@ -106,6 +106,7 @@ def show(
     from remit.cli.documents import agent_document, definition_document
     from remit.cli.output import say_aside, say_json
     from remit.cli.project import find_root, open_directory
+    from remit.cli.served import only_served
     from remit.cli.words import printable
     from remit.core.agents import rank
     from remit.settings import load_settings
@@ -113,7 +114,8 @@ def show(
     folder = find_root(root)
     settings = load_settings(folder)
     directory = open_directory(folder)
-    specs = sorted(directory.specs(), key=rank) if name is None else _named(name, directory, folder)
+    known = [*directory.specs(), *only_served(folder, directory.names())]
+    specs = sorted(known, key=rank) if name is None else _named(name, known, directory, folder)
     if as_json:
         documents = [
             agent_document(spec, *_timeouts(spec, settings)) | definition_document(_definition(spec.name, directory)) for spec in specs
@@ -168,7 +170,7 @@ def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", d
         say(HOW_TO_START)
 
 
-def _named(name: str, directory: "Directory", root: "Path") -> "list[AgentSpec]":
+def _named(name: str, specs: "list[AgentSpec]", directory: "Directory", root: "Path") -> "list[AgentSpec]":
     """The agent of that name, or all operations of that target."""
     from difflib import get_close_matches
 
@@ -176,17 +178,16 @@ def _named(name: str, directory: "Directory", root: "Path") -> "list[AgentSpec]"
     from remit.core.agents import is_role
     from remit.core.errors import Misused
 
-    known = directory.find(name)
-    alone = [] if known is None else [known.spec]
-    operations = [spec for spec in directory.specs() if spec.name.startswith(f"{name}.")]
+    alone = [spec for spec in specs if spec.name == name]
+    operations = [spec for spec in specs if spec.name.startswith(f"{name}.")]
     if alone and not (operations and is_role(alone[0])):
         return alone
     if operations:
         return [*operations, *alone]
     if fault := why_not_loaded(name, directory, root):
         raise Misused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
-    targets = {known.partition(".")[0] for known in directory.names()}
-    close = get_close_matches(name, [*directory.names(), *targets], n=1)
+    names = [spec.name for spec in specs]
+    close = get_close_matches(name, [*names, *{known.partition(".")[0] for known in names}], n=1)
     advice = f"Did you mean {close[0]}? `remit agents` lists all." if close else "`remit agents` lists all."
     raise Misused(f"There is no agent named {name!r}.", code="INVALID_TARGET", advice=advice)
 
@@ -204,7 +205,7 @@ def _definition(name: str, directory: "Directory") -> "Definition | None":
 def _kind(spec: "AgentSpec", definition: "Definition | None") -> str:
     """`inline function`, `command`, …; of a profile who carries it out."""
     if definition is None:
-        return f"{spec.isolation} {spec.kind}"
+        return f"{spec.isolation} {spec.kind}" if spec.kind == "function" else spec.kind
     if spec.kind == "profile":
         return "profile on nobody"
     return spec.kind if definition.runs_on is None else f"profile on {definition.runs_on}"

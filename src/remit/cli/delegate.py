@@ -11,6 +11,7 @@ from remit.cli.options import Json, Root
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
+    from remit.cli.live import Awaited
 
 
 def delegate(
@@ -80,6 +81,7 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     import os
 
     from remit.cli.project import open_directory
+    from remit.cli.served import is_served
     from remit.cli.values import pairs
     from remit.core.caller import CALLER
 
@@ -89,6 +91,8 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     agent, given = meant(agent, given, directory)
     known = directory.find(agent)
     if known is None:
+        if is_served(folder):
+            return  # its server may know
         _refuse_unloaded(agent, directory, folder)
         _refuse_unknown(agent, directory)
     pairs(given, known.spec.parameters_schema if known else None)
@@ -172,12 +176,15 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
         resumed = await mind_the_dead(remit, options["key"])
         agent, given = meant(agent, given, remit.directory)
         known = remit.directory.find(agent)
+        handle: Awaited | None = None
         if known is None:
             _refuse_unloaded(agent, remit.directory, remit.root)
-        _name_problems(remit, agent)
-        _name_faulty_rules(remit)
-        parameters = pairs(given, known.spec.parameters_schema if known else None)
-        handle = await remit.start(agent, parameters=parameters, **options)
+            handle = await _begun_there(remit, agent, given, options)
+        if handle is None:
+            _name_problems(remit, agent)
+            _name_faulty_rules(remit)
+            parameters = pairs(given, known.spec.parameters_schema if known else None)
+            handle = await remit.start(agent, parameters=parameters, **options)
         outcome = await carried_out(remit, handle, best_show(as_json=as_json))
         if as_json:
             say_json(outcome.result.to_dict())
@@ -187,6 +194,25 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
             return Exit.INTERRUPTED
         await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=as_json)
         return exit_of_return(outcome.result)
+
+
+async def _begun_there(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
+    """By an agent that registered with the project's server, which alone can have it work. None: nobody there has this name either."""
+    import os
+
+    from remit.cli import served
+    from remit.cli.values import is_bare, pairs
+    from remit.core.caller import CALLER
+
+    if CALLER in os.environ or not served.is_served(remit.root):
+        return None
+    found = served.named(agent, given, await served.served_agents(remit.root))
+    if found is None:
+        if any(map(is_bare, given)):
+            _refuse_unknown(agent, remit.directory)
+        return None
+    spec, rest = found
+    return await served.begun_there(remit, spec.name, pairs(rest, spec.parameters_schema), options)
 
 
 def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:

@@ -29,13 +29,20 @@ from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.engine.vitals import below
-from remit.flow.context import Handle
 
 REFRESH_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
 """A child that has run for so long is worth a line."""
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 T = TypeVar("T")
+
+
+class Awaited(Protocol):
+    """What is asked of a delegation that is waited for: a `Handle` is one."""
+
+    @property
+    def session_id(self) -> str: ...
+    async def result(self) -> Return: ...
 
 
 class Show(Protocol):
@@ -152,7 +159,7 @@ class Outcome:
 
 
 async def carried_out(
-    remit: Remit, handle: Handle, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
+    remit: Remit, handle: Awaited, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
 ) -> Outcome:
     """Wait for a delegation's return, showing how it goes. The first of these signals cancels it; or `stop`, of who listens himself."""
     result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)

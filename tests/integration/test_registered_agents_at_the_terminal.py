@@ -1,0 +1,42 @@
+"""An agent that registered with the server of a project is one of the project's at the command line too (issue 7 item 1)."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+from remote_stage import joined, remote_stage
+
+from forking import run
+from remit.system.announced import announce, withdraw
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"], "additionalProperties": False}
+
+
+async def test_it_is_listed_and_delegated_to_from_another_process(tmp_path: Path) -> None:
+    async def remit(*words: str) -> Any:
+        return await asyncio.to_thread(run, ["-m", "remit", *words], tmp_path)
+
+    (tmp_path / "remit.toml").write_text("")
+    async with remote_stage(tmp_path) as stage:
+        announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
+        far = await joined(stage, schema=SCHEMA)
+        done = await remit("delegate", "words.count", "text=one two three", "--json")
+        assert (done.returncode, json.loads(done.stdout)["data"]) == (0, 3), done.stderr
+        session_id = json.loads(done.stdout)["metadata"]["session_id"]
+        assert (await stage.remit.describe(session_id)).agent == "words.count"  # one delegation, run by the server
+        assert len(far.orders) == 1
+        apart, wrong, unknown = await asyncio.gather(
+            remit("delegate", "words", "count", "text=one two"),
+            remit("delegate", "words.count", "words=one"),
+            remit("delegate", "wods.count", "text=one"),
+        )
+        assert apart.returncode == 0
+        assert "text: it is required" in wrong.stderr
+        assert "There is no agent named 'wods.count'" in unknown.stdout
+        shown = await remit("agents", "words.count")
+        assert "Counts words." in shown.stdout
+        assert "the server of this project" in shown.stdout
+        withdraw(tmp_path / ".remit" / "run")
+    gone = await remit("delegate", "words.count", "text=one")
+    assert "There is no agent named 'words.count'" in gone.stdout
