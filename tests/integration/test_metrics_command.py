@@ -40,7 +40,7 @@ def test_each_figure_has_its_threshold_and_its_trend(counted: Path) -> None:
     assert "< 95 %" in line
     assert "▁" in line
     assert "completed, of those" in line
-    assert "Trend: the last 1 h 00 m, 2 m 30 s each." in wide.stdout
+    assert "Trend: the last 1 h, 2 m 30 s each." in wide.stdout
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -51,6 +51,14 @@ def test_figures_stay_whole_where_room_is_short(counted: Path, columns: int) -> 
     assert narrow.stdout.isascii()
     total = next(line for line in narrow.stdout.splitlines() if line.startswith("delegation.total"))
     assert total.rstrip(" |").endswith("#") == (columns == 80)  # there is no room for a trend in 60
+
+
+def test_only_what_is_alarming_is_red(counted: Path) -> None:
+    coloured = remit(counted, "metrics", env={**os.environ, "COLUMNS": "100", "FORCE_COLOR": "1", "TERM": "xterm"}).stdout
+    by_name = {line.split()[0]: line for line in coloured.splitlines() if line.startswith("delegation.")}
+    assert "31m" in by_name["delegation.success_rate"]
+    assert "31m" not in by_name["delegation.timeout_rate"]
+    assert "31m" not in by_name["delegation.latency.p50"]
 
 
 def test_json_has_the_series(counted: Path) -> None:

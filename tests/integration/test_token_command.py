@@ -84,3 +84,7 @@ def test_what_is_wrongly_typed_is_told_with_what_to_type(project: Path, argument
     ended = remit(project, "token", *arguments)
     assert ended.returncode == 2
     assert words in ended.stderr
+
+
+def test_a_token_that_only_looks_is_not_said_to_be_for_agents(project: Path) -> None:
+    assert "prometheus: metrics. This is shown once" in remit(project, "token", "new", "prometheus", "--may", "metrics").stderr

@@ -10,6 +10,8 @@ from remit.cli.options import Json, Root
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rich.text import Text
+
     from remit.core.metrics import Metric, Metrics, Share
     from remit.core.ports import Store
     from remit.core.series import Series
@@ -102,8 +104,6 @@ def _watched(store: "Store", since: str | None) -> Exit:
 
 
 def _print(found: "Metrics", series: "Series") -> None:
-    from rich.text import Text
-
     from remit.cli.output import console, say
     from remit.cli.tables import table
     from remit.cli.words import count, duration
@@ -116,12 +116,16 @@ def _print(found: "Metrics", series: "Series") -> None:
     shown = table(*columns, folding="")
     for name, value, limit, metric in rows:
         is_alarming = metric is not None and metric.is_alarming(_number(found, metric))
-        mark = Text("! " if is_alarming else "  ", style="red bold") + Text(value, style="red" if is_alarming else "")
+        mark = _marked(value, is_alarming=is_alarming)
         cells = (name, mark, limit, _line(series, metric)[-min(signs, INTERVALS) :], "" if metric is None else metric.words)
         shown.add_row(*cells[: len(columns)])
     console().print(shown)
     if signs:
-        say(f"Trend: the last {duration(series.interval_seconds * min(signs, INTERVALS))}, {duration(series.interval_seconds)} each.")
+        whole, each = (
+            duration(seconds).removesuffix(" 00 m").removesuffix(" 00 s")
+            for seconds in (series.interval_seconds * min(signs, INTERVALS), series.interval_seconds)
+        )
+        say(f"Trend: the last {whole}, {each} each.")
     for metric, shares in ((ERRORS_BY_TARGET, found.errors_by_target), (ERRORS_BY_OPERATION, found.errors_by_operation)):
         if shares:
             say()
@@ -178,8 +182,6 @@ def _number(found: "Metrics", metric: "Metric") -> float | None:
 
 
 def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
-    from rich.text import Text
-
     from remit.cli.output import console, say
     from remit.cli.tables import table
     from remit.cli.words import printable
@@ -188,11 +190,17 @@ def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
     shown = table(metric.name, "errors", "of", "share")
     for name, share in worst_first[:FULL]:
         is_alarming = metric.is_alarming(share.rate)
-        rate = Text("! " if is_alarming else "  ", style="red bold") + Text(_percent(share.rate), style="red" if is_alarming else "")
+        rate = _marked(_percent(share.rate), is_alarming=is_alarming)
         shown.add_row(printable(name), f"{share.count:,}", f"{share.total:,}", rate)
     console().print(shown)
     if len(shares) > FULL:
         say(f"and {len(shares) - FULL:,} more, with fewer errors: --json has them all.")
+
+
+def _marked(value: str, *, is_alarming: bool) -> "Text":
+    from rich.text import Text
+
+    return Text.assemble("! " if is_alarming else "  ", value, style="red bold" if is_alarming else "")
 
 
 def _share(share: "Share") -> str:

@@ -246,9 +246,13 @@ def _state(token: "Token") -> str:
 
 def _scope(token: "Token") -> str:
     """What it may, in a few words."""
+    from remit.access.visitor import Doing
+
     grants = token.grants
     said = [f"certificate {token.certificate}"] if token.certificate is not None else []
-    said.append("/".join(sorted(grants.doing)) + f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}")
+    asks = grants.agents is not None or grants.doing & {Doing.DELEGATE, Doing.SERVE}  # whoever only looks has to do with no agent
+    whom = f" {', '.join(grants.agents) if grants.agents is not None else 'any agent'}" if asks else ""
+    said.append("/".join(sorted(grants.doing)) + whom)
     for limits, where in ((grants.budget, "in all"), (grants.tree, "a tree")):
         if limits is not None:
             said += [f"{value:g} {kind} {where}" for kind, value in limits.to_dict().items() if value is not None]
