@@ -55,7 +55,7 @@ def table(document: Path, heading: str = "") -> list[list[str]]:
 
 def run_script(script: Path, folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     (folder / "README.md").write_text("one two three\n")
-    return run([str(script), *arguments], folder, loaded=(*LOADED, *OF_EXAMPLES))
+    return run([str(script), *arguments], folder, loaded=(*LOADED, *OF_EXAMPLES), timeout=180)  # dozens of them, on whatever machine
 
 
 @pytest.fixture(scope="module")
