@@ -1,6 +1,8 @@
 """A runtime that is told to stop hands over what can be run again (issue 7, item 4)."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 from remit import Context, Remit, agent
@@ -46,3 +48,80 @@ async def test_whoever_waits_hears_that_it_was_handed_over(tmp_path: Path) -> No
         await remit.close(hand_over=True)
         (heard,) = await asyncio.gather(waiting, return_exceptions=True)
     assert "Handed over" in str(heard)
+
+
+@agent("many", resumable=True)
+async def many(ctx: Context) -> str:
+    runs = await asyncio.to_thread(_counted, ctx.root / "runs")
+    if runs < 3:
+        await asyncio.sleep(30)
+    return f"Run {runs}."
+
+
+def _counted(path: Path) -> int:
+    with path.open("a") as file:
+        file.write("x")
+    return path.stat().st_size
+
+
+async def test_what_was_handed_over_once_can_be_handed_over_again(tmp_path: Path) -> None:
+    handle = None
+    for _ in range(2):
+        remit = Remit.open(tmp_path, agents=[many])
+        async with remit:
+            handle = handle or await remit.start("many")
+            async with asyncio.timeout(5):
+                while remit.engine.running[handle.session_id].task is None:
+                    await asyncio.sleep(0.01)
+                await asyncio.sleep(0.1)
+            assert await remit.close(hand_over=True) == [handle.session_id]
+    async with Remit.open(tmp_path, agents=[many]) as after:
+        assert handle is not None
+        done = await after.result(handle.session_id, wait_seconds=10)
+        assert done is not None
+        assert done.data == "Run 3."
+
+
+async def test_what_waits_for_a_slot_is_handed_over_as_waiting_and_nothing_is_begun_to_be_stopped(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[steps, noted], slots=1) as remit:
+        await remit.start("steps")
+        waiting = await remit.start("steps", count=1)
+        plain = await remit.start("noted")
+        await asyncio.sleep(0.1)
+        assert len(await remit.close(hand_over=True)) == 2
+    assert not (tmp_path / "began").exists()
+    async with Remit.open(tmp_path, agents=[steps, noted], recover=False) as looking:
+        assert (await looking.describe(waiting.session_id)).state == "queued"
+        assert (await looking.describe(plain.session_id)).state == "cancelled"
+
+
+@agent("noted")
+async def noted(ctx: Context) -> None:
+    (ctx.root / "began").touch()
+
+
+STUBBORN = """
+import asyncio, sys
+from remit import Context, Remit, agent
+
+@agent("stubborn", resumable=True)
+async def stubborn(ctx: Context) -> None:
+    while True:
+        try:
+            await asyncio.sleep(5)
+        except asyncio.CancelledError:
+            pass
+
+async def main():
+    async with Remit.open(sys.argv[1], agents=[stubborn]) as remit:
+        await remit.start("stubborn")
+        await asyncio.sleep(0.1)
+        print(len(await remit.close(hand_over=True)))
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_ends_although_what_it_handed_over_will_not_be_stopped(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"

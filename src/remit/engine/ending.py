@@ -170,12 +170,12 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
     if not running.is_abandoned:
         gone = running.abandon(f"The {running.agent.spec.isolation} agent {running.delegation.agent}")
         running.task.add_done_callback(lambda _: gone())
-        _let_go(running.task)
+        let_go(running.task)
     running.concluding = True
     engine.spawn(conclude(engine, running, None))
 
 
-def _let_go(task: "asyncio.Task[None]") -> None:
+def let_go(task: "asyncio.Task[None]") -> None:
     """`asyncio.run` waits at the end of a program until every task it knows has ended: for this one that would be for ever."""
     asyncio._unregister_task(task)  # documented for those who extend asyncio
     task._log_destroy_pending = False  # type: ignore[attr-defined] # that it never ended has been said already

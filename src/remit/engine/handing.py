@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from remit.core.errors import Unavailable
 from remit.core.secrets import is_redacted
+from remit.engine.ending import let_go
 from remit.engine.running import Running
 from remit.system.threads import off_loop
 
@@ -22,7 +23,9 @@ NOTICE = "Handed over: its orchestrator was told to stop. It goes on when the pr
 
 
 async def hand_over(engine: "EmbeddedEngine") -> list[str]:
-    """The sessions of the roots that are left to others; nothing runs of them when this returns."""
+    """The sessions of the roots that are left to others. Nothing runs of them when this returns, but for code that will not be stopped: that
+    ends with the process, and nothing is heard of it any more."""
+    engine.slots.is_shut = True
     roots = [running for running in list(engine.running.values()) if running.parent is None and await _can_go_on(engine, running)]
     roots = [root for root in roots if _is_free(root)]  # time has passed
     nodes = [node for root in roots for node in _below(root)]
@@ -32,8 +35,9 @@ async def hand_over(engine: "EmbeddedEngine") -> list[str]:
     tasks = [node.task for node in reversed(nodes) if node.task is not None]
     for task in tasks:
         task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    _, stubborn = await asyncio.wait(tasks, timeout=STOP_SECONDS) if tasks else (set(), set())
+    for task in stubborn:
+        let_go(task)
     for node in nodes:
         node.is_settled = True  # for this process; on record it lives
         engine._leave(node)

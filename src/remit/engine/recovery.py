@@ -152,6 +152,8 @@ async def cancel_left_behind(engine: EmbeddedEngine, asked: Record, stop: reply.
 async def _settle_unclaimed(engine: EmbeddedEngine, root: Running, kept: list[Record], owner_id: str) -> None:
     """When a resumed root has ended, what it did not ask for again is settled too: nothing stays live without a runner."""
     await asyncio.wait([root.done])
+    if root.told is None:
+        return  # handed over again, or not on record: the next one goes on with all of it
     for record in kept:
         if record.root_id == root.delegation.lineage.root_id and record.session_id not in engine.running:
             known = await off_loop(engine.store.get, record.session_id)

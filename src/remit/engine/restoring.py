@@ -39,7 +39,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
         budget=budget,
         caller=parent,
         step_times=list(record.step_times),
-        warnings=("Resumed after a crash of its orchestrator.",),
+        warnings=("Resumed after the end of its orchestrator.",),
     )
     order.pending = pending_again(order, parent, engine.house)
     running = Running(order, engine, parent)
@@ -54,7 +54,7 @@ async def restored(engine: "EmbeddedEngine", record: Record, parent: Running | N
     await engine.journal.call(lambda store: store.requeue(record.session_id, owner=engine.owner.owner_id))
     engine.pending.pop(record.session_id, None)
     engine.resubmit(running)
-    running.notice(f"Resumed after a crash of its orchestrator; attempt {running.attempt}.")
+    running.notice(f"Resumed after the end of its orchestrator; attempt {running.attempt}.")
     return running
 
 

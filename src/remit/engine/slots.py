@@ -19,6 +19,8 @@ class Slots:
         self.queue_limit = queue_limit
         self.used = 0
         self.waiting = 0
+        self.is_shut = False
+        """Who waits is given none any more: it would only be begun to be stopped."""
         self._limits: dict[str, int] = {}
         self._used_by_agent: dict[str, int] = {}
         self._ageing_seconds = ageing_seconds
@@ -74,7 +76,7 @@ class Slots:
 
     def next(self, is_wanted: Callable[[Any], bool]) -> Any | None:
         """The next item that may run; those nobody wants any more are dropped on the way."""
-        if self._lanes and self.used < self.total:
+        if self._lanes and self.used < self.total and not self.is_shut:
             best: str | None = None
             for agent, lane in list(self._lanes.items()):
                 while lane and (lane[0][2] is None or not is_wanted(lane[0][2])):

@@ -92,19 +92,13 @@ async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Li
 async def _finished(remit: Remit, doors: Doors, told: Signals) -> None:
     """Nothing new; what runs may finish, and whoever follows it hears how it ended."""
     doors.stop_taking()
-    waiting = asyncio.ensure_future(_none_running(remit))
+    waiting = asyncio.ensure_future(doors.service.finish())
     at_once = asyncio.ensure_future(told.at_once.wait())
     try:
         await asyncio.wait({waiting, at_once}, timeout=remit.settings.serve.stop_seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         waiting.cancel()
         at_once.cancel()
-
-
-async def _none_running(remit: Remit) -> None:
-    while running := list(remit.engine.running.values()):
-        await asyncio.wait([one.done for one in running])
-        await asyncio.sleep(0)
 
 
 async def _first_of(*events: asyncio.Event) -> None:
