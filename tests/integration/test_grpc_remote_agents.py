@@ -83,16 +83,18 @@ async def test_it_delegates_in_turn_as_the_caller_of_its_children(stage: Stage) 
 
 
 async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_path: Path) -> None:
-    (tmp_path / "out.txt").write_text("made")
+    (tmp_path / ".env").write_text("of somebody else's")
 
     async def tells(far: Far, order: Any) -> Any:
         from remit.proto.values import value_of
 
+        (tmp_path / "out.txt").write_text("made")
         key = {"work_id": order.work_id}
         await far.say(accepted=far.pb.WorkAccepted(**key))
         await far.say(output=far.pb.WorkOutput(chunk=value_of({"half": 1}), **key))
         await far.say(artifact=far.pb.WorkArtifact(type="data", path="out.txt", summary="Made.", **key))
-        await far.say(artifact=far.pb.WorkArtifact(type="data", path="../outside", **key))
+        for path in ("../outside", ".env", ".remit/remit.db", "./.REMIT/remit.db"):  # what it did not make, it cannot have shown to others
+            await far.say(artifact=far.pb.WorkArtifact(type="data", path=path, **key))
         await far.say(spent=far.pb.WorkSpent(tokens=5, cost=0.5, **key))
         await far.say(spent=far.pb.WorkSpent(tokens=-100, cost=float("-inf"), **key))  # nothing is given back
         return "told"
@@ -397,3 +399,33 @@ async def test_a_file_of_the_project_and_a_registered_agent_do_not_get_into_each
 
     with pytest.raises(Misused, match="Two agents"):
         stage.remit.register(extra)
+
+
+@pytest.mark.parametrize("is_return", [True, False])
+async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp_path: Path, is_return: bool) -> None:
+    """Whoever sees a return may read its artifacts, over A2A for one: an agent let in to serve could have had any file shown to itself."""
+    (tmp_path / ".env").write_text("of somebody else's")
+
+    async def takes(far: Far, order: Any) -> None:
+        from remit.proto.values import value_of
+
+        returned = {"status": "completed", "summary": "It is done. Look.", "artifacts": [{"type": "data", "path": ".env"}], "errors": []}
+        await far.say(done=far.pb.WorkDone(work_id=order.work_id, result=value_of(returned), is_return=is_return))
+
+    await joined(stage, does=takes)
+    returned = await stage.remit.delegate("words.count", parameters={}, timeout=20)
+    assert (returned.status, returned.artifacts) == ("failed", ())
+
+
+async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage: Stage) -> None:
+    """Else whoever may serve was given the work, the parameters and the delegation tokens that were meant for another."""
+    first = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
+    second = stage.token("second", SERVING)
+    assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"
+    handle = await stage.remit.start("words.count", parameters={}, timeout=20)
+    await first.until(lambda: first.orders)
+    await first.die()
+    await until(lambda: not names(stage))
+    assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
+    await handle.cancel()
+    await joined(stage, second)

@@ -85,6 +85,8 @@ class Registry(rpc.AgentServiceServicer):
         must_be_allowed(visitor, [one.spec.name for one in operations.values()])
         must_be_free(name, self._remit.directory.specs())
         self._must_have_room(visitor)
+        pool = self._pools.setdefault(name, Pool(name, time.monotonic))
+        pool.must_be_of(visitor.principal)
         secret = f"rma_{secrets.token_urlsafe(32)}"
         instance = Instance(
             agent_id=f"agent_{secrets.token_hex(8)}",
@@ -97,7 +99,6 @@ class Registry(rpc.AgentServiceServicer):
             streamless_since=time.monotonic(),
         )
         self._instances[instance.agent_id] = instance
-        pool = self._pools.setdefault(name, Pool(name, time.monotonic))
         try:
             pool.joined(instance)
             self._show(pool)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.core.errors import RemitError, Unavailable
+from remit.core.errors import Refused, RemitError, Unavailable
 from remit.flow.context import Context
 from remit.proto.v1 import tasks_pb2 as pb
 
@@ -91,12 +91,21 @@ class Pool:
         self.name = name
         self._now = now
         self.instances: dict[str, Instance] = {}
+        self._principal: str | None = None
         self._waiting: list[tuple[float, int, Work]] = []
         self._count = 0
 
     @property
     def is_idle(self) -> bool:
         return not self.instances and not self._waiting
+
+    def must_be_of(self, principal: str) -> None:
+        """A name is one principal's while anybody or anything is there: its work is no other's to be given. Raises `Refused`."""
+        if self._principal not in (None, principal) and not self.is_idle:
+            raise Refused(
+                f"There is an agent {self.name} here already, of somebody else.", code="NAME_TAKEN", advice="Register under another name."
+            )
+        self._principal = principal
 
     # ---- work
 
