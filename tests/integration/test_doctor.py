@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.cli.checkup import EXTRAS
+from remit.system.announced import announce
 
 
 def doctor(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -58,4 +59,11 @@ def test_every_extra_is_known_by_modules_that_it_brings(tmp_path: Path) -> None:
     for extra, (modules, _) in EXTRAS.items():
         named = {re.split(r"[\[>=<]", package)[0].replace("-", "_").lower() for package in project[extra]}
         for module in modules.split():
-            assert named & {one.replace("-", "_").lower() for one in brought[module]}, (extra, module)
+            assert named & {one.replace("-", "_").lower() for one in brought[module.partition(".")[0]]}, (extra, module)
+
+
+def test_it_says_whether_the_project_is_served(tmp_path: Path) -> None:
+    (tmp_path / ".remit").mkdir()
+    assert "none runs" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
+    told = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
+    assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {told.pid}"

@@ -66,7 +66,7 @@ def test_a_second_server_of_the_same_project_is_told_that_there_is_one(server: S
     second = remit(server.root, "serve", "--http", "127.0.0.1:0")
     assert second.returncode != 0
     assert "Traceback" not in second.stderr
-    assert "serve" in second.stderr.lower()
+    assert f"This project is served already, at {server.at.grpc} and {server.at.http}, by process {server.process.pid}." in second.stderr
     assert server.begin("echo", 5.0, text="Still here.")["success"]
 
 

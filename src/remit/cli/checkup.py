@@ -31,6 +31,11 @@ EXTRAS = {
     "sandbox": ("", "coder.execute_code in bubblewrap"),
     "models": ("pydantic_ai", "asking language models: `remit ask`, agents that are models"),
     "local": ("xllamacpp", "running a language model on this machine"),
+    "grpc": ("grpc grpc_health grpc_reflection", "calling remits elsewhere, and the gRPC door of `remit serve`"),
+    "http": ("starlette uvicorn sse_starlette", "the HTTP door of `remit serve`"),
+    "a2a": ("a2a", "agents of other makers, both ways"),
+    "telemetry": ("opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client", "traces, metrics, the page for Prometheus"),
+    "serve": ("biscuit_auth cryptography", "`remit serve` with every door"),
 }
 """The modules that an extra brings, the telling one first, and its use. Those without one are programs, and are looked for as such."""
 VERSION_SECONDS = 5.0
@@ -151,7 +156,7 @@ def _extras() -> Iterator[Finding]:
         if not modules:
             continue
         first = modules.split()[0]
-        missing = [module for module in modules.split() if importlib.util.find_spec(module) is None]
+        missing = [module for module in modules.split() if not _is_there(module)]
         if not missing:
             yield Finding(part="extras", name=extra, mark=Mark.GOOD, found=f"{first} {_installed(first)}".rstrip())
             continue
@@ -159,8 +164,18 @@ def _extras() -> Iterator[Finding]:
         yield Finding(part="extras", name=extra, mark=Mark.MISSING, found=found, advice=f"pip install 'remit[{extra}]'")
 
 
+def _is_there(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # what it lies in is missing
+        return False
+
+
 def _installed(module: str) -> str:
-    names = {"acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim"}
+    names = {
+        **{"acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim", "grpc": "grpcio"},
+        **{"a2a": "a2a-sdk", "opentelemetry.sdk": "opentelemetry-sdk", "biscuit_auth": "biscuit-python"},
+    }
     try:
         return importlib.metadata.version(names.get(module, module))
     except importlib.metadata.PackageNotFoundError:
@@ -206,6 +221,7 @@ def _project(root: Path) -> Iterator[Finding]:
     yield Finding(part=part, name="policy", mark=Mark.GOOD if strict else Mark.WORSE, found=found, advice=advice)
     yield from _roles(root)
     yield from _commands(root)
+    yield _served(folder)
     databases = sorted(folder.glob("*.db")) if folder.is_dir() else []
     if databases:
         size = sum(path.stat().st_size for path in databases)
@@ -217,6 +233,16 @@ def _project(root: Path) -> Iterator[Finding]:
     yield Finding(part=part, name="disk", mark=Mark.WORSE if few else Mark.GOOD, found=f"{free / 1e9:.1f} GB free", advice=few)
     if not os.access(folder if folder.exists() else root, os.W_OK):
         yield Finding(part=part, name="writable", mark=Mark.WORSE, found=f"{root} cannot be written to", advice="chown or chmod it.")
+
+
+def _served(folder: Path) -> Finding:
+    from remit.system.announced import announced
+
+    server = announced(folder / "run")
+    if server is None:
+        return Finding(part="project", name="server", mark=Mark.GOOD, found="none runs: `remit serve` starts one, and none is needed")
+    where = ", ".join(address for address in (server.grpc, server.http) if address)
+    return Finding(part="project", name="server", mark=Mark.GOOD, found=f"{where}, by process {server.pid}")
 
 
 def _commands(root: Path) -> Iterator[Finding]:

@@ -1,12 +1,15 @@
 """`remit serve`: one process, all doors: gRPC, HTTP, A2A, MCP and the metrics, each of which can be left closed."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
+
+if TYPE_CHECKING:
+    from remit.core.errors import Unavailable
 
 
 def serve(
@@ -47,6 +50,7 @@ def serve(
     from remit.cli import values
     from remit.cli.project import find_root
     from remit.cli.serving import Telling
+    from remit.core.errors import Unavailable
     from remit.serve.run import serve as run_server
 
     asked: dict[str, Any] = {
@@ -61,9 +65,26 @@ def serve(
         "stop_seconds": values.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
-    telling = Telling(as_json=as_json)
-    asyncio.run(run_server(find_root(root), {"serve": said} if said else {}, telling))
+    telling, folder = Telling(as_json=as_json), find_root(root)
+    try:
+        asyncio.run(run_server(folder, {"serve": said} if said else {}, telling))
+    except Unavailable as error:
+        raise _with_who_serves(error, folder) from None
     return Exit.OK
+
+
+def _with_who_serves(error: "Unavailable", folder: Path) -> "Unavailable":
+    """A place that is taken is mostly taken by another server of the same project: that says more than that it is."""
+    from remit.core.errors import Unavailable
+    from remit.system.announced import announced
+
+    other = announced(folder / ".remit" / "run")
+    if other is None or error.code != "TOOL_UNAVAILABLE":
+        return error
+    where = " and ".join(address for address in (other.grpc, other.http) if address)
+    message = f"{error.message} This project is served already, at {where}, by process {other.pid}."
+    advice = f"Use that one, or stop it: kill {other.pid}. One beside it needs places of its own: --http 127.0.0.1:0 --grpc 127.0.0.1:0"
+    return Unavailable(message, code=error.code, advice=advice)
 
 
 def _whole(path: str | None) -> str | None:

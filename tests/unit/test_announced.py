@@ -1,0 +1,54 @@
+"""Where the servers of a project are found: the newest that lives, and the one before when it has gone (issue 7 item 4)."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from remit.system.announced import FILE, announce, announced, withdraw
+
+OTHER = """
+import sys
+from pathlib import Path
+from remit.system.announced import announce, withdraw
+folder = Path(sys.argv[1])
+announce(folder, grpc="unix:/other", http=None, token_file=None)
+print("announced", flush=True)
+if sys.stdin.readline() == "leave\\n":
+    withdraw(folder)
+"""
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_when_the_newest_goes_the_one_before_is_found_again(tmp_path: Path, is_killed: bool) -> None:
+    announce(tmp_path, grpc="unix:/ours", http=None, token_file=None)
+    other = subprocess.Popen([sys.executable, "-c", OTHER, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdin is not None
+    assert other.stdout is not None
+    assert other.stdout.readline() == "announced\n"
+    found = announced(tmp_path)
+    assert found is not None
+    assert found.grpc == "unix:/other"
+    if is_killed:
+        other.kill()
+    other.communicate("leave\n")
+    found = announced(tmp_path)
+    assert found is not None
+    assert (found.grpc, found.pid) == ("unix:/ours", os.getpid())
+    withdraw(tmp_path)
+    assert announced(tmp_path) is None
+    assert not (tmp_path / FILE).exists()
+
+
+@pytest.mark.parametrize("written", ["", "[]", "3", "{}", '{"pid": 1}', '{"pid": 1, "pid_started": null, "others": [3]}', "\xff"])
+def test_what_is_no_announcement_is_none(tmp_path: Path, written: str) -> None:
+    (tmp_path / FILE).write_text(written)
+    assert announced(tmp_path) is None
+
+
+def test_it_can_be_read_as_one_document(tmp_path: Path) -> None:
+    announce(tmp_path, grpc="unix:/ours", http="http://127.0.0.1:1", token_file="/t")
+    assert json.loads((tmp_path / FILE).read_text())["http"] == "http://127.0.0.1:1"
