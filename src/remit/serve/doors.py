@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 HTTP_DOORS = ("http", "a2a", "mcp", "metrics")
 NEEDED = {
-    "grpc": ("grpc", "grpc_health", "grpc_reflection"),
+    "grpc": ("grpc", "grpc_health", "grpc_reflection", "google"),
     "http": ("starlette", "uvicorn"),
-    "a2a": ("starlette", "uvicorn", "a2a"),
+    "a2a": ("starlette", "uvicorn", "sse_starlette", "a2a"),
     "mcp": ("starlette", "uvicorn", "mcp"),
     "metrics": ("starlette", "uvicorn", "prometheus_client"),
 }
