@@ -1,6 +1,7 @@
 """Agents elsewhere that register over gRPC, and what becomes of their work whatever they do (issue 7 item 1)."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +27,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def forever(far: Far, order: Any) -> None:
     await asyncio.Event().wait()
+
+
+def old_file(path: Path) -> None:
+    path.write_text("of somebody else's")
+    os.utime(path, (path.stat().st_mtime - 60,) * 2)
 
 
 def names(stage: Stage) -> list[str]:
@@ -83,7 +89,7 @@ async def test_it_delegates_in_turn_as_the_caller_of_its_children(stage: Stage) 
 
 
 async def test_what_it_says_on_the_way_reaches_the_delegation(stage: Stage, tmp_path: Path) -> None:
-    (tmp_path / ".env").write_text("of somebody else's")
+    old_file(tmp_path / ".env")
 
     async def tells(far: Far, order: Any) -> Any:
         from remit.proto.values import value_of
@@ -404,7 +410,7 @@ async def test_a_file_of_the_project_and_a_registered_agent_do_not_get_into_each
 @pytest.mark.parametrize("is_return", [True, False])
 async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp_path: Path, is_return: bool) -> None:
     """Whoever sees a return may read its artifacts, over A2A for one: an agent let in to serve could have had any file shown to itself."""
-    (tmp_path / ".env").write_text("of somebody else's")
+    old_file(tmp_path / ".env")
 
     async def takes(far: Far, order: Any) -> None:
         from remit.proto.values import value_of
