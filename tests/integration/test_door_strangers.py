@@ -5,18 +5,20 @@ import json
 import os
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from http_stage import Stage, http_stage
 
-from remit.access.visitor import Doing, Visitor
+from remit.access.visitor import Doing, Grants, Visitor
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.record import HistoryQuery
 from remit.serve.service import Call, Service, own_key
 
 ONLY = frozenset({Doing.DELEGATE})
+MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
 @pytest.fixture
@@ -81,12 +83,10 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
 
     from remit.serve.mcp.mounted import mcp_routes
 
-    asked: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "list_agents", "arguments": {}}}
-    headers = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
     async with mcp_routes(stage.service) as routes:
         transport = httpx.ASGITransport(Starlette(routes=routes))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            answer = await client.post("/mcp", json=asked, headers=headers)
+            answer = await client.post("/mcp", json=asked("list_agents"), headers=MCP)
     assert "Nobody is known" in answer.text
     assert "text.count" not in answer.text
 
@@ -131,3 +131,49 @@ async def test_lists_of_a_caller_end_with_its_own(stage: Stage) -> None:
         records, page = await stage.service.list(call, HistoryQuery(limit=1, before_session=page))
         found += len(records)
     assert found == 3
+
+
+# ---- mutual TLS, and `remit mcp --http` where other machines reach it
+
+
+async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant_can_be_revoked(tmp_path: Path) -> None:
+    """Whatever stands in it beside its name, such as an address. Real handshakes with both."""
+    import ssl
+
+    import grpc
+    import httpx
+    from grpc_stage import Authority, ask, grpc_stage
+
+    from remit.serve.mcp.beyond import served_beyond
+
+    authority = Authority(tmp_path)
+    certificate, key = authority.issue("bot")  # for loopback too
+    files = {"tls_certificate": str(certificate), "tls_key": str(key), "client_ca": str(authority.certificate)}
+    async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], **files) as stage:
+        stage.entrance.tokens.new("anybody", Grants(doing=ONLY), certificate="*")
+        shown = grpc.ssl_channel_credentials(authority.certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
+        task = (await (await stage.tasks(credentials=shown)).ExecuteTask(ask("echo"))).task
+        assert task.principal == "cert:bot"
+        stage.remit.settings = replace(stage.remit.settings, serve=replace(stage.remit.settings.serve, **files))
+        context = ssl.create_default_context(cafile=str(authority.certificate))
+        context.load_cert_chain(certificate, key)
+        stranger = ssl.create_default_context(cafile=str(authority.certificate))
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            url = f"https://127.0.0.1:{listening.getsockname()[1]}/mcp"
+            async with served_beyond(stage.remit, listening, "127.0.0.1", (), 5.0):
+                async with httpx.AsyncClient(verify=stranger, headers=MCP) as client:
+                    assert (await client.post(url, json=asked("delegation_status"))).status_code == 401
+                    assert (await client.get(url.replace("/mcp", "/healthz"))).status_code == 401
+                    answer = await client.post(url, json=asked("list_agents"), headers={"authorization": f"Bearer {stage.token()}"})
+                    assert answer.status_code == 200
+                async with httpx.AsyncClient(verify=context, headers=MCP) as client:
+                    answer = await client.post(url, json=asked("delegation_result", session_id=task.task_id))
+                    assert '"status":"completed"' in answer.text, answer.text
+                    answer = await client.post(url, json=asked("delegate", target="echo", parameters={}, accept=["true"]))
+                    assert "may not have commands run here" in answer.text
+                    stage.entrance.tokens.revoke("anybody")
+                    assert (await client.post(url, json=asked("list_agents"))).status_code == 401
+
+
+def asked(tool: str, **arguments: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": tool, "arguments": arguments}}

@@ -5,6 +5,7 @@ read. A name that nothing was granted to is refused: being signed is not being l
 """
 
 import hashlib
+import ipaddress
 import re
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,9 +41,11 @@ def of_grpc(context: Mapping[str, Sequence[bytes]]) -> Certificate | None:
     """As `grpc.ServicerContext.auth_context()` gives it."""
     if not context.get("x509_pem_cert") and not context.get("x509_common_name"):
         return None
-    named = (*context.get("x509_subject_alternative_name", ()), *context.get("x509_common_name", ()))
+    alternative = [one.decode("utf-8", "replace") for one in context.get("x509_subject_alternative_name", ())]
+    common = [one.decode("utf-8", "replace") for one in context.get("x509_common_name", ())]
     pem = next(iter(context.get("x509_pem_cert", ())), b"")
-    return Certificate(names=_plain(one.decode("utf-8", "replace") for one in named), fingerprint=_fingerprint(pem))
+    named = [*(one for one in alternative if not _is_address(one)), *common]  # the same names as by TLS's own words: one principal
+    return Certificate(names=_plain(named), fingerprint=_fingerprint(pem))
 
 
 def granted(certificate: Certificate, tokens: Iterable[Token]) -> tuple[Token, str] | None:
@@ -78,6 +81,15 @@ def checked_name(text: str) -> str:
 def _plain(names: Iterable[str]) -> tuple[str, ...]:
     """Those that can stand in a record and a rule as they are; a name with a line break or a zero in it is there to deceive."""
     return tuple(dict.fromkeys(name for name in names if name.isprintable() and name.isascii() and 0 < len(name) <= _LONGEST))
+
+
+def _is_address(name: str) -> bool:
+    """Where it was is not who it is."""
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 def _fingerprint(pem: bytes) -> str:

@@ -12,7 +12,7 @@ from remit.cli.options import Json, Root
 def mcp(
     http: Annotated[bool, typer.Option("--http", help="Serve streamable HTTP at /mcp instead of stdin and stdout.")] = False,
     host: Annotated[
-        str, typer.Option(help="Where to listen with --http; anything but loopback lets others have work done here.")
+        str, typer.Option(help="Where to listen with --http; beyond loopback callers show a token (remit token new), under TLS ([serve]).")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port with --http; 0: any that is free, told on stderr.", min=0, max=65535)] = 8791,
     allow_host: Annotated[
@@ -79,14 +79,17 @@ def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], sec
     import asyncio
 
     from remit.cli.output import say_aside
-    from remit.serve.mcp.http import address_of, bound, check_names, exposure
+    from remit.serve.mcp.beyond import address_beyond, is_beyond
+    from remit.serve.mcp.http import address_of, bound, check_names
     from remit.serve.mcp.run import serve_http
+    from remit.settings import load_settings
 
     check_names(allowed_hosts)
     with bound(host, port) as listening:
         address = address_of(listening)
-        if warning := exposure(listening):
-            say_aside(warning)
+        if is_beyond(listening):
+            address = address_beyond(listening, load_settings(folder).serve, folder)
+            say_aside("Other machines can reach this: whoever comes in shows a token (remit token new NAME) or a certificate.")
         serving = serve_http(
             folder,
             listening,

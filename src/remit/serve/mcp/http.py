@@ -1,7 +1,7 @@
-"""Streamable HTTP as the way in: one address, `/mcp`, on loopback unless told otherwise. The protocol over it is the SDK's.
+"""Streamable HTTP as the way in: one address, `/mcp`, on loopback. The protocol over it is the SDK's.
 
-Whoever can reach the port can have work done here: so only loopback is bound by default, and a page in somebody's browser is kept out by
-checks of Host and Origin (DNS rebinding).
+Whoever can reach the port can have work done here: so it is for loopback alone (see `beyond` for the rest), and a page in somebody's
+browser is kept out by checks of Host and Origin (DNS rebinding).
 """
 
 import contextlib
@@ -71,17 +71,6 @@ def _named(host: str) -> str:
         if ipaddress.ip_address(host).version == 6:
             return f"[{host}]"
     return host
-
-
-def exposure(listening: socket.socket) -> str | None:
-    """What whoever listens beyond this machine should know."""
-    host = listening.getsockname()[0]
-    if ipaddress.ip_address(host.partition("%")[0]).is_loopback:
-        return None
-    return (
-        f"Warning: {host} can be reached from other machines, and there is no password: whoever reaches it has work done here as you. "
-        "Clients elsewhere call this machine by a name given with --allow-host; others are turned away."
-    )
 
 
 def check_names(names: Sequence[str]) -> None:

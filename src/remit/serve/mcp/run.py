@@ -51,7 +51,14 @@ async def serve_http(
     root: Path, listening: socket.socket, host: str, allowed_hosts: Sequence[str], *, answer_after_seconds: float, ready: Callable[[], None]
 ) -> None:
     """Until a signal. What still runs is stopped then: this process was told to end, not left by a client."""
+    from remit.serve.mcp.beyond import is_beyond, served_beyond
+
     with _on_signals() as told_to_stop:
+        if is_beyond(listening):
+            async with Remit.open(root, recover=False) as remit, served_beyond(remit, listening, host, allowed_hosts, answer_after_seconds):
+                ready()
+                await told_to_stop
+            return
         async with _opened(root, answer_after_seconds) as (_, server):
             web = http_server(server, security(host, allowed_hosts))
             serving = asyncio.ensure_future(web.serve(sockets=[listening]))
