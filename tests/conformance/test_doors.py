@@ -5,6 +5,9 @@ One server of one project with all its doors open, on loopback, in this process 
 
 import asyncio
 import contextlib
+import os
+import shutil
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +18,7 @@ import pytest_asyncio
 
 from remit import Remit
 from remit.access.visitor import Doing, Grants
+from remit.testing.doors import agents
 from remit.testing.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
 from remit.testing.doors.client import DoorClient, Standing
 from remit.testing.doors.door_suite import DOOR_CHECKS, Check
@@ -85,7 +89,7 @@ async def by_http(served: Served, who: str, standing: Standing | None) -> DoorCl
 
     from remit.testing.doors.over_http import HttpClient
 
-    http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30))
+    http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30, verify=False))
     return HttpClient(http, served.token(who), standing)
 
 
@@ -124,6 +128,55 @@ class Stage:
 
     async def client(self, who: str = "ann", standing: Standing | None = None) -> DoorClient:
         return await self.way(self.served, who, standing)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def by_stdio(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Alone"]:
+    """A server of its own, `remit mcp` as a client starts it: one process for all checks."""
+    root = tmp_path_factory.mktemp("stdio")
+    (root / ".remit" / "agents").mkdir(parents=True)
+    (root / ".remit" / "policy.cedar").write_text(POLICY)
+    shutil.copy(agents.__file__, root / ".remit" / "agents" / "doors.py")
+    (root / "remit.toml").write_text("builtin_agents = []\n[slots_per_agent]\nnarrow = 1\n")
+    opened: asyncio.Future[DoorClient] = asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    client = asyncio.create_task(_connect(root, opened, stop))
+    await asyncio.wait([client, opened], return_when=asyncio.FIRST_COMPLETED)
+    if client.done():
+        await client
+    yield Alone(root, opened.result())
+    stop.set()
+    await client
+
+
+async def _connect(root: Path, opened: "asyncio.Future[DoorClient]", stop: asyncio.Event) -> None:
+    from mcp import StdioServerParameters
+    from mcp.client.client import Client
+    from mcp.client.stdio import stdio_client
+
+    from remit.testing.doors.over_mcp import McpClient
+
+    command = ["-m", "remit", "mcp", "--root", str(root)]
+    async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))) as client:
+        opened.set_result(McpClient(client, has_principals=False))
+        await stop.wait()
+
+
+@dataclass
+class Alone:
+    """A server that has one client, its owner."""
+
+    root: Path
+    door: DoorClient
+
+    async def client(self, who: str = "ann", standing: Standing | None = None) -> DoorClient:
+        return self.door
+
+
+@pytest.mark.parametrize("check", DOOR_CHECKS, ids=lambda check: check.__name__)
+async def test_a_process_at_its_stdin_keeps_its_promise(check: Check, by_stdio: Alone) -> None:
+    async with asyncio.timeout(60):
+        await check(by_stdio)
 
 
 @pytest.mark.parametrize("check", DOOR_CHECKS, ids=lambda check: check.__name__)

@@ -95,7 +95,7 @@ class A2aClient:
 async def a2a_client(closing: contextlib.AsyncExitStack, url: str, token: str, binding: str, standing: Standing | None = None) -> A2aClient:
     """`url`: of the server, where its card is."""
     headers = {"Authorization": f"Bearer {token}"}
-    http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30))
+    http = await closing.enter_async_context(httpx.AsyncClient(headers=headers, timeout=30, verify=url.startswith("https:")))
     card = await A2ACardResolver(http, url).get_agent_card()
     clients = []
     for streaming in (False, True):

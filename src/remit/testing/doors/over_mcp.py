@@ -100,6 +100,7 @@ class McpClient:
 
 async def mcp_client(closing: contextlib.AsyncExitStack, url: str, token: str) -> McpClient:
     """`url`: of the server's `/mcp`."""
-    http = await closing.enter_async_context(httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=30))
+    headers, is_tls = {"Authorization": f"Bearer {token}"}, url.startswith("https:")
+    http = await closing.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=30, verify=is_tls))
     client = await closing.enter_async_context(Client(streamable_http_client(url, http_client=http)))
     return McpClient(client)

@@ -1,0 +1,172 @@
+"""Used by tests of a server that is killed: agents of several kinds, and clients of several doors that do not give up.
+
+A client begins its task under a key, follows it, and comes again whenever the connection breaks: by the key until it knows the id, then by
+the id, from the last chunk that it heard. What it heard is kept, to be held against what is on record.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remit.testing.doors.client import DoorClient, DoorFault, Said, Seen
+
+AGENTS = '''
+import asyncio, os, subprocess, sys, time
+from pathlib import Path
+from remit import Context, agent
+
+def note(ctx, word):
+    folder = ctx.root / ".remit" / "marks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ctx.session_id).open("a") as file:
+        file.write(f"{word}\\n")
+
+@agent("quick")
+async def quick(ctx: Context, n: int) -> int:
+    note(ctx, "run")
+    return n
+
+@agent("talker", timeout=60)
+async def talker(ctx: Context, n: int) -> int:
+    """Says much; is lost with its server."""
+    note(ctx, "run")
+    for number in range(40):
+        ctx.emit(number)
+        await asyncio.sleep(0.05)
+    return n
+
+@agent("stepper", resumable=True, timeout=60)
+async def stepper(ctx: Context, n: int) -> dict:
+    """Goes on where it was, whichever server has it."""
+    note(ctx, "run")
+    done = ctx.saved or 0
+    for number in range(done, 12):
+        ctx.emit(number)
+        await ctx.checkpoint(number + 1)
+        await asyncio.sleep(0.1)
+    return {"n": n, "from": done}
+
+@agent("parent", timeout=60)
+async def parent(ctx: Context, n: int) -> str:
+    note(ctx, "run")
+    child = await ctx.delegate("talker", n=n)
+    return f"The child is {child.status}."
+
+@agent("family", isolation="process", timeout=60)
+def family(ctx: Context, n: int) -> int:
+    """A process with a process of its own."""
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(60)"])
+    note(ctx, f"pid:{os.getpid()}")
+    note(ctx, f"pid:{child.pid}")
+    time.sleep(1.5)
+    child.kill()
+    child.wait()
+    return n
+'''
+KINDS = ("quick", "talker", "stepper", "parent", "family")
+DOORS = ("grpc", "http", "a2a", "mcp")
+
+
+def project(root: Path) -> Path:
+    (root / ".remit" / "agents").mkdir(parents=True, exist_ok=True)
+    (root / ".remit" / "agents" / "load.py").write_text(AGENTS)
+    return root
+
+
+@dataclass
+class Place:
+    """Where the server is, whichever process that is."""
+
+    root: Path
+    port: int
+
+    @property
+    def token(self) -> str:
+        return (self.root / ".remit" / "run" / "serve.token").read_text().strip()
+
+    @contextlib.asynccontextmanager
+    async def client(self, door: str) -> AsyncIterator[DoorClient]:
+        """Connected anew."""
+        url = f"http://127.0.0.1:{self.port}"
+        async with contextlib.AsyncExitStack() as closing:
+            if door == "grpc":
+                import grpc.aio
+
+                from remit.testing.doors.over_grpc import GrpcClient
+
+                options = [("grpc.use_local_subchannel_pool", 1)]
+                channel = grpc.aio.insecure_channel(f"unix:{self.root}/.remit/run/grpc.sock", options=options)
+                yield GrpcClient(await closing.enter_async_context(channel), "")
+            elif door == "http":
+                import httpx
+
+                from remit.testing.doors.over_http import HttpClient
+
+                yield HttpClient(await closing.enter_async_context(httpx.AsyncClient(base_url=url, timeout=30, verify=False)), self.token)
+            elif door == "a2a":
+                from remit.testing.doors.over_a2a import a2a_client
+
+                yield await a2a_client(closing, url, self.token, "JSONRPC")
+            else:
+                from remit.testing.doors.over_mcp import mcp_client
+
+                yield await mcp_client(closing, f"{url}/mcp", self.token)
+
+
+@dataclass
+class Errand:
+    """One client with one task."""
+
+    door: str
+    kind: str
+    key: str
+    number: int
+    task_ids: list[str] = field(default_factory=list)
+    heard: list[Said] = field(default_factory=list)
+    seen: Seen | None = None
+    breaks: int = 0
+    """How often it had to come again."""
+
+    async def run(self, place: Place) -> None:
+        while self.seen is None:
+            try:
+                async with place.client(self.door) as door:
+                    await self._follow(door)
+            except (Exception, BaseExceptionGroup) as error:  # whatever a client makes of a server that dies
+                if isinstance(error, DoorFault) and error.code not in (None, "STOPPING"):
+                    raise
+                self.breaks += 1
+                await asyncio.sleep(0.2)
+
+    async def _follow(self, door: DoorClient) -> None:
+        if not self.task_ids or self.breaks:  # by its key it is the same one, however often it is asked for
+            arguments: dict[str, Any] = {"target": self.kind, "parameters": {"n": self.number}, "key": self.key}
+            self.task_ids.append(await door.execute(arguments))
+        last = max((said.number or 0 for said in self.heard), default=0)
+        async for said in door.stream(self.task_ids[0], last):
+            if said.kind == "end":
+                self.seen = said.seen if said.seen is not None and said.seen.has_ended else None
+            elif door.traits.numbers_chunks:
+                self.heard.append(said)
+
+
+def pids_noted(root: Path) -> list[int]:
+    folder = root / ".remit" / "marks"
+    files = folder.iterdir() if folder.is_dir() else ()
+    return [int(word[4:]) for file in files for word in file.read_text().split() if word.startswith("pid:")]
+
+
+def runs_noted(root: Path, session_id: str) -> int:
+    file = root / ".remit" / "marks" / session_id
+    return file.read_text().split().count("run") if file.exists() else 0
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return os.stat(f"/proc/{pid}") is not None and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

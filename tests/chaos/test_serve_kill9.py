@@ -1,0 +1,172 @@
+"""`remit serve` killed with -9 under load and started again at the same addresses: clients of every door go on and lose nothing.
+
+Issue 7 item 7. Real processes, real clients, moments drawn from a seed.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, project, runs_noted
+
+from remit.core.events import EventKind
+from remit.store import SqliteStore
+from remit.testing.doors.client import ended
+
+sys.path.append(str(Path(__file__).parents[1] / "integration"))
+from serve_stage import serving
+
+KILLS = 3
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    return Place(project(tmp_path), port)
+
+
+@pytest.mark.parametrize("seed", [7])
+async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twice(place: Place, seed: int) -> None:
+    draw = random.Random(seed)
+    errands = [Errand(door, kind, f"{seed}-{door}-{kind}-{number}", number) for number in range(2) for door in DOORS for kind in KINDS]
+    draw.shuffle(errands)
+    clients = asyncio.gather(*(_late(errand, place, draw.uniform(0, 1.5)) for errand in errands))
+    for _ in range(KILLS):
+        with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
+            await asyncio.sleep(draw.uniform(0.3, 1.6))
+            os.kill(server.process.pid, signal.SIGKILL)
+            await asyncio.to_thread(server.process.wait)
+    with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
+        await asyncio.wait_for(clients, 60)
+        again = [await _looked(place, errand) for errand in errands]
+        server.tell()
+        code, words = server.ended()
+        assert code == 0, words
+    assert sum(errand.breaks for errand in errands) > 0
+    for errand, seen in zip(errands, again, strict=True):
+        _holds(errand, seen)
+    _is_on_record_once(place.root, errands)
+    assert [pid for pid in pids_noted(place.root) if is_running(pid)] == []
+
+
+async def _late(errand: Errand, place: Place, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    await errand.run(place)
+
+
+async def _looked(place: Place, errand: Errand) -> Any:
+    async with place.client(errand.door) as door:
+        return await door.status(errand.task_ids[0])
+
+
+def _holds(errand: Errand, again: Any) -> None:
+    """One task, told to its end, and found again as it was told."""
+    seen = errand.seen
+    assert seen is not None
+    assert len(set(errand.task_ids)) == 1, errand
+    assert again == seen
+    is_crashed = (seen.status, seen.stop_reason, seen.code) == ("partial", "crashed", "AGENT_CRASHED")
+    if errand.kind == "stepper":
+        assert (seen.status, seen.data["n"]) == ("completed", errand.number), errand
+    else:
+        assert seen.status == "completed" or is_crashed, errand
+    numbers = [said.number for said in errand.heard]
+    assert numbers == sorted({number for number in numbers if number is not None}), errand
+
+
+def _is_on_record_once(root: Path, errands: list[Errand]) -> None:
+    """Nothing that was begun is missing, nothing is there that nobody began, and what was heard is what is on record."""
+    store = SqliteStore(root / ".remit" / "remit.db")
+    try:
+        assert list(store.live()) == []
+        roots = [record for errand in errands for record in [store.get(errand.task_ids[0])] if record is not None]
+        known = {record.session_id for record in roots}
+        assert len(known) == len(errands)
+        for record in roots:
+            for node in store.tree(record.root_id):
+                events = store.events(node.session_id)
+                assert node.state.is_settled
+                assert runs_noted(root, node.session_id) <= 1 or node.agent == "stepper", node  # only what can go on is run again
+                assert [event.number for event in events] == sorted({event.number for event in events})
+        for errand in errands:
+            said = {event.number: event for event in store.events(errand.task_ids[0])}
+            for one in errand.heard:
+                assert one.number in said, (errand, one)
+                if one.kind == "data":
+                    assert said[one.number].body["chunk"] == one.value, (errand, one)
+            if errand.heard:
+                chunks = [number for number, event in said.items() if event.kind is EventKind.DATA]
+                assert [one.number for one in errand.heard if one.kind == "data"] == chunks, errand
+    finally:
+        store.close()
+
+
+# ---- agents elsewhere
+
+
+async def test_agents_elsewhere_that_are_killed_and_servers_that_are_lose_no_work_silently(place: Place) -> None:
+    """A killed one means AGENT_UNAVAILABLE, or another one where that does no harm; one whose server is killed comes back by itself."""
+    address, options = f"unix:{place.root}/.remit/run/grpc.sock", ("--http", f"127.0.0.1:{place.port}")
+    with contextlib.ExitStack() as ends:
+        with serving(place.root, *options) as server:
+            first = await _remote(ends, address)
+            begun = {name: await _begun(place, name, "first") for name in ("once", "again")}
+            assert sorted([await _line(first), await _line(first)]) == ["order again", "order once"]
+            second = await _remote(ends, address)
+            first.kill()
+            seen = {name: await _ended(place, task_id) for name, task_id in begun.items()}
+            assert (seen["once"].status, seen["once"].stop_reason, seen["once"].code) == ("failed", "unavailable", "AGENT_UNAVAILABLE")
+            assert (seen["again"].status, seen["again"].data) == ("completed", {"by": second.pid})
+            assert await _line(second) == "order again"
+
+            begun = {name: await _begun(place, name, "second", seconds=30.0) for name in ("once", "again")}
+            assert sorted([await _line(second), await _line(second)]) == ["order again", "order once"]
+            server.process.kill()
+            await asyncio.to_thread(server.process.wait)
+        with serving(place.root, *options):
+            assert await _line(second) == "welcome"
+            for name, task_id in begun.items():
+                lost = await _ended(place, task_id)
+                assert (lost.status, lost.stop_reason, lost.code) == ("partial", "crashed", "AGENT_CRASHED")
+                assert await _begun(place, name, "second", seconds=30.0) == task_id  # its key is not begun anew
+            third = await _begun(place, "once", "third", seconds=0.0)
+            assert (await _ended(place, third)).data == {"by": second.pid}
+
+
+async def _remote(ends: contextlib.ExitStack, address: str) -> Any:
+    program = str(Path(__file__).with_name("remote_worker.py"))
+    process = subprocess.Popen([sys.executable, program, address], stdout=subprocess.PIPE, text=True)  # noqa: ASYNC220 - begun at once
+    ends.callback(_end, process)
+    assert await _line(process) == "welcome"
+    return process
+
+
+def _end(process: Any) -> None:
+    process.kill()
+    process.wait(10)
+    process.stdout.close()
+
+
+async def _line(process: Any) -> str:
+    line = await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), 30)
+    return str(line).strip()
+
+
+async def _begun(place: Place, operation: str, key: str, seconds: float = 1.0) -> str:
+    async with place.client("grpc") as door:
+        asked = {"target": "far", "operation": operation, "parameters": {"seconds": seconds}, "key": f"{key}-{operation}"}
+        return await door.execute(asked)
+
+
+async def _ended(place: Place, task_id: str) -> Any:
+    async with place.client("http") as door:
+        return await ended(door, task_id)
