@@ -50,7 +50,7 @@ from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of
+from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of, rules_read_again
 
 __all__ = ["Remit", "run"]
 
@@ -264,7 +264,7 @@ class Remit(Looking):
         return running, origin
 
     async def reload(self) -> list[str]:
-        """Read the project's agents again, Python files too; what is wrong with them. What runs keeps what it has.
+        """Read the project's agents again, Python files too, and its policy; what is wrong with them. What runs keeps what it has.
 
         Agent files and the policy are taken up by themselves within a second; here is the whole of it, at once."""
         self._must_be_open()
@@ -272,7 +272,7 @@ class Remit(Looking):
         if read is not None:
             self.directory.take(read)
         self.directory.load_folder_again(self.folder / "agents")
-        return self.directory.problems
+        return [*self.directory.problems, *(() if self._attachment is not None else rules_read_again(self._house.policy))]
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()

@@ -1,6 +1,6 @@
 """From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from remit.engine.options import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
 from remit.policy import open_policy
+from remit.policy.project import ProjectPolicy
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -58,6 +59,11 @@ def options_of(settings: Settings, project: str) -> EngineOptions:
         project=project,
         commit_in_loop=settings.durability != "power",
     )
+
+
+def rules_read_again(policy: Policy) -> Sequence[str]:
+    """At once; what is wrong with them. A policy of the program's own is its own affair."""
+    return policy.look_now() if isinstance(policy, ProjectPolicy) else ()
 
 
 def policy_of(given: str | Path | Policy | None, folder: Path, settings: Settings, owner: Owner, clock: Clock) -> Policy:

@@ -6,6 +6,7 @@ is open are taken up when agents are listed (a moment may pass), when a name is 
 runs keeps the agent it has.
 """
 
+import contextlib
 import importlib.util
 import logging
 import sys
@@ -188,30 +189,43 @@ class Directory:
 
     def load_folder(self, folder: Path) -> None:
         """The agents that the Python files of a folder declare."""
-        for path, stamp in stamps_of(folder).items():
-            self._load(str(path), lambda path=path, stamp=stamp: self._agents_of_file(path, stamp, ""))  # type: ignore[misc]
+        self._load_python(stamps_of(folder), is_again=False)
 
     def load_folder_again(self, folder: Path) -> None:
         """Take up files that are new, changed or gone; one that cannot be loaded any more keeps what it had, and is among the problems."""
-        now = stamps_of(folder)
-        for path in [known for known in self._python if known not in now]:
-            for name in self._python.pop(path)[1]:
-                self._forget(name)
-        for path, stamp in now.items():
-            if self._python.get(path, ("", ()))[0] != stamp:
-                self._problems = [problem for problem in self._problems if not problem.startswith(str(path))]
-                self._load(str(path), lambda path=path, stamp=stamp: self._agents_of_file(path, stamp, f"_{stamp}"))  # type: ignore[misc]
+        self._load_python(stamps_of(folder), is_again=True)
         self._tell_of_change()
 
-    def _agents_of_file(self, path: Path, stamp: str, version: str) -> list[FunctionAgent]:
-        """Of a version of it: loaded under a name of its own, so that whoever runs the one before keeps it."""
-        found = agents_of_file(path, version)
-        names = tuple(agent.spec.name for agent in found)
-        for name in self._python.get(path, ("", ()))[1]:
-            if name not in names:
-                self._forget(name)
-        self._python[path] = stamp, names
-        return found
+    def _load_python(self, now: Mapping[Path, str], *, is_again: bool) -> None:
+        """All are read before any agent is put in: one that moved from a file to another is never two. Each version is loaded under a name
+        of its own, so that whoever runs the one before keeps it."""
+        read: dict[Path, list[FunctionAgent]] = {path: [] for path in self._python if path not in now}
+        for path, stamp in now.items():
+            if self._python.get(path, ("", ()))[0] != stamp:
+                self._forget_problems(path)
+                version = f"_{stamp}" if is_again else ""
+                self._guarded(str(path), lambda path=path, version=version: read.update({path: agents_of_file(path, version)}))  # type: ignore[misc]
+        for path, found in read.items():
+            names = {agent.spec.name for agent in found}
+            for name in self._python.pop(path, ("", ()))[1]:
+                if name not in names:
+                    self._forget(name)
+        for path, found in read.items():
+            if path in now:
+                self._put_in(path, now[path], found)
+            else:
+                self._forget_problems(path)
+
+    def _put_in(self, path: Path, stamp: str, found: Sequence[FunctionAgent]) -> None:
+        """What another one has the name of is tried again the next time: that one may be gone then."""
+        names: list[str] = []
+        for agent in found:
+            if self._guarded(str(path), lambda agent=agent: self.register(agent)):  # type: ignore[misc]
+                names.append(agent.spec.name)
+        self._python[path] = stamp if len(names) == len(found) else "", tuple(names)
+
+    def _forget_problems(self, path: Path) -> None:
+        self._problems = [problem for problem in self._problems if not problem.startswith(str(path))]
 
     def load_definitions(self, root: Path, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
         """The agents that agent files and settings of a project declare; `reload` reads the settings anew (see `rereading`)."""
@@ -313,13 +327,16 @@ class Directory:
 
         self._guarded(where, register)
 
-    def _guarded(self, where: str, load: Callable[[], None]) -> None:
+    def _guarded(self, where: str, load: Callable[[], None]) -> bool:
+        """Whether it went well."""
         try:
             load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - the boundary to users' files: one that is broken must not take the others with it
             frames = traceback.extract_tb(error.__traceback__)
             line = next((f" (line {frame.lineno})" for frame in reversed(frames) if frame.filename == where), "")
             self._problems.append(f"{where}{line}: {type(error).__name__}: {error}")
+            return False
+        return True
 
 
 def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAgent]:
@@ -339,9 +356,13 @@ def agents_of_file(path: Path, version: str = "") -> list[FunctionAgent]:
 
 
 def stamps_of(folder: Path) -> dict[Path, str]:
-    """The Python files of a folder, and by what a change of each shows."""
-    paths = [path for path in sorted(folder.glob("*.py")) if not path.name.startswith("_")] if folder.is_dir() else []
-    return {path: f"{seen.st_mtime_ns:x}_{seen.st_size:x}" for path in paths for seen in (path.stat(),)}
+    """The Python files of a folder, and by what a change of each shows. Not what an editor keeps beside them, nor what is gone by now."""
+    found: dict[Path, str] = {}
+    for path in sorted(folder.glob("[!._]*.py")):
+        with contextlib.suppress(OSError):
+            seen = path.stat()
+            found[path] = f"{seen.st_mtime_ns:x}_{seen.st_size:x}"
+    return found
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:

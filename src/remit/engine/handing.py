@@ -23,8 +23,8 @@ NOTICE = "Handed over: its orchestrator was told to stop. It goes on when the pr
 
 
 async def hand_over(engine: "EmbeddedEngine") -> list[str]:
-    """The sessions of the roots that are left to others. Nothing runs of them when this returns, but for code that will not be stopped: that
-    ends with the process, and nothing is heard of it any more."""
+    """The sessions of the roots that are left to others. Nothing runs of them when this returns, but for code that will not be stopped:
+    that ends with the process, and nothing is heard of it any more."""
     engine.slots.is_shut = True
     roots = [running for running in list(engine.running.values()) if running.parent is None and await _can_go_on(engine, running)]
     roots = [root for root in roots if _is_free(root)]  # time has passed

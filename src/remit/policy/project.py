@@ -139,6 +139,12 @@ class ProjectPolicy:
 
     # ---- the rules
 
+    def look_now(self) -> list[str]:
+        """The rules as they stand; what is wrong with them."""
+        self._look_at = 0.0
+        self._look()
+        return [] if self._fault is None else [f"{self._rules.name}: {self._fault}"]
+
     def _look(self) -> None:
         now = self._clock()
         if now >= self._look_at:
