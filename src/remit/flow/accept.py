@@ -172,8 +172,7 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
         case.fault = terms.fault
     error, pending = first_refusal(case), None
     if error is None:
-        on_behalf = ROOT_CALLER if came is None else came.principal
-        error, pending = _policy_says(case, terms, caller, house, lineage, Principals(asks, on_behalf))
+        error, pending = _policy_says(case, terms, caller, house, lineage, asks, ROOT_CALLER if came is None else came.principal)
     delegation = Delegation(
         lineage,
         terms.target,
@@ -202,20 +201,21 @@ def _order(request: Request, terms: _Terms, caller: Caller | None, house: House,
 
 
 def _policy_says(
-    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: Principals
+    case: Case, terms: _Terms, caller: Caller | None, house: House, lineage: Lineage, asks: str, on_behalf: str
 ) -> tuple[ErrorInfo | None, Pending | None]:
     """The policy's no, or what a person must still say yes to; neither, when it lets it in."""
     assert terms.agent is not None
     spec = terms.agent.spec
     effects = effects_of(spec) if spec.effects else ()
     known = None
-    if not spec.acts_on and asks.on_behalf in (ROOT_CALLER, asks.caller):  # else the log says on whose behalf
-        known = house.policy.glance(asks.caller, spec.name, lineage.depth, effects, lineage.session_id)
+    if not spec.acts_on and on_behalf in (ROOT_CALLER, asks):  # else the log says on whose behalf
+        known = house.policy.glance(asks, spec.name, lineage.depth, effects, lineage.session_id)
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = house.root if caller is None else caller.workspace
+    who, left = Principals(asks, on_behalf), case.budget.left(case.now)
     try:
-        asked = asked_for(spec, terms.parameters, lineage, asks, workspace, terms.timeout_seconds, case.budget.left(case.now))
+        asked = asked_for(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:
         return bad_parameters(replace(case, fault=fault)), None
     about, decision = judged_all(house.policy, asked, workspace) if known is None else (asked[0], known)

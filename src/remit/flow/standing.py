@@ -4,25 +4,14 @@ Three kinds of callers: nobody (a person or a program of this project: a new roo
 in by a door (`core.origin`): a new root that counts on from where that one stands, or a child, with the token of a delegation.
 """
 
-from typing import NamedTuple
-
 from remit.core.budget import Budget, Limits
 from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.origin import Came, Origin
 from remit.flow.house import ROOT_LINEAGE, Caller, House, Tree
 
-
-class Standing(NamedTuple):
-    above: Lineage
-    """The caller's."""
-    tree: Tree
-    budget: Budget
-    hard_at: float | None
-    """Monotonic: when the caller itself ends; None: it does not."""
-    max_depth: int
-    asks: str
-    """The principal of the policy."""
-    came: Came | None
+Standing = tuple[Lineage, Tree, Budget, float | None, int, str, Came | None]
+"""The caller's lineage; the tree; the budget; when the caller itself ends (monotonic; None: it does not); the depth that is allowed; the
+principal of the policy; who came in from outside. Taken apart at once, and made for every delegation: hence a plain one."""
 
 
 def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
@@ -34,7 +23,7 @@ def standing(caller: Caller | None, origin: Origin | None, limits: Limits | None
     budget = Budget(house.rules.budget, opened_at=now)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return Standing(ROOT_LINEAGE, Tree(budget), budget, None, house.rules.max_depth, ROOT_CALLER, None)
+    return ROOT_LINEAGE, Tree(budget), budget, None, house.rules.max_depth, ROOT_CALLER, None
 
 
 def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, house: House, now: float) -> Standing:
@@ -51,7 +40,7 @@ def _of_child(caller: Caller, origin: Origin | None, limits: Limits | None, hous
             came = _kept(came or Came(ROOT_CALLER), origin, max_depth)
     if limits is not None:
         budget = budget.narrowed(limits, now)
-    return Standing(delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came)
+    return delegation.lineage, caller.tree, budget, hard_at, max_depth, delegation.agent, came
 
 
 def _of_visitor(origin: Origin, limits: Limits | None, house: House, now: float) -> Standing:
@@ -60,7 +49,7 @@ def _of_visitor(origin: Origin, limits: Limits | None, house: House, now: float)
     if limits is not None:
         narrowed = narrowed.narrowed(limits, now)
     above = Lineage("", "", None, origin.depth, origin.path)
-    return Standing(above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, _kept(origin.came, origin, max_depth))
+    return above, Tree(narrowed), narrowed, hard_at, max_depth, origin.came.principal, _kept(origin.came, origin, max_depth)
 
 
 def _kept(came: Came, origin: Origin, max_depth: int) -> Came:

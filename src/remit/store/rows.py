@@ -268,19 +268,19 @@ def row_of(record: Record) -> tuple[Any, ...]:
     )
 
 
-NEW_COLUMNS = (
-    "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context, "
-    "principal, conversation"
-)
-"""What is known of a delegation that begins; the rest of its row is the same for all of them (see `whole`)."""
+NEW_COLUMNS = "session_id, root_id, parent_id, agent, status, owner, created_at, started_at, key, task_number, step_times, context"
+NEW_COUNT = NEW_COLUMNS.count(",") + 1
+"""What is known of a delegation that begins; the rest of its row is the same for all of them that nobody from outside asked for."""
 
 
 def row_of_new(begun: Begun) -> tuple[Any, ...]:
-    """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here."""
+    """A delegation that begins, in the order of `NEW_COLUMNS`, without a record made for it: every delegation passes here.
+
+    Only where somebody came in from outside it has two more: who, and the conversation."""
     delegation = begun.delegation
     lineage = delegation.lineage
     task = delegation.task
-    return (
+    new = (
         lineage.session_id,
         lineage.root_id,
         lineage.parent_id,
@@ -295,13 +295,14 @@ def row_of_new(begun: Begun) -> tuple[Any, ...]:
         _bare_context(lineage.depth, lineage.path, delegation.deadline.timeout_seconds)
         if _is_bare(delegation)
         else encoded(_context(delegation, lineage.depth, lineage.path, delegation.deadline.timeout_seconds, None), _CONTEXT_OURS),
-        *(_NOBODY if delegation.came is None else (delegation.came.principal, delegation.came.session)),
     )
+    came = delegation.came
+    return new if came is None else (*new, came.principal, came.session)
 
 
 def whole(new: tuple[Any, ...]) -> Row:
     """The whole row of a delegation that begins."""
-    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:12], None, *new[12:]))
+    return Row._make((*new[:8], None, *new[8:10], 1, 0, 0.0, 0, *new[10:NEW_COUNT], None, *(new[NEW_COUNT:] or _NOBODY)))
 
 
 def _is_bare(delegation: Delegation) -> bool:

@@ -7,17 +7,32 @@ which, so that the other writes of the group are kept (S1.1, S8).
 
 import sqlite3
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from remit.core.record import Applied, Begun, Checkpointed, Recorded, Said, Settled, Started, Write
 from remit.store.database import roll_back, try_begin
-from remit.store.rows import COLUMNS, EVENT_OURS, NEW_COLUMNS, Row, encoded, packed, row_of, row_of_new, settlement_of, tamed, whole
+from remit.store.rows import (
+    COLUMNS,
+    EVENT_OURS,
+    NEW_COLUMNS,
+    NEW_COUNT,
+    Row,
+    encoded,
+    packed,
+    row_of,
+    row_of_new,
+    settlement_of,
+    tamed,
+    whole,
+)
 
 NOTHING_MET = Applied()
-BEGIN = (
-    f"INSERT INTO delegations ({NEW_COLUMNS}, attempt, tokens, cost, chunk_count) "
-    f"VALUES ({', '.join('?' * (NEW_COLUMNS.count(',') + 1))}, 1, 0, 0.0, 0)"
-)
+AT_ONCE = 16
+"""So many delegations that begin are written by one statement: what it costs to run one is shared by them."""
+_NEW = f"({', '.join('?' * NEW_COUNT)}, 1, 0, 0.0, 0)"
+BEGIN = f"INSERT INTO delegations ({NEW_COLUMNS}, attempt, tokens, cost, chunk_count) VALUES {_NEW}"
+BEGIN_MANY = BEGIN + f", {_NEW}" * (AT_ONCE - 1)
 INSERT = f"INSERT INTO delegations ({COLUMNS}) VALUES ({', '.join('?' * len(Row._fields))})"
 START = "UPDATE delegations SET status='running', started_at=?, step_times=? WHERE session_id=? AND status='queued'"
 SETTLE = (
@@ -54,7 +69,11 @@ class Group:
         for write in writes:
             kind = type(write)
             if kind is Begun:
-                self.begun.append(row_of_new(write))  # type: ignore[arg-type]
+                new = row_of_new(write)  # type: ignore[arg-type]
+                if len(new) == NEW_COUNT:
+                    self.begun.append(new)
+                else:
+                    self.inserts.append(whole(new))
             elif kind is Recorded:
                 self.inserts.append(row_of(write.record))  # type: ignore[union-attr]  # `type is` is quicker than isinstance
             elif kind is Settled:
@@ -76,7 +95,7 @@ class Group:
         anyones = self.owner_id is None
         try:
             if self.begun:
-                connection.executemany(BEGIN, self.begun)
+                self._begin(connection)
             if self.inserts:
                 connection.executemany(INSERT, self.inserts)
             if self.starts:
@@ -92,6 +111,16 @@ class Group:
         except (sqlite3.IntegrityError, OverflowError, UnicodeEncodeError):
             return False
         return True
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        rest = self.begun
+        if len(rest) >= AT_ONCE:
+            even = len(rest) - len(rest) % AT_ONCE
+            many = [tuple(chain.from_iterable(rest[first : first + AT_ONCE])) for first in range(0, even, AT_ONCE)]
+            connection.executemany(BEGIN_MANY, many)
+            rest = rest[even:]
+        if rest:
+            connection.executemany(BEGIN, rest)
 
 
 def write_in_transaction(connection: sqlite3.Connection, group: Group, writes: Sequence[Write]) -> Applied | None:

@@ -7,10 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Protocol
 
+from remit.core.deadline import Deadline
+from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.events import BEFORE_RUN, Event, EventKind
+from remit.core.lineage import Lineage
+from remit.core.origin import Came
 from remit.core.ports import Store
-from remit.core.record import Owner, Record, Said, Settled
+from remit.core.record import Begun, Owner, Record, Said, Settled
 from remit.core.result import Artifact, Evidence, Metadata, Return, Status, StopReason
 from remit.core.states import Priority, State
 
@@ -54,6 +58,15 @@ def record(number: int, **changed: Any) -> Record:
         "step_times": (*(at,) * BEFORE_RUN, *(None,) * 6),
     }
     return Record(**{**plain, **changed})
+
+
+def begun(number: int, principal: str | None = None) -> Begun:
+    """The same, as the engine records it; `principal`: who asked for it from outside."""
+    at = 1000.0 + number
+    lineage = Lineage.root(session(number), "digest")
+    came = None if principal is None else Came(principal, "grpc")
+    delegation = Delegation(lineage, "digest", {}, "orchestrator", Priority.NORMAL, Deadline(60.0, 50.0, 60.0), at, came=came)
+    return Begun(delegation, State.RUNNING, "one", at, [*(at,) * BEFORE_RUN, *(None,) * 6])
 
 
 def outcome(number: int, state: State = State.COMPLETED, *, at: float = 2000.0, data: Any = None, chunks: int = 0) -> Settled:

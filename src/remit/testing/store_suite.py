@@ -18,7 +18,7 @@ from remit.core.delegation import TaskContext
 from remit.core.events import EventKind
 from remit.core.record import Applied, Checkpointed, Recorded, Started
 from remit.core.states import Priority, State
-from remit.testing.store_samples import Check, OpenStore, OwnedStore, numbers_of, opened, outcome, record, said, session
+from remit.testing.store_samples import Check, OpenStore, OwnedStore, begun, numbers_of, opened, outcome, record, said, session
 from remit.testing.store_search_suite import SEARCH_CHECKS
 
 __all__ = ["STORE_CHECKS", "Check", "OpenStore", "OwnedStore"]
@@ -118,6 +118,19 @@ def a_clash_of_ids_is_reported_and_the_rest_of_the_group_is_kept(open_store: Ope
         assert store.get(session(1)) == record(1), "what followed a clash belongs to the delegation that was not recorded"
         assert [event for event in store.events(session(1)) if event.kind is EventKind.DATA] == []
         assert numbers_of(store.live()) == [1, 2, 3]
+
+
+@_promise
+def many_that_begin_at_once_are_all_recorded_also_beside_one_that_clashes(open_store: OpenStore) -> None:
+    with opened(open_store) as (store,):
+        store.apply([Recorded(record(21, agent="first"))])
+        applied = store.apply([begun(number, "token:ci" if number % 10 == 0 else None) for number in range(1, 41)])
+        assert applied.clashes == (session(21),)
+        assert sorted(numbers_of(store.live())) == list(range(1, 41))
+        again = store.apply([begun(number, "token:ci" if number % 10 == 0 else None) for number in range(41, 81)])
+        assert not again.clashes
+        found = [store.get(session(number)) for number in range(1, 81)]
+        assert [None if one is None or one.came is None else one.came.principal for one in found] == (9 * [None] + ["token:ci"]) * 8
 
 
 @_promise
