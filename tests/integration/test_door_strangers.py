@@ -1,5 +1,6 @@
 """What a caller with a token tries at the HTTP and MCP doors: others' work and names, the place of the owner (issue 7 item 5)."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -89,6 +90,41 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
             answer = await client.post("/mcp", json=asked("list_agents"), headers=MCP)
     assert "Nobody is known" in answer.text
     assert "text.count" not in answer.text
+
+
+# ---- those that stay
+
+
+async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
+    """Anybody may ask whether the server lives, and stay; the one that rests longest gives way."""
+    from remit.serve.http.limits import HttpLimits
+
+    async with http_stage(tmp_path, limits=HttpLimits(connections=5)) as stage:
+        held = []
+        for _ in range(5):
+            reader, writer = await stage.connect()
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+            await reader.readuntil(b'"ok"}')
+            held.append((reader, writer))
+        assert (await (await stage.client()).get("/v1/tasks")).status_code == 200
+        with contextlib.suppress(ConnectionError):
+            assert await held[0][0].read() == b""
+        held[1][1].write(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" in await held[1][0].readuntil(b'"ok"}')
+
+
+async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(stage: Stage) -> None:
+    client = await stage.client(stage.token("eve", ONLY, streams=1))
+    waiting = asyncio.ensure_future(client.post("/v1/tasks?wait=30", json={"target": "slow", "parameters": {"seconds": 20}}))
+    while not stage.remit.engine.running:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    (task_id,) = stage.remit.engine.running
+    assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).status_code == 429
+    assert (await client.get(f"/v1/tasks/{task_id}")).status_code == 200
+    stage.entrance.tokens.revoke("eve")
+    async with asyncio.timeout(10):
+        assert (await waiting).status_code == 401
+    await stage.remit.cancel(task_id)
 
 
 # ---- the Unix socket of the HTTP doors

@@ -113,7 +113,7 @@ class Service:
             raise Refused(
                 f"{call.visitor.principal} may not use {request.agent}.",
                 code="FORBIDDEN",
-                advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes one that may do more.",
+                advice=f"It was granted {' and of those '.join(map(', '.join, grants.patterns))}; `remit token new --agent` makes another.",
             )
         longest = grants.timeout_seconds
         if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:

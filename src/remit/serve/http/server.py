@@ -22,7 +22,7 @@ import uvicorn
 
 from remit.core.errors import Misused, Unavailable
 from remit.serve.http.limits import HttpLimits
-from remit.serve.http.wire import Connection, HalfOpen
+from remit.serve.http.wire import Connection, HalfOpen, Resting
 
 CLOSING = "remit.closing"
 """Where `scope["state"]` has the `Closing`."""
@@ -155,6 +155,7 @@ class _Web(uvicorn.Server):
         super().__init__(config)
         self._owner = owner
         self._half_open = HalfOpen(owner.limits.half_open)
+        self._resting = Resting()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.lifespan.startup()
@@ -178,7 +179,7 @@ class _Web(uvicorn.Server):
 
     def _connection(self) -> Connection:
         state = {**self.lifespan.state, CLOSING: self._owner._closing}
-        return Connection(self.config, self.server_state, state, self._owner.limits, self._half_open)
+        return Connection(self.config, self.server_state, state, self._owner.limits, self._half_open, self._resting)
 
 
 @contextlib.contextmanager

@@ -41,7 +41,7 @@ async def begin_task(service: Service, request: Request, query: WaitQuery) -> Re
     call = call_of(request, asked.session)
     arguments = arguments_of(service, call, asked, request.headers.get(KEY_HEADER))
     is_stream = _wants_stream(request)
-    if is_stream:
+    if is_stream or query.wait:
         request.scope[HOLD]()  # before anything is begun: it might be one too many
     handle = await service.begin(call, arguments)
     await _must_be_on_record(service, handle)
@@ -108,6 +108,7 @@ async def get_task(service: Service, request: Request, query: WaitQuery) -> Resp
     gives 304 where nothing has changed."""
     call, task_id = call_of(request), request.path_params["taskId"]
     if query.wait:
+        request.scope[HOLD]()  # whoever waits is among those that are open, and is sent away when its token is revoked
         await _while_here(request, service.result(call, task_id, query.wait))
     answer = _json(await _task(service, call, task_id))
     etag = f'"{hashlib.sha256(bytes(answer.body)).hexdigest()[:32]}"'

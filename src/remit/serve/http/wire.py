@@ -88,11 +88,36 @@ class HalfOpen:
         return len(self._waiting)
 
 
+class Resting:
+    """The connections on which nothing is asked just now, the one that rests longest first: where there are too many, it gives way."""
+
+    def __init__(self) -> None:
+        self._resting: dict[Connection, None] = {}
+
+    def add(self, connection: "Connection") -> None:
+        self._resting[connection] = None
+
+    def discard(self, connection: "Connection") -> None:
+        self._resting.pop(connection, None)
+
+    def makes_room(self) -> bool:
+        """Anybody may come, ask whether we live, and stay: that must keep nobody out."""
+        oldest = next(iter(self._resting), None)
+        if oldest is None:
+            return False
+        del self._resting[oldest]
+        oldest.cut()
+        return True
+
+
 class Connection(H11Protocol):
-    def __init__(self, config: Config, state: ServerState, app_state: dict[str, Any], limits: HttpLimits, half_open: HalfOpen) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, app_state: dict[str, Any], limits: HttpLimits, half_open: HalfOpen, resting: Resting
+    ) -> None:
         super().__init__(config, state, app_state)
         self._limits = limits
         self._half_open = half_open
+        self._resting = resting
         self._header_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._left_to_ignore: int | None = None
@@ -103,17 +128,19 @@ class Connection(H11Protocol):
         self.conn._receive_buffer = StrictBuffer(self._limits)
         send_at_once(transport.get_extra_info("socket"))
         self.app_state = {**self.app_state, PEER: peer_of(transport)}
-        if len(self.connections) > self._limits.connections:
+        if len(self.connections) > self._limits.connections and not self._resting.makes_room():
             self._refuse(503, "TOO_MANY_CONNECTIONS", "There are too many connections.")
         else:
             self._expect_header()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._resting.discard(self)
         self._header_is_there()
         self.resume_writing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        self._resting.discard(self)
         if self._left_to_ignore is None:
             super().data_received(data)
             return
@@ -166,6 +193,8 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY:
             self.transport.close()  # answered before all was read: nobody knows where the next request would begin
+        elif self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE and not self.conn._receive_buffer:
+            self._resting.add(self)
         if self.transport.is_closing():
             self.loop.call_later(self._limits.stall_seconds, self.transport.abort)  # what was written may never be taken
 

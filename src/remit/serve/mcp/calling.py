@@ -1,6 +1,6 @@
 """Who calls a tool of the MCP door, and what came along. On stdin and stdout, and where nobody is asked who they are, it is the owner."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from remit.access.visitor import OWNER, Visitor
@@ -10,6 +10,8 @@ from remit.serve.service import Call
 LOCAL = Call(visitor=OWNER, door="mcp")
 VISITOR = "remit.visitor"
 """Where the entrance of the HTTP doors (`serve.http.entering`) puts who came in."""
+HOLD = "remit.hold"
+"""And how a request takes its place among those that go on for long."""
 
 
 def call_of(request: Any, meta: Mapping[str, Any] | None, *, asks_who: bool = False) -> Call | None:
@@ -22,6 +24,12 @@ def call_of(request: Any, meta: Mapping[str, Any] | None, *, asks_who: bool = Fa
     if not isinstance(visitor, Visitor):
         return None
     return LOCAL if visitor is OWNER and traceparent is None else Call(visitor=visitor, door="mcp", traceparent=traceparent)
+
+
+def hold_of(request: Any) -> Callable[[], None]:
+    """Takes a place among the streams that its caller has open, as `serve.http.exchange` counts them; where nobody counts, nothing."""
+    held: Callable[[], None] | None = (getattr(request, "scope", None) or {}).get(HOLD)
+    return held if held is not None else lambda: None
 
 
 def _traceparent(meta: Mapping[str, Any] | None, headers: Mapping[str, str] | None) -> str | None:

@@ -16,7 +16,8 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 
-from remit.serve.mcp.calling import call_of
+from remit.core.errors import Refused
+from remit.serve.mcp.calling import call_of, hold_of
 from remit.serve.mcp.delegating import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
@@ -76,7 +77,12 @@ class ToolServer(Server[Any]):
     async def _call_tool(self, ctx: Ctx, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in self._delegations.tools:
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
-        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), self._call(ctx))
+        call = self._call(ctx)
+        try:
+            hold_of(ctx.request)()  # it may wait for long, also where its answer is no stream
+        except Refused as error:
+            raise MCPError(code=types.INVALID_REQUEST, message=str(error)) from None
+        return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
 
     async def _list_resources(self, ctx: Ctx, params: types.PaginatedRequestParams | None) -> types.ListResourcesResult:
         return await self._resources.listed(self._call(ctx))
