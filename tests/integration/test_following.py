@@ -173,6 +173,29 @@ async def test_nothing_is_kept_for_readers_that_do_not_read(tmp_path: Path) -> N
             await events.aclose()
 
 
+async def test_of_large_words_little_is_held_for_readers_that_do_not_read(tmp_path: Path) -> None:
+    """Issue 7 item 4: also of what has ended, and is read from the store."""
+
+    @agent("loud")
+    async def loud(ctx: Context) -> None:
+        for number in range(100):
+            ctx.emit(f"{number} {'x' * 20_000}")
+
+    async with Remit.open(tmp_path, agents=[loud]) as remit:
+        handle = await remit.start("loud")
+        await handle.result()
+        slow = [remit.follow(handle.session_id) for _ in range(30)]
+        for events in slow:
+            assert len([await anext(events) for _ in range(30)]) == 30
+        gc.collect()
+        held = sum(len(str(one.body)) for one in gc.get_objects() if isinstance(one, Event) and one.session_id == handle.session_id)
+        assert held < len(slow) * 200_000
+        rest = [event async for event in slow[0]]
+        assert len(rest) + 30 == 100 + 13 + 1
+        for events in slow:
+            await events.aclose()
+
+
 async def test_whoever_leaves_a_stream_is_forgotten_by_the_watcher(tmp_path: Path) -> None:
     talk = Talk()
     async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:

@@ -218,10 +218,7 @@ class Directory:
 
     def _put_in(self, path: Path, stamp: str, found: Sequence[FunctionAgent]) -> None:
         """What another one has the name of is tried again the next time: that one may be gone then."""
-        names: list[str] = []
-        for agent in found:
-            if self._guarded(str(path), lambda agent=agent: self.register(agent)):  # type: ignore[misc]
-                names.append(agent.spec.name)
+        names = [agent.spec.name for agent in found if self._guarded(str(path), lambda agent=agent: self.register(agent))]  # type: ignore[misc]
         self._python[path] = stamp if len(names) == len(found) else "", tuple(names)
 
     def _forget_problems(self, path: Path) -> None:

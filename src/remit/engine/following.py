@@ -22,7 +22,11 @@ from remit.system.threads import off_loop
 FARTHEST = 2**53
 """No event has so high a number, whatever a client says that it has seen."""
 AT_ONCE = 256
-"""Events read from the store at a time."""
+"""Events read from the store at a time, at most."""
+FEW = 8
+"""At first, while nobody knows how large they are."""
+AT_ONCE_CHARACTERS = 64 * 1024
+"""About so much of them is held at a time for one that reads slowly: a thousand may."""
 LAST = len(STEPS) + 1
 """The number of the last event of a delegation that said nothing: after all steps."""
 
@@ -111,15 +115,24 @@ def _number(event: Event) -> int:
 
 async def _from_store(store: Store, record: Record, after: int) -> AsyncGenerator[Event, None]:
     is_waiting = record.result is None and record.step_times[BEFORE_RUN - 1] is None
+    most = FEW
     while True:
-        events = await off_loop(store.events, record.session_id, after, AT_ONCE)
-        for event in events:
+        events = await off_loop(store.events, record.session_id, after, most)
+        size, is_last = sum(_size(event) for event in events), len(events) < most
+        while events:
+            event = events.pop(0)  # of what was given out nothing is held
             if is_waiting and event.number >= BEFORE_RUN:
                 return  # as above
             after = event.number
             yield event
-        if len(events) < AT_ONCE:
+        if is_last:
             return
+        most = max(1, min(AT_ONCE, most * AT_ONCE_CHARACTERS // max(1, size)))
+
+
+def _size(event: Event) -> int:
+    """About what it takes. The texts of what it said count; what is nested in them is as large as it looks."""
+    return sum(len(value) if isinstance(value, str) else len(str(value)) for value in event.body.values())
 
 
 async def settled(store: Store, watcher: Watcher, here: Here, session_id: str, seconds: float) -> Return | None:
