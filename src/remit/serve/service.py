@@ -159,7 +159,7 @@ class Service:
         if isinstance(key, str) and key and call.door != "a2a" and not call.visitor.is_local:  # A2A makes its own, of who asks
             extras["key"] = own_key(call.visitor.principal, key)
         if isinstance(extras.get("resume"), str):
-            await self.record(call, extras["resume"])  # whoever goes on from it is given what it left
+            await self._changeable(call, extras["resume"], "go on with")  # it is given what that left, and takes its workspace over
         asked = request.asked()
         longest = call.visitor.grants.timeout_seconds
         if longest is not None and asked["timeout"] is None:
@@ -204,10 +204,15 @@ class Service:
 
     async def record(self, call: Call, task_id: str) -> Record:
         """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
-        record = await off_loop(self.remit.store.get, task_id) if is_session_id(task_id) else None
-        if record is None or not await off_loop(self.may_see, call, record):
+        record = await off_loop(self._visible, call, task_id) if is_session_id(task_id) else None
+        if record is None:
             raise unknown(task_id)
         return record
+
+    def _visible(self, call: Call, task_id: str) -> Record | None:
+        """Both questions to the store on one thread: each trip there costs more than the answer."""
+        record = self.remit.store.get(task_id)
+        return record if record is not None and self.may_see(call, record) else None
 
     async def stream(self, call: Call, task_id: str, after: int = 0) -> AsyncGenerator[Chunk, None]:
         """How it stands and what it says, from the chunk after number `after`; the last one has the result. Leaving it does not end the
@@ -261,13 +266,16 @@ class Service:
         """Really stopped, with everything below it; how it stands then, and how each node ended. Of one that has ended: nothing is done.
 
         `force`: without the grace that its processes have."""
-        record = await self.record(call, task_id)
-        is_theirs = await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL)
-        if not is_theirs or task_id == call.visitor.parent:
-            raise Refused(f"{task_id} is not {call.visitor.principal}'s to cancel.", code="FORBIDDEN")
-        await self.minded(record)
+        await self.minded(await self._changeable(call, task_id, "cancel"))
         nodes = await self.remit.cancel(task_id, reason[:1000], source=f"{call.visitor.principal} by {call.door}", force=force)
         return await self.tool.look(task_id), nodes
+
+    async def _changeable(self, call: Call, task_id: str, deed: str) -> Record:
+        """To see somebody else's work is not to change it; and whoever asks on behalf of a delegation leaves that one alone."""
+        record = await self.record(call, task_id)
+        if not await off_loop(self._is_theirs, call, record, Doing.CANCEL_ALL) or task_id == call.visitor.parent:
+            raise Refused(f"{task_id} is not {call.visitor.principal}'s to {deed}.", code="FORBIDDEN")
+        return record
 
     async def list(self, call: Call, query: HistoryQuery) -> Page:
         """Newest first; `query.before_session` begins a later page. What is not the caller's to see is not there."""
