@@ -64,6 +64,17 @@ async def test_a_key_is_its_callers_alone_whatever_callers_are_called(stage: Sta
     assert own_key("token:a", "k/1") == "token:a/k/1"
 
 
+async def test_to_see_the_work_of_others_is_not_to_go_on_with_it(stage: Stage) -> None:
+    """`resume` takes over what the other one left, its workspace too."""
+    counts = {"target": "text", "operation": "count", "parameters": {"text": "x"}}
+    ours = Call(visitor=Visitor(principal="token:a"), door="http")
+    task_id = (await (await stage.service.begin(ours, counts)).result()).session_id
+    for doing, words in ((ONLY, "There is no task"), (ONLY | {Doing.SEE_ALL}, "not token:b's to go on with")):
+        theirs = Call(visitor=Visitor(principal="token:b", grants=Grants(doing=doing)), door="http")
+        with pytest.raises(RemitError, match=words):
+            await stage.service.begin(theirs, {**counts, "resume": task_id})
+
+
 async def test_behind_a_proxy_whoever_comes_by_the_socket_shows_a_token(tmp_path: Path) -> None:
     """The proxy runs as the same user, or as root, and anybody may come through it."""
     import httpx
