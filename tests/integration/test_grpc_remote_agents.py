@@ -423,8 +423,9 @@ async def test_a_return_hands_in_no_file_that_was_there_before(stage: Stage, tmp
     assert (returned.status, returned.artifacts) == ("failed", ())
 
 
-async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage: Stage) -> None:
+async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else whoever may serve was given the work, the parameters and the delegation tokens that were meant for another."""
+    monkeypatch.setattr("remit.serve.grpc.registry.BACK_SECONDS", 0.1)
     first = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
     second = stage.token("second", SERVING)
     assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"
@@ -435,3 +436,20 @@ async def test_a_name_is_one_principals_as_long_as_anything_of_it_is_there(stage
     assert trailer(await refusal(Far(stage, second).register()), "remit-code") == "NAME_TAKEN"  # its work still waits for it
     await handle.cancel()
     await joined(stage, second)
+
+
+async def test_what_waits_for_one_that_never_comes_back_ends_at_its_deadline_and_is_nobody_elses(tmp_path: Path) -> None:
+    """As after a crash of the server: its work is on record, unsettled, of an owner that is gone."""
+    async with remote_stage(tmp_path) as stage:
+        far = await joined(stage, stage.token("first", SERVING), is_safe_to_repeat=True, does=forever)
+        handle = await stage.remit.start("words.count", parameters={}, timeout=2)
+        await far.until(lambda: far.orders)
+        stage.service.is_stopping = True
+        assert await stage.remit.close(hand_over=True) == [handle.session_id]
+    async with remote_stage(tmp_path) as stage:
+        assert not (await stage.remit.describe(handle.session_id)).state.is_settled
+        assert trailer(await refusal(Far(stage, stage.token("second", SERVING)).register()), "remit-code") == "NAME_TAKEN"
+        ended = await stage.remit.result(handle.session_id, wait_seconds=6)
+        assert ended is not None
+        assert (ended.status, [error.code for error in ended.errors]) == ("partial", ["AGENT_CRASHED"])
+        await joined(stage, stage.token("second", SERVING))

@@ -1,8 +1,9 @@
 """Recovery: what a dead process was running is found, taken over atomically, and resumed or settled (S8).
 
 Owners are judged by pid and start time; nobody takes over what a living one runs. What declared itself resumable runs again from its
-start, its finished children replayed; the rest is settled as partial / AGENT_CRASHED with what can be harvested. Processes that the
-dead one left behind are found by their mark and killed.
+start, its finished children replayed; the rest is settled as partial / AGENT_CRASHED with what can be harvested. What an agent elsewhere
+had that will be back (`awaited`) is left as it is until then, or until its deadline. Processes that the dead one left behind are found by
+their mark and killed.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from remit.core.errors import Misused
 from remit.core.events import EventKind
@@ -17,6 +19,7 @@ from remit.core.ports import Store
 from remit.core.record import Record, Settled
 from remit.core.result import StopReason
 from remit.core.secrets import is_redacted
+from remit.engine.awaited import FOLDER, awaited
 from remit.engine.embedded import EmbeddedEngine
 from remit.engine.ending import clear_later
 from remit.engine.happenings import tell_ended
@@ -30,6 +33,8 @@ from remit.system.threads import off_loop
 from remit.workspaces.room import find_room
 
 log = logging.getLogger("remit.engine")
+_LOOKS_AT: WeakKeyDictionary[EmbeddedEngine, float] = WeakKeyDictionary()
+"""When each looks again after what it left waiting."""
 
 
 @dataclass(slots=True)
@@ -56,17 +61,42 @@ async def recover(engine: EmbeddedEngine, run_folder: Path, reap: Callable[[str]
     known = {owner.owner_id for owner in owners}
     nobody = {record.owner for record in live} - known
     await _settle_strays(engine, live, report)
+    waiting = await _left_waiting(engine, [record for record in live if record.owner in {owner.owner_id for owner in dead} | nobody])
     for owner_id in (*(owner.owner_id for owner in dead), *sorted(nobody)):
         report.killed += await off_loop(reap, owner_id)
-        await _take_over(engine, owner_id, report)
+        await _take_over(engine, owner_id, report, waiting)
         await engine.journal.call(lambda store, owner_id=owner_id: store.dismiss(owner_id))  # type: ignore[misc]
         report.owners.append(owner_id)
     return report
 
 
-async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered) -> None:
+async def _left_waiting(engine: EmbeddedEngine, live: list[Record]) -> set[str]:
+    """The trees whose agent is elsewhere, not back yet, and may do it again. At the first deadline of them somebody looks again."""
+    known = await off_loop(awaited, engine.run_folder.parent / FOLDER) if live else frozenset()
+    now = engine.clock.wall()
+    roots = [
+        record
+        for record in live
+        if record.parent_id is None and record.agent in known and engine.house.agents.find(record.agent) is None
+        if record.deadline_at > now and not is_redacted(record.parameters)
+    ]
+    if roots and engine.recover is not None:
+        soonest = engine.loop.time() + min(record.deadline_at for record in roots) - now
+        if not engine.loop.time() < _LOOKS_AT.get(engine, 0.0) <= soonest + 0.5:  # one that looks is enough
+            _LOOKS_AT[engine] = soonest
+            engine.spawn(_look_again(engine, soonest))
+    return {record.root_id for record in roots}
+
+
+async def _look_again(engine: EmbeddedEngine, at: float) -> None:
+    await asyncio.sleep(at - engine.loop.time())
+    if engine.recover is not None and not engine.is_closed:
+        await engine.recover()
+
+
+async def _take_over(engine: EmbeddedEngine, owner_id: str, report: Recovered, waiting: set[str]) -> None:
     def take(store: Store) -> list[Record]:
-        left = [record.session_id for record in store.live() if record.owner == owner_id]
+        left = [record.session_id for record in store.live() if record.owner == owner_id and record.root_id not in waiting]
         return store.take_over(left, of=owner_id, to=engine.owner.owner_id)
 
     taken = await engine.journal.call(take)

@@ -32,9 +32,11 @@ from remit.serve.grpc.remote import Instance, Offered, Pool
 from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent
 from remit.serve.grpc.remote_declared import must_be_allowed, must_be_free, name_of, operations_of, slots_of
 from remit.serve.grpc.remote_hearing import heard
+from remit.serve.grpc.remote_kept import Kept
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
 from remit.system.threads import off_loop
+from remit.tool.catalogue import parts_of
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -64,6 +66,10 @@ class Registry(rpc.AgentServiceServicer):
         self._shown: dict[str, AgentSpec] = {}
         """What of it is in the directory."""
         self._sweeping: asyncio.Task[Any] | None = None
+        self._service = service
+        self._kept = Kept(self._remit.folder)
+        self._before: dict[str, tuple[str, float]] | None = None
+        """Operations that something of a server before this one waits for; None: not looked for yet."""
 
     def add_to(self, server: grpc.aio.Server) -> None:
         rpc.add_AgentServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
@@ -81,6 +87,7 @@ class Registry(rpc.AgentServiceServicer):
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         visitor, name, slots = entered().visitor, name_of(request), slots_of(request)
         must_be_allowed(visitor, ())
+        await self._remember()
         operations = await off_loop(operations_of, request, name, visitor.principal)
         must_be_allowed(visitor, [one.spec.name for one in operations.values()])
         must_be_free(name, self._remit.directory.specs())
@@ -105,6 +112,8 @@ class Registry(rpc.AgentServiceServicer):
         except RemitError:
             self._lose(instance, "it could not be taken up")
             raise
+        if any(one.spec.name in (self._before or ()) for one in operations.values()):
+            self._remit.engine.spawn(self._remit.recover())  # what waited for it goes on
         if self._sweeping is None or self._sweeping.done():
             self._sweeping = self._remit.engine.spawn(self._sweep())
         log.info("%s registered as %s (%s), by %s", name, instance.agent_id, ", ".join(operations) or "itself", visitor.principal)
@@ -198,6 +207,17 @@ class Registry(rpc.AgentServiceServicer):
             raise Misused("No such agent is registered, or this is not its secret.", code="INVALID_TARGET", advice="Register (again).")
         return instance
 
+    async def _remember(self) -> None:
+        """Whom the server before this one was killed with: their names are theirs, while something waits for them."""
+        if self._before is not None:
+            return
+        found = await off_loop(self._kept.waiting, self._remit.store)
+        if self._before is None:
+            self._before = found
+            for operation, (principal, seconds) in found.items():
+                name = parts_of(operation)[0]
+                self._pools.setdefault(name, Pool(name, time.monotonic)).keep_for(principal, seconds)
+
     def _must_have_room(self, visitor: Visitor) -> None:
         theirs = sum(one.principal == visitor.principal for one in self._instances.values())
         if len(self._instances) >= MOST_INSTANCES or theirs >= MOST_OF_ONE:
@@ -210,6 +230,9 @@ class Registry(rpc.AgentServiceServicer):
         pool = self._pools[instance.name]
         pool.left(instance)
         self._show(pool)
+        if pool.is_idle and not self._service.is_stopping:
+            for offered in instance.operations.values():
+                self._kept.forget(offered.spec.name)
         if pool.is_idle and len(self._pools) > MOST_INSTANCES:  # else it is kept: what is queued for it may find the next one there
             del self._pools[instance.name]
 
@@ -228,6 +251,7 @@ class Registry(rpc.AgentServiceServicer):
         """Make the directory say what is there: each operation as the latest one declared it, with the slots of all that have it."""
         there = [one for one in pool.instances.values() if not one.is_leaving]
         wanted: dict[str, tuple[str, Offered, int]] = {}
+        principal = there[-1].principal if there else ""  # that of all of them
         for instance in there:
             for operation, offered in instance.operations.items():
                 slots = sum(one.slots for one in there if operation in one.operations)
@@ -242,6 +266,8 @@ class Registry(rpc.AgentServiceServicer):
             if self._shown.get(name) != spec:
                 self._remit.register(RemoteAgent(spec, pool, operation, offered.is_safe_to_repeat, self._token_for))
                 self._shown[name] = spec
+                if offered.is_safe_to_repeat:
+                    self._kept.note(name, principal)
 
     def _token_for(self, running: Running) -> str:
         """By which it can delegate in turn; none where tokens cannot be made."""

@@ -92,6 +92,8 @@ class Pool:
         self._now = now
         self.instances: dict[str, Instance] = {}
         self._principal: str | None = None
+        self.kept_until = 0.0
+        """Until then it is kept for whoever had it before, though nobody is there: what they had waits for them."""
         self._waiting: list[tuple[float, int, Work]] = []
         self._count = 0
 
@@ -101,11 +103,14 @@ class Pool:
 
     def must_be_of(self, principal: str) -> None:
         """A name is one principal's while anybody or anything is there: its work is no other's to be given. Raises `Refused`."""
-        if self._principal not in (None, principal) and not self.is_idle:
+        if self._principal not in (None, principal) and (self._now() < self.kept_until or not self.is_idle):
             raise Refused(
                 f"There is an agent {self.name} here already, of somebody else.", code="NAME_TAKEN", advice="Register under another name."
             )
         self._principal = principal
+
+    def keep_for(self, principal: str, seconds: float) -> None:
+        self._principal, self.kept_until = principal, self._now() + seconds
 
     # ---- work
 

@@ -66,6 +66,8 @@ class RemoteAgent:
             ctx=ctx,
             done=asyncio.get_running_loop().create_future(),
             pinned=arguments.pinned,
+            # Of a server before this one: one that it is done by was there, and is waited for.
+            runs=running.attempt - 1 if self._is_safe else 0,
         )
         telling = running.engine.spawn(self._tell_hand_in(ctx, work))
         self._pool.submit(work)

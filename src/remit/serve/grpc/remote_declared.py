@@ -77,6 +77,7 @@ def operations_of(message: pb.RegisterRequest, name: str, principal: str) -> dic
                 kind=KIND,
                 effects=_effects(operation),
                 source=source_of(name),
+                resumable=operation.is_safe_to_repeat,
             ),
             is_safe_to_repeat=operation.is_safe_to_repeat,
         )

@@ -1,0 +1,69 @@
+"""The server killed while agents elsewhere work for it: what may be done again waits for them, and goes on when they are back (S8)."""
+
+import asyncio
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from remote_stage import Far
+from serve_stage import Server, project, serving
+
+from remit import Remit
+
+
+async def forever(far: Far, order: Any) -> None:
+    await asyncio.Event().wait()
+
+
+def stage_of(server: Server) -> Any:
+    """As much of a stage as an agent elsewhere needs."""
+    import grpc.aio
+
+    async def channel() -> Any:
+        return grpc.aio.insecure_channel(server.at.grpc, options=(("grpc.use_local_subchannel_pool", 1),))
+
+    return SimpleNamespace(channel=channel)
+
+
+async def agent_of(server: Server, does: Any = None, **declared: Any) -> Far:
+    far = Far(stage_of(server))
+    if does is not None:
+        far.does = does
+    await far.register(**declared)
+    await far.connect()
+    return far
+
+
+async def test_what_may_be_repeated_goes_on_when_the_server_and_its_agent_are_back(tmp_path: Path) -> None:
+    """Issue 7 items 1 and 7: a requeue when safe, also where the server was lost; else AGENT_CRASHED, as of every agent."""
+    project(tmp_path)
+    with serving(tmp_path) as first:
+        far = await agent_of(first, forever, is_safe_to_repeat=True)
+        once = await agent_of(first, forever, name="once")
+        safe = await asyncio.to_thread(first.begin, "words.count", text="a b c")
+        unsafe = await asyncio.to_thread(first.begin, "once.count", text="a b c")
+        await far.until(lambda: far.orders)
+        await once.until(lambda: once.orders)
+        first.process.kill()
+        first.process.wait()
+    async with Remit.open(tmp_path) as other:  # whoever looks in meanwhile does not settle it
+        assert not (await other.describe(safe["taskId"])).state.is_settled
+        lost = await other.result(unsafe["taskId"], wait_seconds=5)
+        assert lost is not None
+        assert [error.code for error in lost.errors] == ["AGENT_CRASHED"]
+    with serving(tmp_path) as second:
+        began = time.monotonic()
+        back = await agent_of(second, is_safe_to_repeat=True)
+
+        def looked() -> dict[str, Any]:
+            with second.http() as http:
+                return dict(http.get(f"/v1/tasks/{safe['taskId']}", params={"wait": 10}).json())
+
+        ended = await asyncio.to_thread(looked)
+        assert (ended["taskState"], ended["data"]) == ("COMPLETED", 3), ended
+        assert time.monotonic() - began < 8
+        assert [order.context["session_id"] for order in back.orders] == [safe["taskId"]]
+        assert back.orders[0].delegation_token
+        await back.calls.Unregister(back.pb.UnregisterRequest(agent_id=back.registered.agent_id, secret=back.registered.secret))
+    assert not list((tmp_path / ".remit" / "registered").iterdir())
