@@ -6,6 +6,7 @@ own session. A tree has a span of its own too, above its root. Pure; knows nothi
 `signals`, by `engine.running` for agents' processes, by remotes and by doors, which `parse` what a caller sent.
 """
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -104,6 +105,7 @@ def origin_in(environment: Mapping[str, str]) -> Origin | None:
     return None if given is None else Origin(came=Came(ROOT_CALLER, traceparent=str(given)))
 
 
+@functools.lru_cache(maxsize=1024)  # asked for when it starts and again when it ends
 def _digest(what: str, name: str, size: int) -> str:
     """Not a secret and not a signature: only so spread that no two are alike."""
     found = hashlib.blake2b(f"remit {what} {name}".encode("utf-8", "surrogatepass"), digest_size=size).hexdigest()

@@ -26,6 +26,8 @@ LOGGER = "remit"
 _HEARD = (HappeningKind.STARTED, HappeningKind.COMPLETED, HappeningKind.FAILED, HappeningKind.TURNED_AWAY)
 _LONGEST = 20_000
 _OUR_FIELDS = "remit_fields"
+_OURS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state", "duration", "tokens"})
+"""Made here, of digits and letters: nothing in them is to be struck out, escaped or quoted."""
 _APART = re.compile(r'[ "=\[\]]')
 """What a value must not hold as it is, where fields are told apart by it."""
 _LOG = logging.getLogger("remit.delegations")
@@ -79,7 +81,7 @@ class JsonLines(logging.Formatter):
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join(f"{name}={_one_word(value)}" for name, value in _fields(record).items())
+        fields = " ".join([f"{name}={_one_word(name, value)}" for name, value in _fields(record).items()])
         words = _on_one_line(redacted_text(record.getMessage())[:_LONGEST])
         line = f"{_iso(record.created)} {record.levelname:<7} {words}" + (f"  [{fields}]" if fields else "")
         if record.exc_info:
@@ -112,21 +114,30 @@ def write_happenings(engine: "EmbeddedEngine") -> Callable[[], None]:
 
 
 def _write(happening: Happening) -> None:
+    error = happening.error
     if happening.kind is HappeningKind.TURNED_AWAY:
-        error = happening.error
         fields: dict[str, Any] = {"principal": happening.principal, "door": happening.door, "code": None if error is None else error.code}
-        _LOG.warning("turned away: %s", "" if error is None else error.message, extra={_OUR_FIELDS: _present(fields)})
+        _log(logging.WARNING, f"turned away: {'' if error is None else error.message}", fields)
+        return
+    is_news = happening.kind is HappeningKind.STARTED or happening.success or happening.state == "cancelled"
+    level = logging.INFO if is_news else logging.WARNING
+    if not _LOG.isEnabledFor(level):
         return
     fields = {} if happening.delegation is None else dict(_of_delegation(happening.delegation))
     fields |= {"state": happening.state, "duration": happening.duration_seconds, "tokens": happening.tokens or None}
     if happening.kind is HappeningKind.STARTED:
-        _LOG.info("%s started", happening.agent, extra={_OUR_FIELDS: _present(fields)})
+        _log(level, f"{happening.agent} started", fields)
         return
-    error = happening.error
     fields["code"] = None if error is None else error.code
-    level = logging.INFO if happening.success or happening.state == "cancelled" else logging.WARNING
-    words = "" if error is None else f": {error.message}"
-    _LOG.log(level, "%s %s%s", happening.agent, happening.state, words, extra={_OUR_FIELDS: _present(fields)})
+    _log(level, f"{happening.agent} {happening.state}{'' if error is None else f': {error.message}'}", fields)
+
+
+def _log(level: int, words: str, fields: Mapping[str, Any]) -> None:
+    """Two for each delegation: without searching the stack for where they were written, which is here."""
+    record = logging.LogRecord(_LOG.name, level, __file__, 0, words, None, None)
+    setattr(record, _OUR_FIELDS, _present(fields))
+    if _LOG.isEnabledFor(level):
+        _LOG.handle(record)
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,15 +146,19 @@ def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     found: Mapping[str, Any] = getattr(record, _OUR_FIELDS, {})
-    return {name: redacted_text(value) if isinstance(value, str) else value for name, value in found.items()}
+    return {name: redacted_text(value) if name not in _OURS and isinstance(value, str) else value for name, value in found.items()}
 
 
 def _iso(at: float) -> str:
     return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _one_word(value: Any) -> str:
-    text = f"{value:.3f}" if isinstance(value, float) else _on_one_line(str(value))
+def _one_word(name: str, value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    if name in _OURS:
+        return str(value)
+    text = _on_one_line(str(value))
     return json.dumps(text) if not text or _APART.search(text) else text
 
 
