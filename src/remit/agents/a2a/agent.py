@@ -5,6 +5,7 @@ task there is cancelled too, and what is still on its way then is waited for whe
 """
 
 import asyncio
+import importlib
 import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, Unavailable
 from remit.core.secrets import Held, hold_secrets
 from remit.flow.context import Context
+from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.agents.a2a.reaching import Remote
@@ -43,6 +45,8 @@ class A2aAgent:
 
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         try:
+            if self._remote is None:  # most of a second: nobody else's work waits for it
+                await off_loop(importlib.import_module, "remit.agents.a2a.errand")
             from remit.agents.a2a.errand import Errand
             from remit.agents.a2a.reaching import Remote
         except ModuleNotFoundError as error:
