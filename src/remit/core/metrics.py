@@ -42,7 +42,7 @@ class Metric:
 TOTAL = Metric(name="delegation.total", words="delegations asked for", unit="1")
 SUCCESS_RATE = Metric(name="delegation.success_rate", words="completed, of those that ended and were not cancelled", unit="1", below=0.95)
 LATENCY_P99 = Metric(name="delegation.latency.p99", words="from being asked for to the outcome", unit="s", above=30.0)
-TIMEOUT_RATE = Metric(name="delegation.timeout_rate", words="stopped at their deadline, of the same", unit="1", above=0.05)
+TIMEOUT_RATE = Metric(name="delegation.timeout_rate", words="stopped at their deadline, of those not cancelled", unit="1", above=0.05)
 ERRORS_BY_TARGET = Metric(name="delegation.errors.by_target", words="not completed, of the target's", unit="1", above=0.10)
 ERRORS_BY_OPERATION = Metric(name="delegation.errors.by_operation", words="not completed, of the operation's", unit="1", above=0.10)
 METRICS = (TOTAL, SUCCESS_RATE, LATENCY_P99, TIMEOUT_RATE, ERRORS_BY_TARGET, ERRORS_BY_OPERATION)
