@@ -152,7 +152,7 @@ class Remit(Looking):
             self._signals = await open_signals(self.engine, self.models, self.settings)  # before recovery, which has things to tell
             await self._move_in()
         except BaseException:
-            await self.close()
+            await self.close(hand_over=True)  # what was resumed already is the next one's to go on with
             raise
         return self
 
@@ -207,6 +207,9 @@ class Remit(Looking):
         if self._bell is not None:
             self._bell.close()
         if hand_over:
+            if self._recovery is not None and not self._recovery.done():  # what it has not come to, the next one finds
+                self._recovery.cancel()
+                await asyncio.wait([self._recovery])
             handed_over = await handing.hand_over(self.engine)
         await self.engine.close()
         if self._signals is not None:

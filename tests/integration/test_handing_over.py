@@ -1,11 +1,17 @@
 """A runtime that is told to stop hands over what can be run again (issue 7, item 4)."""
 
 import asyncio
+import os
+import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-from remit import Context, Remit, agent
+import pytest
+
+from remit import Context, Remit, Unavailable, agent
 
 
 @agent("steps", resumable=True)
@@ -99,7 +105,7 @@ async def noted(ctx: Context) -> None:
 
 STUBBORN = """
 import asyncio, sys
-from remit import Context, Remit, agent
+from remit import Context, Remit, Unavailable, agent
 
 @agent("stubborn", resumable=True)
 async def stubborn(ctx: Context) -> None:
@@ -122,3 +128,62 @@ asyncio.run(main())
 def test_a_program_ends_although_what_it_handed_over_will_not_be_stopped(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", STUBBORN, str(tmp_path)], timeout=20, capture_output=True, text=True, check=True)
     assert done.stdout == "1\n"
+
+
+LONG = """
+import asyncio
+from remit import agent
+
+@agent("long", resumable=True, timeout=600)
+async def long() -> None:
+    await asyncio.sleep(500)
+"""
+
+
+class Heard:
+    """What whoever listens to a server is told, by name."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: self.told.append(name)
+
+
+async def left_behind(root: Path) -> str:
+    """What an earlier server handed over."""
+    (root / ".remit" / "agents").mkdir(parents=True)
+    (root / ".remit" / "agents" / "some.py").write_text(LONG)
+    async with Remit.open(root) as remit:
+        handle = await remit.start("long")
+        await remit.close(hand_over=True)
+    return handle.session_id
+
+
+async def lives(root: Path, session_id: str) -> bool:
+    async with Remit.open(root, recover=False) as looking:
+        return not (await looking.describe(session_id)).state.is_settled
+
+
+async def test_a_server_that_cannot_listen_ends_nothing_that_it_resumed(tmp_path: Path) -> None:
+    from remit.serve.run import serve
+
+    session_id = await left_behind(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = {"serve": {"grpc": f"127.0.0.1:{taken.getsockname()[1]}", "doors": ["grpc"]}}
+        with pytest.raises(Unavailable, match="cannot be listened on"):
+            await serve(tmp_path, settings, Heard())
+    assert await lives(tmp_path, session_id)
+
+
+async def test_a_server_told_to_stop_while_it_recovers_stops_and_leaves_that_to_the_next(tmp_path: Path) -> None:
+    from remit.serve.run import serve
+
+    session_id = await left_behind(tmp_path)
+    heard = Heard()
+    serving = asyncio.ensure_future(serve(tmp_path, {"serve": {"doors": ["grpc"]}}, heard))
+    await asyncio.sleep(0)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(serving, 10)
+    assert heard.told == ["stopped"]
+    assert await lives(tmp_path, session_id)

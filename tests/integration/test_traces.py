@@ -1,10 +1,12 @@
 """OpenTelemetry traces: one tree is one trace, across processes and crashes (issue 7 item 6). Against a real collector on loopback."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -250,3 +252,29 @@ async def test_a_dead_collector_slows_and_hangs_nothing(tmp_path: Path, how: str
     said = [record for record in caplog.records if record.levelname in ("WARNING", "ERROR")]
     assert len(said) <= 1, said
     assert all(url in record.getMessage() for record in said)
+
+
+def test_of_an_answer_without_end_only_so_much_is_read() -> None:
+    """Issue 7 item 6: whatever a collector sends, it costs no memory here."""
+    from remit.signals.wary import MOST_BYTES, wary_session
+
+    sent = 0
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            nonlocal sent
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.recv(65536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                while sent < 64 * 2**20:
+                    connection.sendall(b"10000\r\n" + b"x" * 0x10000 + b"\r\n")
+                    sent += 0x10000
+
+        answering = threading.Thread(target=answer, daemon=True)
+        answering.start()
+        response = wary_session().post(f"http://127.0.0.1:{listening.getsockname()[1]}/v1/traces", data=b"spans", timeout=5)
+        assert response.ok
+        assert len(response.content) == MOST_BYTES
+        answering.join(10)
+    assert sent < 64 * 2**20, "it is left, not read to its end"

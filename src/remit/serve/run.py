@@ -7,7 +7,7 @@ taken, what runs may finish for a while, what can be resumed is left to the next
 import asyncio
 import contextlib
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,7 +63,10 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
     """Until a signal."""
     remit = Remit.open(root, settings=settings)
     with bound_doors(remit.settings.serve, remit.root) as places, _signals() as told, _logging(remit.settings.signals.logs):
-        async with remit:
+        async with _opened(remit, told) as is_open:
+            if not is_open:
+                listener.stopped(Stopped(handed_over=0, ended=0))
+                return
             write_happenings(remit.engine)
             async with Doors(remit, places) as doors:
                 run_folder = remit.folder / "run"
@@ -78,6 +81,27 @@ async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> 
             left = len([one for one in remit.engine.running.values() if one.parent is None])
             handed_over = await remit.close(hand_over=True)
             listener.stopped(Stopped(handed_over=len(handed_over), ended=max(0, left - len(handed_over))))
+
+
+@contextlib.asynccontextmanager
+async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
+    """False: told to stop before it was open. To recover what a crash left may take a while, and is the next one's then."""
+    opening, stop = asyncio.ensure_future(remit.__aenter__()), asyncio.ensure_future(told.stop.wait())
+    try:
+        await asyncio.wait({opening, stop}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stop.cancel()
+        if not opening.done():
+            opening.cancel()
+            await asyncio.wait([opening])
+    if opening.cancelled():
+        yield False
+        return
+    await opening
+    try:
+        yield True
+    finally:
+        await remit.close(hand_over=True)  # also where a door cannot be opened: what was resumed for that is not ended by it
 
 
 async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Listener) -> None:

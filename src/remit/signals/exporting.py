@@ -4,6 +4,7 @@ What the environment says by OpenTelemetry's own variables (headers, certificate
 Used by `opening` alone; needs the SDK and an exporter of OpenTelemetry.
 """
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,11 +124,22 @@ def _labelled(reading: Reading, values: Sequence[str]) -> dict[str, str]:
 
 
 def _span_exporter(destination: Destination, seconds: float | None) -> Any:
-    return _module(destination, "trace_exporter").OTLPSpanExporter(endpoint=destination.traces, timeout=seconds)
+    module = _module(destination, "trace_exporter")
+    return module.OTLPSpanExporter(endpoint=destination.traces, timeout=seconds, **_by(destination))
 
 
 def _metric_exporter(destination: Destination, seconds: float | None) -> Any:
-    return _module(destination, "metric_exporter").OTLPMetricExporter(endpoint=destination.metrics, timeout=seconds)
+    module = _module(destination, "metric_exporter")
+    return module.OTLPMetricExporter(endpoint=destination.metrics, timeout=seconds, **_by(destination))
+
+
+def _by(destination: Destination) -> dict[str, Any]:
+    is_given = any(name.startswith("OTEL_PYTHON_EXPORTER_OTLP_") and name.endswith("_CREDENTIAL_PROVIDER") for name in os.environ)
+    if destination.over_grpc or is_given:  # a session that a plug-in of OpenTelemetry makes
+        return {}
+    from remit.signals.wary import wary_session
+
+    return {"session": wary_session()}
 
 
 def _module(destination: Destination, name: str) -> Any:
