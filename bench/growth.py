@@ -38,7 +38,8 @@ SELECT session_id, root_id, CASE WHEN n % 5 THEN root_id END,
        'earlier', at, at, at + 0.1,
        CASE WHEN n % 100 = 0 THEN 'key-' || n END,
        CASE WHEN n % 10 = 0 THEN n % 1000 END,
-       1, 0, 0.0, 0, step_times, context, replace(result, :template, session_id)
+       1, 0, 0.0, 0, step_times, context, replace(result, :template, session_id),
+       CASE WHEN n / 5 % 4 = 0 THEN 'token:ci' END, CASE WHEN n / 5 % 8 = 0 THEN 'talk-' || (n / 5 % 80) END
 FROM ids, (SELECT step_times, context, result FROM delegations WHERE session_id = :template)
 """
 
@@ -100,7 +101,14 @@ async def _one_round(one: _Shown, sizes: Sizes, *, is_warm_up: bool) -> None:
 async def _history_seconds(remit: Remit) -> float:
     """The slowest of the questions people ask of a history."""
     slowest = 0.0
-    questions: tuple[dict[str, Any], ...] = ({}, {"agent": "agent4"}, {"status": "timeout"}, {"task_number": 10})
+    questions: tuple[dict[str, Any], ...] = (
+        {},
+        {"agent": "agent4"},
+        {"status": "timeout"},
+        {"task_number": 10},
+        {"principal": "token:ci"},
+        {"conversation": "talk-8"},
+    )
     for query in questions:
         began = time.perf_counter()
         assert await remit.history(**query), query  # an answer that is found, not one that is quickly empty
@@ -124,7 +132,7 @@ def _figures(one: _Shown, shortest: _Shown, asked_seconds: float) -> list[Figure
         ),
         Figure(
             section="growth",
-            what=f"{what}: opening; slowest of four questions to it",
+            what=f"{what}: opening; slowest of six questions to it",
             measured=f"{milliseconds(one.opened_in)}; {milliseconds(asked_seconds)}",
         ),
     ]
