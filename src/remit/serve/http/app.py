@@ -130,7 +130,7 @@ async def _not_so(request: Request, error: Exception) -> Response:
         words.get(status, str(error.detail)),
         code=codes.get(status, "MALFORMED_REQUEST"),
         status=status,
-        advice=f"{SPECIFICATION} says what there is.",
+        advice=f"`remit serve` names the doors that are open; {SPECIFICATION} says what there is behind the HTTP one.",
         headers=error.headers or {},
     )
     status, headers, body = answer_of(refusal, request.scope.get(REQUEST_ID, ""))
