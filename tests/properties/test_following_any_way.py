@@ -1,4 +1,4 @@
-"""However readers come, go and come again: each event once, in order, and at the end the object that a call without a stream gives (S5.7)."""
+"""However readers come and go: each event once, in order, and at the end the object that a call gives that does not stream (S5.7)."""
 
 import asyncio
 import tempfile
