@@ -243,6 +243,20 @@ async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
         await service.close()
 
 
+async def test_a_percent_sign_in_a_path_is_no_escape(tmp_path: Path) -> None:
+    """gRPC would read `%41` as A, and listen or knock in another folder."""
+    from remit.tool.elsewhere.connecting import Reach
+    from remit.tool.elsewhere.service import TaskService
+
+    root = tmp_path / "50%41"
+    (tmp_path / "50A" / ".remit" / "run").mkdir(parents=True)
+    root.mkdir()
+    async with grpc_stage(root) as stage:
+        service = TaskService(Reach(address=stage.address))
+        assert (await service.execute(ask("echo"))).success
+        await service.close()
+
+
 async def test_what_a_dead_server_left_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "left.sock"
     with socket.socket(socket.AF_UNIX) as left:

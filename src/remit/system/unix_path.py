@@ -32,3 +32,8 @@ class UnixPath:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def as_target(name: str) -> str:
+    """As gRPC is told it: it reads a percent sign as the beginning of an escape, and would listen or knock elsewhere."""
+    return f"unix:{name.replace('%', '%25')}"

@@ -30,6 +30,7 @@ from remit.serve.listening import GRPC_SOCKET, Place, certificates_of, must_be_s
 from remit.serve.service import Service
 from remit.serve.unix_socket import UnixSocket, bind_unix
 from remit.settings.values import ServeSettings
+from remit.system.unix_path import as_target
 
 TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
 AGENTS = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
@@ -101,7 +102,7 @@ class GrpcDoor:
 
     def _listen(self, place: Place) -> None:
         if place.path is not None:
-            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(f"unix:{name}"), "grpc"))
+            self._sockets.append(bind_unix(place.path, lambda name: self._server.add_insecure_port(as_target(name)), "grpc"))
             self.addresses.append(str(place))
             return
         files = certificates_of(self._settings, self._service.remit.root)

@@ -16,7 +16,7 @@ import grpc.aio
 
 from remit.core.errors import Misused, Unavailable
 from remit.proto.metadata import AUTHORIZATION
-from remit.system.unix_path import LONGEST_BYTES, UnixPath
+from remit.system.unix_path import LONGEST_BYTES, UnixPath, as_target
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one message from there."""
@@ -98,14 +98,14 @@ def _opened(target: str) -> grpc.aio.Channel:
     """A socket's path may be longer than the kernel takes: it is then reached by another name, for as long as there is the channel."""
     path = target.removeprefix("unix:")
     if path == target or len(os.fsencode(path)) <= LONGEST_BYTES:
-        return grpc.aio.insecure_channel(target, options=_OPTIONS)
+        return grpc.aio.insecure_channel(target if path == target else as_target(path), options=_OPTIONS)
     try:
         reached = UnixPath(Path(path))
     except OSError as error:
         raise Unavailable(
             f"{path} cannot be reached: {error.strerror or error}.", advice="Is it running? `remit serve` starts one."
         ) from None
-    channel = grpc.aio.insecure_channel(f"unix:{reached.name}", options=_OPTIONS)
+    channel = grpc.aio.insecure_channel(as_target(reached.name), options=_OPTIONS)
     weakref.finalize(channel, reached.close)
     return channel
 
