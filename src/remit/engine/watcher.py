@@ -7,7 +7,8 @@ that run what is waited for; what the dead left is recovered, since nobody else 
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextvars import Context
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,13 @@ from remit.system.threads import off_loop
 LOOK_SECONDS = 0.05
 """How often the store is asked whether another process has written: one cheap pragma."""
 SHARE = 0.1
-"""Of its time, at most, it looks."""
+"""Of the time, at most, it looks. That it waits its turn behind others is not looking: it would be late when there is most to see."""
 OWNERS_SECONDS = 0.5
 FORGOTTEN = Head(State.REFUSED, "", 0)
 """Whoever waits for it finds out by looking."""
 
-
 Recover = Callable[[], Awaitable[Any]]
+Heads = Mapping[str, Head]
 
 
 class Watched:
@@ -101,31 +102,33 @@ class Watcher:
         owners_at = loop.time() + OWNERS_SECONDS
         try:
             while self._watched:
-                began = loop.time()
+                began, seconds = loop.time(), 0.0
                 with contextlib.suppress(Unavailable):  # the database is busy or gone: those who wait are told when they look themselves
-                    await self._look()
+                    seconds = await self._look()
                     if began >= owners_at:
                         owners_at = began + OWNERS_SECONDS
                         await self._mind_owners()
-                await asyncio.sleep(max(LOOK_SECONDS, (loop.time() - began) / SHARE))
+                await asyncio.sleep(max(LOOK_SECONDS, seconds / SHARE))
         finally:
             for watched in self._watched.values():
                 watched.tell()  # nobody waits for one that does not look any more
 
-    async def _look(self) -> None:
+    async def _look(self) -> float:
+        """How long the looking itself took."""
         stamp = self._store.change_stamp()
         is_same = stamp == self._stamp
         wanted = [session_id for session_id, watched in self._watched.items() if not is_same or watched.head is None]
         if not wanted:
-            return
+            return 0.0
         self.looks += 1
-        heads = await off_loop(self._store.heads, wanted)
+        heads, seconds = await off_loop(_timed, self._store.heads, wanted)
         self._stamp = stamp
         for session_id in wanted:
             watched = self._watched.get(session_id)
             if watched is not None and watched.head != (head := heads.get(session_id, FORGOTTEN)):
                 watched.head = head
                 watched.tell()
+        return seconds
 
     async def _mind_owners(self) -> None:
         """Recovered by this process it is told of by `tell`, by another one it shows."""
@@ -138,3 +141,9 @@ class Watcher:
                 await recover()
             for watched in self._watched.values():
                 watched.head = None  # looked at again, whoever has it now
+
+
+def _timed(heads: Callable[[Sequence[str]], Heads], wanted: Sequence[str]) -> tuple[Heads, float]:
+    """With the time that this thread was at work for it."""
+    began = time.thread_time()
+    return heads(wanted), time.thread_time() - began
