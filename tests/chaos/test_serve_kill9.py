@@ -37,28 +37,38 @@ def place(tmp_path: Path) -> Place:
 @pytest.mark.parametrize("seed", [7])
 async def test_a_server_killed_under_load_loses_nothing_and_settles_nothing_twice(place: Place, seed: int) -> None:
     draw = random.Random(seed)
-    errands = [Errand(door, kind, f"{seed}-{door}-{kind}-{number}", number) for number in range(2) for door in DOORS for kind in KINDS]
-    draw.shuffle(errands)
-    clients = asyncio.gather(*(_late(errand, place, draw.uniform(0, 1.5)) for errand in errands))
-    for _ in range(KILLS):
+    errands = [
+        Errand(door, kind, f"{seed}-{door}-{kind}-{turn}", draw.choice([3, 12, 30]) if turn else 50, turn)
+        for turn in range(KILLS + 1)
+        for door in DOORS
+        for kind in KINDS
+        if turn in (0, KILLS) or draw.random() < 0.6
+    ]
+    is_up = [asyncio.Event() for _ in range(KILLS + 1)]
+    clients = asyncio.gather(*(_late(errand, place, is_up[errand.begins_in], draw.uniform(0, 0.8)) for errand in errands))
+    for turn in range(KILLS):
         with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
-            await asyncio.sleep(draw.uniform(0.3, 1.6))
+            is_up[turn].set()
+            await asyncio.sleep(draw.uniform(0.9, 1.6) if turn == 0 else draw.uniform(0.0, 1.6))
             os.kill(server.process.pid, signal.SIGKILL)
             await asyncio.to_thread(server.process.wait)
     with serving(place.root, "--http", f"127.0.0.1:{place.port}") as server:
+        is_up[KILLS].set()
         await asyncio.wait_for(clients, 60)
         again = [await _looked(place, errand) for errand in errands]
         server.tell()
         code, words = server.ended()
         assert code == 0, words
     assert sum(errand.breaks for errand in errands) > 0
+    assert {"finished", "crashed"} <= {errand.seen.stop_reason for errand in errands if errand.seen is not None}
     for errand, seen in zip(errands, again, strict=True):
         _holds(errand, seen)
     _is_on_record_once(place.root, errands)
     assert [pid for pid in pids_noted(place.root) if is_running(pid)] == []
 
 
-async def _late(errand: Errand, place: Place, seconds: float) -> None:
+async def _late(errand: Errand, place: Place, is_up: asyncio.Event, seconds: float) -> None:
+    await is_up.wait()
     await asyncio.sleep(seconds)
     await errand.run(place)
 
@@ -77,6 +87,8 @@ def _holds(errand: Errand, again: Any) -> None:
     is_crashed = (seen.status, seen.stop_reason, seen.code) == ("partial", "crashed", "AGENT_CRASHED")
     if errand.kind == "stepper":
         assert (seen.status, seen.data["n"]) == ("completed", errand.number), errand
+    elif errand.begins_in == KILLS:
+        assert seen.status == "completed", errand
     else:
         assert seen.status == "completed" or is_crashed, errand
     numbers = [said.number for said in errand.heard]
@@ -128,16 +140,17 @@ async def test_agents_elsewhere_that_are_killed_and_servers_that_are_lose_no_wor
             assert (seen["again"].status, seen["again"].data) == ("completed", {"by": second.pid})
             assert await _line(second) == "order again"
 
-            begun = {name: await _begun(place, name, "second", seconds=30.0) for name in ("once", "again")}
+            begun = {name: await _begun(place, name, "second", seconds=3.0) for name in ("once", "again")}
             assert sorted([await _line(second), await _line(second)]) == ["order again", "order once"]
             server.process.kill()
             await asyncio.to_thread(server.process.wait)
         with serving(place.root, *options):
             assert await _line(second) == "welcome"
+            seen = {name: await _ended(place, task_id) for name, task_id in begun.items()}
+            assert (seen["once"].status, seen["once"].stop_reason, seen["once"].code) == ("partial", "crashed", "AGENT_CRASHED")
+            assert (seen["again"].status, seen["again"].data) == ("completed", {"by": second.pid})
             for name, task_id in begun.items():
-                lost = await _ended(place, task_id)
-                assert (lost.status, lost.stop_reason, lost.code) == ("partial", "crashed", "AGENT_CRASHED")
-                assert await _begun(place, name, "second", seconds=30.0) == task_id  # its key is not begun anew
+                assert await _begun(place, name, "second", seconds=3.0) == task_id  # its key is not begun anew
             third = await _begun(place, "once", "third", seconds=0.0)
             assert (await _ended(place, third)).data == {"by": second.pid}
 
