@@ -219,7 +219,7 @@ async def dripped(stage: Stage, raw: bytes, seconds: float = 4.0) -> bytes:
     dripping = asyncio.create_task(drip())
     try:
         async with asyncio.timeout(seconds):
-            return await reader.read()
+            return await heard_from(reader)
     finally:
         dripping.cancel()
         with contextlib.suppress(asyncio.CancelledError, ConnectionError):
@@ -249,9 +249,18 @@ async def dripped_after(stage: Stage, header: bytes, body: bytes) -> bytes:
     dripping = asyncio.create_task(drip())
     try:
         async with asyncio.timeout(4.0):
-            return await reader.read()
+            return await heard_from(reader)
     finally:
         dripping.cancel()
+
+
+async def heard_from(reader: asyncio.StreamReader) -> bytes:
+    """Until it is over. Whoever goes on sending to a connection that was closed is told so by a reset, after the answer."""
+    heard = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := await reader.read(65536):
+            heard += part
+    return heard
 
 
 async def test_a_body_nobody_asked_for_cannot_keep_a_connection_open(stage: Stage) -> None:
