@@ -14,9 +14,7 @@ from mcp_types import CallToolResult
 
 from remit.core.errors import Misused, RemitError
 from remit.core.events import Event
-from remit.core.record import Record
 from remit.core.result import Return
-from remit.engine.vitals import is_gone, living_owners
 from remit.flow.context import Handle
 from remit.serve.mcp import answers, looking
 from remit.serve.mcp.asking import DELEGATION_EXTRAS, arguments_of, milliseconds, session_of, whole_number
@@ -28,7 +26,6 @@ from remit.serve.mcp.waiting import Progress, settled_within
 from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
 from remit.tool.catalogue import Catalogue
-from remit.tool.request import DelegateRequest
 
 if TYPE_CHECKING:
     from remit.app import Remit
@@ -42,7 +39,6 @@ class Delegations:
         self._remit = remit
         self._answer_after = answer_after_seconds
         self._service = service or Service(remit)
-        self._starting: set[asyncio.Task[Handle]] = set()
         self.catalogue = self._service.tool.catalogue
         self.tools: dict[str, Tool] = {
             "delegate": self._delegate,
@@ -68,22 +64,12 @@ class Delegations:
         return self._service.tool_for(call).catalogue
 
     async def finish(self) -> None:
-        """Until everything that this process runs has ended: by its deadline, like everything."""
-        while self._starting:
-            await asyncio.wait(self._starting)
-        while running := list(self._running.values()):
-            await asyncio.wait([one.done for one in running])
-            await asyncio.sleep(0)
+        """Until everything that this process runs has ended."""
+        await self._service.finish()
 
     @property
     def is_busy(self) -> bool:
-        return bool(self._starting or self._running)
-
-    @property
-    def _running(self) -> Mapping[str, Any]:
-        """What this process runs itself. Attached to the tree of an agent it runs nothing: the owner of that tree does."""
-        engine = getattr(self._remit, "engine", None)
-        return {} if engine is None else engine.running
+        return self._service.is_busy
 
     @property
     def _run_folder(self) -> Path:
@@ -94,7 +80,7 @@ class Delegations:
     async def _delegate(self, given: Mapping[str, Any], progress: Progress, call: Call) -> CallToolResult:
         request = self._service.read(call, given, (*DELEGATION_EXTRAS, "wait_ms"))
         wait = self._wait(request.also)
-        handle = await self._started(request, call)
+        handle = await self._service.execute(call, request)
         told = self._told(progress, request.target, handle.stream()) if progress.is_wanted else ()
         (done,) = await settled_within(wait, [handle.result()], told)
         return await self._outcome(handle.session_id, done, wait)
@@ -143,7 +129,7 @@ class Delegations:
         session_id, wait = session_of(arguments), self._wait(arguments)
         offset = whole_number("offset", arguments.get("offset", 0), least=0, most=FARTHEST)
         limit = whole_number("limit", arguments.get("limit", PAGE_CHARACTERS), least=1, most=FARTHEST)
-        record = await self._minded(await self._service.record(call, session_id))
+        record = await self._service.minded(await self._service.record(call, session_id))
         if record.result is None:
             told = self._told(progress, record.agent, self._remit.follow(session_id)) if progress.is_wanted else ()
             await settled_within(wait + 1.0, [self._remit.result(session_id, wait_seconds=wait)], told)
@@ -161,7 +147,7 @@ class Delegations:
         session_id, reason = session_of(arguments), arguments.get("reason", "")
         if not isinstance(reason, str):
             raise Misused(f"reason must be text, not {reason!r:.60}.")
-        await self._minded(await self._service.record(call, session_id))
+        await self._service.minded(await self._service.record(call, session_id))
         _, nodes = await self._service.cancel(call, session_id, reason)
         state = (await self._remit.describe(session_id)).state
         return answers.answer({"session_id": session_id, "state": str(state), "nodes": nodes})
@@ -187,18 +173,11 @@ class Delegations:
             return self._answer_after
         return min(milliseconds("wait_ms", arguments["wait_ms"]) / 1000, self._answer_after)
 
-    async def _started(self, request: DelegateRequest, call: Call) -> Handle:
-        """Begun whole or not at all, whatever becomes of the request."""
-        start = asyncio.ensure_future(self._service.execute(call, request))
-        self._starting.add(start)
-        start.add_done_callback(self._starting.discard)
-        return await asyncio.shield(start)
-
     async def _begun(self, one: object, call: Call) -> Handle | RemitError:
         try:
             if not isinstance(one, Mapping):
                 raise Misused(f"A delegation is an object, not {one!r:.60}.", advice="Describe it as for delegate.")
-            return await self._started(self._service.read(call, one, DELEGATION_EXTRAS), call)
+            return await self._service.execute(call, self._service.read(call, one, DELEGATION_EXTRAS))
         except RemitError as error:
             return error
 
@@ -219,13 +198,3 @@ class Delegations:
         except RemitError as error:
             return error
         return record.result or answers.handle_document(record, waited_seconds, time.time())
-
-    async def _minded(self, record: Record) -> Record:
-        """A delegation whose process is gone is recovered before anybody waits for it: nobody else would end it."""
-        if record.state.is_settled or record.session_id in self._running:
-            return record
-        living = await off_loop(living_owners, self._remit.store, self._run_folder)
-        if not is_gone(record, living):
-            return record
-        await self._remit.recover()
-        return await self._remit.describe(record.session_id)
