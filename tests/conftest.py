@@ -32,6 +32,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # of a test that forks n
 settings.register_profile("house", max_examples=40)  # of those that say nothing: the whole suite is to stay under fifteen minutes
 settings.load_profile("house")
 
+pytest_plugins = ("watchdog",)
 pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen as well as in a test
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
