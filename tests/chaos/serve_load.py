@@ -69,6 +69,8 @@ def family(ctx: Context, n: int) -> int:
 '''
 KINDS = ("quick", "talker", "stepper", "parent", "family")
 DOORS = ("grpc", "http", "a2a", "mcp")
+GIVES_UP = 90.0
+"""How long one goes on coming again."""
 
 
 def project(root: Path) -> Path:
@@ -135,6 +137,7 @@ class Errand:
     """How often it had to come again."""
 
     async def run(self, place: Place) -> None:
+        ends = asyncio.get_running_loop().time() + GIVES_UP
         while self.seen is None:
             try:
                 async with place.client(self.door) as door:
@@ -142,6 +145,8 @@ class Errand:
             except Exception as error:  # whatever a client makes of a server that dies
                 if isinstance(error, DoorFault) and error.code not in (None, "STOPPING"):
                     raise
+                if is_cancelled() or asyncio.get_running_loop().time() > ends:
+                    raise  # some clients make an error of their own of being cancelled
                 self.breaks += 1
                 await asyncio.sleep(0.2)
 
@@ -155,6 +160,11 @@ class Errand:
                 self.seen = said.seen if said.seen is not None and said.seen.has_ended else None
             elif door.traits.numbers_chunks:
                 self.heard.append(said)
+
+
+def is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def pids_noted(root: Path) -> list[int]:

@@ -6,11 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 
@@ -47,6 +48,8 @@ class Server:
     root: Path
     process: "subprocess.Popen[str]"
     at: Announced
+    words: IO[str]
+    """What it says on stderr: a file, since a pipe that nobody reads would stop it when it is full."""
 
     @property
     def token(self) -> str:
@@ -67,8 +70,8 @@ class Server:
         os.kill(self.process.pid, number)
 
     def ended(self, seconds: float = 20.0) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=seconds)
-        return self.process.returncode, said
+        code = self.process.wait(seconds)
+        return code, _all(self.words)
 
 
 def project(root: Path) -> Path:
@@ -81,27 +84,29 @@ def project(root: Path) -> Path:
 def serving(root: Path, *options: str, environment: dict[str, str] | None = None) -> Iterator[Server]:
     """Ready when this gives it; killed at the end, whatever a test did."""
     command = [sys.executable, "-m", "remit", "serve", "--root", str(root), "--http", "127.0.0.1:0", *options]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(environment or {})}
-    )
-    try:
-        yield Server(root=root, process=process, at=_ready(process, root))
-    finally:
-        if process.poll() is None:
-            process.kill()
-        process.wait(10)
-        if process.stderr is not None:
-            process.stderr.close()
+    with tempfile.TemporaryFile("w+") as words:
+        process = subprocess.Popen(command, stderr=words, stdout=subprocess.DEVNULL, text=True, env={**os.environ, **(environment or {})})
+        try:
+            yield Server(root=root, process=process, at=_ready(process, root, words), words=words)
+        finally:
+            if process.poll() is None:
+                process.kill()
+            process.wait(10)
 
 
-def _ready(process: "subprocess.Popen[str]", root: Path) -> Announced:
+def _all(words: IO[str]) -> str:
+    words.seek(0)
+    return words.read()
+
+
+def _ready(process: "subprocess.Popen[str]", root: Path, words: IO[str]) -> Announced:
     give_up = time.monotonic() + 30
     while time.monotonic() < give_up:
         found = announced(root / ".remit" / "run")
         if found is not None and found.pid == process.pid:
             return found
         if process.poll() is not None:
-            raise AssertionError(f"it ended: {process.stderr.read() if process.stderr else ''}")
+            raise AssertionError(f"it ended: {_all(words)}")
         time.sleep(0.02)
     raise AssertionError("it did not get ready")
 

@@ -50,10 +50,13 @@ def told(result: Return, stage: Stage) -> str:
     return f"{result.to_dict()}\nfaults of the script: {stage.models.faults}"
 
 
-async def test_it_returns_a_valid_result_as_a_delegate(coder: Coder, tmp_path: Path) -> None:
-    """S3: text, a file it wrote, tokens counted (item 3)."""
-    script = [coder.shell(WRITE_REPORT).using(300, 30), good(summary="Found three things. They are written down.", artifacts=["report.md"])]
-    async with staged(tmp_path, script) as stage:
+async def test_it_returns_a_valid_result_as_a_delegate_and_one_in_prose_is_repaired_in_the_same_session(
+    coder: Coder, tmp_path: Path
+) -> None:
+    """S3: text, a file it wrote, tokens counted (item 3). S3.7: asked once more, with the faults, by the session that did the work."""
+    prose = Say("I did all you wanted, and it was easy.")
+    found = good(summary="Found three things. They are written down.", artifacts=["report.md"])
+    async with staged(tmp_path, [coder.shell(WRITE_REPORT).using(300, 30), prose, found]) as stage:
         stage.cast("one", coder)
         async with stage.open() as remit:
             result = await remit.delegate("one", task="Look around and write a report.", timeout=90)
@@ -65,20 +68,11 @@ async def test_it_returns_a_valid_result_as_a_delegate(coder: Coder, tmp_path: P
         assert record.tokens >= (540 if coder.kind == "acp" else 870), "what the model's service says it used is counted"
         assert "Look around and write a report." in stage.models.requests[0].text
         assert stage.models.requests[0].text.count(result.session_id) >= 1
-        await stage.wait_for_nobody()
-
-
-async def test_an_answer_in_prose_is_repaired_in_the_same_session(coder: Coder, tmp_path: Path) -> None:
-    """S3.7: asked once more, with the faults, by the session that did the work."""
-    async with staged(tmp_path, [Say("I did all you wanted, and it was easy."), good(summary="Did it. It was easy.")]) as stage:
-        stage.cast("one", coder)
-        async with stage.open() as remit:
-            result = await remit.delegate("one", task="Do what I want.", timeout=90)
-        assert (result.status, result.summary) == ("completed", "Did it. It was easy."), told(result, stage)
-        first, again = stage.models.requests
-        assert (first.answers, again.answers) == (0, 1), "the second request holds the first answer: it is the same session"
+        again = stage.models.requests[-1]
+        assert again.answers >= 1, "it holds the answers before: it is the same session"
         assert "could not be accepted" in again.last.text
-        assert "Do what I want." in again.text
+        assert "Look around and write a report." in again.text
+        await stage.wait_for_nobody()
 
 
 async def test_prose_twice_is_kept_and_fails(tmp_path: Path) -> None:
@@ -113,9 +107,11 @@ async def test_one_that_hangs_in_a_tool_is_killed_at_its_deadline_and_gives_back
             assert "half.txt" in [artifact.path for artifact in result.artifacts]
 
 
-async def test_it_can_be_cancelled_in_the_middle(coder: Coder, tmp_path: Path) -> None:
-    async with staged(tmp_path, [coder.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
-        stage.cast("one", coder)
+async def test_it_can_be_cancelled_in_the_middle(tmp_path: Path) -> None:
+    """The others are, and are taken up again, in `test_sessions.py`."""
+    need(OPENCODE)
+    async with staged(tmp_path, [OPENCODE.shell(WRITE_HALF_AND_HANG), Silence()]) as stage:
+        stage.cast("one", OPENCODE)
         async with stage.open() as remit:
             handle = await remit.start("one", task="Take your time.", timeout=120)
             await stage.wait_for_file("half.txt")
@@ -127,6 +123,7 @@ async def test_it_can_be_cancelled_in_the_middle(coder: Coder, tmp_path: Path) -
 
 async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond(coder: Coder, tmp_path: Path) -> None:
     """S1.3, items 7 and 8: over MCP, in another process, and still in the same tree under the same limits."""
+    need(CLAUDE)
 
     def play(request: ModelRequest) -> Turn:
         is_first = "the first" in request.text
@@ -138,7 +135,7 @@ async def test_as_a_caller_it_delegates_to_the_depth_limit_and_is_refused_beyond
 
     async with staged(tmp_path, play, max_depth=2) as stage:
         stage.cast("one", coder, delegates=True)
-        stage.cast("two", coder, delegates=True)
+        stage.cast("two", coder if coder is CODEX else CLAUDE, delegates=True)
         async with stage.open() as remit:
             result = await remit.delegate("one", task="You are the first.", timeout=120)
             tree = await remit.tree(result.session_id)
@@ -202,22 +199,6 @@ def hanging_hand(request: ModelRequest) -> Turn:
     return CODEX.shell(WRITE_HALF_AND_HANG)
 
 
-async def test_cancelling_the_root_of_two_vendors_leaves_no_process(tmp_path: Path) -> None:
-    need(CLAUDE, CODEX)
-    async with staged(tmp_path, hanging_hand) as stage:
-        stage.cast("boss", CLAUDE, delegates=True)
-        stage.cast("hand", CODEX, delegates=True)
-        async with stage.open() as remit:
-            handle = await remit.start("boss", task="You are the boss.", timeout=120)
-            await stage.wait_for_file("half.txt")
-            await handle.cancel("enough")
-            result = await asyncio.wait_for(handle.result(), 15)
-            assert result.stop_reason == "cancelled", told(result, stage)
-            await stage.wait_for_nobody(10)
-            states = {record.agent: record.state for record in await remit.tree(result.session_id)}
-        assert states == {"boss": "cancelled", "hand": "cancelled"}
-
-
 async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_and_what_it_started(tmp_path: Path) -> None:
     """The whole tree of item 8 at work: claude, codex, and a Python function in a process that has a process of its own."""
     need(CLAUDE, CODEX)
@@ -235,7 +216,8 @@ async def test_cancelling_the_root_of_two_vendors_ends_the_function_below_them_a
             pid = int((await stage.wait_for_file("half.txt")).read_text())
             assert look(pid) is not None
             await handle.cancel("enough")
-            await asyncio.wait_for(handle.result(), 15)
+            result = await asyncio.wait_for(handle.result(), 15)
+            assert result.stop_reason == "cancelled", told(result, stage)
             await stage.wait_for_nobody(10)
             assert look(pid) is None
             states = [(record.agent, record.depth, record.state) for record in await remit.tree(handle.session_id)]
