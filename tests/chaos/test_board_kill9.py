@@ -1,24 +1,24 @@
 """A process that changes the board is killed at every call by which it writes: afterwards the change was made, or it was not (S6.1)."""
 
+import json
 import os
 import shutil
-import signal
+import subprocess
+import sys
 import tempfile
-import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Self
 
+import board_crashes
 import pytest
+from board_crashes import PLAN, change, die_when_committed, finish
 
 from remit.board import archive, todo, writeset
-from remit.board.book import Board, Draft
+from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 
-CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")
-PLAN = "specs/002_two/plans/implementation-001.md"
 MOST_CALLS = 300
 
 
@@ -52,71 +52,44 @@ def begin(root: Path) -> None:
     board.todo_path.write_text(board.todo_path.read_text().replace("The second.", "The second, by hand."))
 
 
-def change(board: Board) -> None:
-    """All kinds of writes at once: tasks changed and new, a plan written over, a task and its folder archived."""
-    with board.change("changed") as draft:
-        draft.state = draft.state.with_task(replace(draft.state.task(3), title="Third")).with_task(new_task(draft))
-        draft.write(PLAN, "new plan\n")
-        archive.put_away(board, draft, [1])
+class Crasher:
+    """Has changes made by processes that are killed."""
+
+    def __init__(self, *options: str) -> None:
+        command = [sys.executable, str(Path(board_crashes.__file__)), *options]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def kills(self, work: Callable[[Path], None], root: Path, number: int) -> bool:
+        """Before its `number`-th call; or it came to its end before that."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"work": work.__name__, "number": number, "root": str(root)}) + "\n")
+        self.process.stdin.flush()
+        return bool(json.loads(self.process.stdout.readline()))
 
 
-def new_task(draft: Draft) -> Task:
-    return Task(number=draft.state.next_number, title="Four", slug="four", created=draft.at)
-
-
-def killed_at(number: int, work: Callable[[], None]) -> bool:
-    """Run `work` in a child that kills itself before its `number`-th call; whether it got that far."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            count_calls(number)
-            work()
-            code = 0
-        except BaseException:  # noqa: BLE001 - a child of ours, which must not go on as a test
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    _, ended = os.waitpid(child, 0)
-    if os.WIFSIGNALED(ended):
-        assert os.WTERMSIG(ended) == signal.SIGKILL
-        return True
-    assert os.WEXITSTATUS(ended) == 0
-    return False
-
-
-def count_calls(number: int) -> None:
-    left = [number]
-
-    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
-        def instead(*args: Any, **more: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return call(*args, **more)
-
-        return instead
-
-    for name in CALLS:
-        setattr(os, name, counted(getattr(os, name)))
-    writeset.exchange = counted(writeset.exchange)
-    writeset.name_new = counted(writeset.name_new)
-
-
-def crashes(folder: Path) -> Iterator[Path]:
+def crashes(folder: Path, *options: str) -> Iterator[Path]:
     """The project after a crash at each of the calls in turn; last, after none."""
     template = folder / "template"
     template.mkdir()
     begin(template)
-    for number in range(1, MOST_CALLS):
-        root = folder / str(number)
-        shutil.copytree(template, root)
-        crashed = killed_at(number, lambda root=root: change(Board(root)))  # type: ignore[misc]
-        yield root
-        shutil.rmtree(root)
-        if not crashed:
-            assert number > 25, "the child is not killed where it writes"
-            return
+    with Crasher(*options) as crasher:
+        for number in range(1, MOST_CALLS):
+            root = folder / str(number)
+            shutil.copytree(template, root)
+            crashed = crasher.kills(change, root, number)
+            yield root
+            shutil.rmtree(root)
+            if not crashed:
+                assert number > 25, "the child is not killed where it writes"
+                return
     raise AssertionError("it never came to an end")
 
 
@@ -146,7 +119,7 @@ def test_a_change_killed_at_any_call_was_made_or_was_not(folder: Path, has_excha
     if not has_exchange:
         monkeypatch.setattr(writeset, "exchange", lambda one, other: False)
     seen = set()
-    for root in crashes(folder):
+    for root in crashes(folder, *(() if has_exchange else ("--no-exchange",))):
         looked = is_made(Board(root).look().state)
         with Board(root).change():
             pass
@@ -175,34 +148,18 @@ def test_the_finishing_itself_may_be_killed_at_any_call(folder: Path) -> None:
     template = folder / "template"
     template.mkdir()
     begin(template)
-
-    def die_when_committed() -> None:
-        rename = os.rename
-
-        def last(source: Any, target: Any) -> None:
-            rename(source, target)
-            if Path(target).name == writeset.JOURNAL:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        os.rename = last  # type: ignore[assignment]
-        change(Board(template))
-
-    assert killed_at(-1, die_when_committed)
-    for number in range(1, MOST_CALLS):
-        root = folder / str(number)
-        shutil.copytree(template, root)
-
-        def finish(root: Path = root) -> None:
-            with Board(root).change():
-                pass
-
-        crashed = killed_at(number, finish)
-        assert is_made(Board(root).look().state)
-        finish()
-        agrees(root, made=True)
-        shutil.rmtree(root)
-        if not crashed:
-            return
+    with Crasher() as crasher:
+        assert crasher.kills(die_when_committed, template, -1)
+        for number in range(1, MOST_CALLS):
+            root = folder / str(number)
+            shutil.copytree(template, root)
+            crashed = crasher.kills(finish, root, number)
+            assert is_made(Board(root).look().state)
+            finish(root)
+            agrees(root, made=True)
+            shutil.rmtree(root)
+            if not crashed:
+                return
     raise AssertionError("it never came to an end")
 
 

@@ -1,0 +1,112 @@
+"""Used by `test_board_kill9.py`: changes of the board, each in a fork that kills itself at a given call.
+
+    python board_crashes.py [--no-exchange]
+
+reads lines of JSON, `{"work": …, "number": …, "root": …}`, and answers each with whether the fork was killed. The forks are of a process
+that has the board loaded and nothing else: one that runs tests has threads of libraries, and what they hold stays held in a fork of it.
+"""
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from remit.board import archive, writeset
+from remit.board.book import Board, Draft
+from remit.board.task import Task
+
+CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")
+PLAN = "specs/002_two/plans/implementation-001.md"
+
+
+def change(root: Path) -> None:
+    """All kinds of writes at once: tasks changed and new, a plan written over, a task and its folder archived."""
+    board = Board(root)
+    with board.change("changed") as draft:
+        draft.state = draft.state.with_task(replace(draft.state.task(3), title="Third")).with_task(new_task(draft))
+        draft.write(PLAN, "new plan\n")
+        archive.put_away(board, draft, [1])
+
+
+def new_task(draft: Draft) -> Task:
+    return Task(number=draft.state.next_number, title="Four", slug="four", created=draft.at)
+
+
+def finish(root: Path) -> None:
+    """What the next change does of one that was killed."""
+    with Board(root).change():
+        pass
+
+
+def die_when_committed(root: Path) -> None:
+    rename = os.rename
+
+    def last(source: Any, target: Any) -> None:
+        rename(source, target)
+        if Path(target).name == writeset.JOURNAL:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.rename = last  # type: ignore[assignment]
+    change(root)
+
+
+WORKS: dict[str, Callable[[Path], None]] = {work.__name__: work for work in (change, finish, die_when_committed)}
+
+
+def was_killed(number: int, work: Callable[[], None]) -> bool:
+    """Run `work` in a child that kills itself before its `number`-th call; whether it got that far."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            count_calls(number)
+            work()
+            code = 0
+        except BaseException:  # noqa: BLE001 - a child of ours, which must not go on as this one
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    _, ended = os.waitpid(child, 0)
+    if os.WIFSIGNALED(ended):
+        assert os.WTERMSIG(ended) == signal.SIGKILL
+        return True
+    assert os.WEXITSTATUS(ended) == 0
+    return False
+
+
+def count_calls(number: int) -> None:
+    left = [number]
+
+    def counted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def instead(*args: Any, **more: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **more)
+
+        return instead
+
+    for name in CALLS:
+        setattr(os, name, counted(getattr(os, name)))
+    writeset.exchange = counted(writeset.exchange)
+    writeset.name_new = counted(writeset.name_new)
+
+
+def main() -> None:
+    os.fsync = lambda descriptor: None  # a process that dies takes nothing with it that it had written; only a machine does
+    if "--no-exchange" in sys.argv:
+        writeset.exchange = lambda one, other: False
+    for line in sys.stdin:
+        asked = json.loads(line)
+        root = Path(asked["root"])
+        killed = was_killed(asked["number"], lambda root=root, work=WORKS[asked["work"]]: work(root))  # type: ignore[misc]
+        print(json.dumps(killed), flush=True)
+
+
+if __name__ == "__main__":
+    main()
