@@ -32,7 +32,7 @@ demo: $(READY)
 test:
 	@$(AGAIN) --no-print-directory -j 2 set-up
 	@lint=0; $(AGAIN) --no-print-directory -k lint || { lint=1; echo "a check failed, see above; the tests run all the same" >&2; }; \
-	echo "== pytest, two at a time"; $(BIN)/python -m pytest -n 2 --dist loadfile -m "not alone"; many=$$?; \
+	echo "== pytest, three at a time"; $(BIN)/python -m pytest -n 3 --dist loadfile -m "not alone"; many=$$?; \
 	echo "== pytest, one at a time: where seconds count"; $(BIN)/python -m pytest -m alone; one=$$?; \
 	test $$lint -eq 0 -a $$many -eq 0 && exit $$one; exit 1
 
@@ -48,7 +48,7 @@ format-check: $(READY_DEV)
 	@echo "== ruff format --check"; $(BIN)/ruff format --check .
 
 mypy: $(READY_DEV) $(MESSAGES)
-	@echo "== mypy"; $(BIN)/mypy
+	@echo "== mypy"; $(BIN)/mypy -n 2
 
 imports: $(READY_DEV)
 	@echo "== lint-imports"; $(BIN)/lint-imports
@@ -72,8 +72,8 @@ $(READY): pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(READY_DEV): pyproject.toml | $(BIN)/python
-	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 20 s ..."
-	@$(INSTALL) -e ".[dev]"
+	@echo "setting up: installing remit and the tools of its tests into $(VENV), which takes about 1 minute ..."
+	@$(INSTALL) --no-compile -e ".[dev]"
 	@touch $(READY) $@
 
 $(MESSAGES): src/remit/proto/v1/tasks.proto setup.py | $(READY_DEV)

@@ -13,7 +13,7 @@ from hypothesis import settings
 from remit.core import secrets
 
 ALONE = ("chaos/", "integration/test_process_agents_hostile.py", "unit/flow/test_receive.py")
-"""Where seconds count: these run one at a time, after the others, two of which run at a time (`make test`)."""
+"""Where seconds count: these run one at a time, after the others, three of which run at a time (`make test`)."""
 NOT_ALONE = (
     "chaos/test_board_kill9.py",
     "chaos/test_escapes.py",
