@@ -1,7 +1,7 @@
 """The suite itself cannot hang. `pytest-timeout` ends a test by raising in it, which does nothing where the interpreter does not run
 (a lock inside a library) or where somebody catches it (hypothesis, which tries the example again). A thread of the C library, which needs
-nobody's lock, then prints where every thread stands and ends the process: three at a time the test counts as failed and another process goes
-on with the rest; alone the run fails."""
+nobody's lock, then prints where every thread stands and ends the process: with several at a time the test counts as failed and another
+process goes on with the rest; alone the run fails."""
 
 import faulthandler
 import os
