@@ -20,6 +20,9 @@ INSTALL = $(PIP) install -qq --disable-pip-version-check
 # The code of the gRPC messages: made by every install, and again when the file it is made of has changed.
 MESSAGES := src/remit/proto/v1/tasks_pb2.py
 
+# Where Python is told to write no compiled code, each of the thousands of processes that the tests start would compile remit anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
