@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -170,3 +171,12 @@ def test_a_name_that_only_an_active_environment_finds_is_noted(tmp_path: Path) -
     said = "another terminal may not find it"
     assert any(said in note for note in notes("claude", f"{Path(sys.executable).parent}:/bin:/usr/bin"))
     assert not any(said in note for note in notes("codex", "/bin:/usr/bin"))
+
+
+def test_ctrl_c_while_it_is_still_being_loaded_is_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "remit", "status"], env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
