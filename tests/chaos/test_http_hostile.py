@@ -303,3 +303,26 @@ async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memo
     await still_serves(stage)
     async with asyncio.timeout(5):
         await stage.left_alone()
+
+
+async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_limit(tmp_path: Path) -> None:
+    """Issue 7 item 4: back-pressure instead of memory growth."""
+    from remit.serve.http.limits import HttpLimits
+
+    limits = HttpLimits(all_bodies_bytes=100 * 1024, body_seconds=20)
+    body = b'{"target": "text", "operation": "count", "parameters": {"text": "' + b"x" * 60 * 1024 + b'"}}'
+    async with http_stage(tmp_path, limits=limits, request_bytes=64 * 1024) as stage:
+        reader, writer = await stage.connect()
+        writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # in hand, and not whole
+        await writer.drain()
+        async with asyncio.timeout(10):
+            while (status := status_of(heard := await stage.say(post(stage, body)))) in (201, 202):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)  # the first one has not been read so far, which tells nobody
+        assert (status, problem_of(heard)["code"]) == (503, "QUEUE_FULL")
+        assert b"retry-after: 1" in heard
+        await still_serves(stage)
+        writer.write(body[-10:])
+        async with asyncio.timeout(10):
+            assert status_of(await reader.read()) == 201
+        writer.close()
+        assert status_of(await stage.say(post(stage, body))) in (201, 202), "what it held is given back"

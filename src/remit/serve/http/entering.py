@@ -12,7 +12,7 @@ from remit.access.certificates import of_peer
 from remit.access.entrance import DELEGATION_HEADER, HEADER, Entrance
 from remit.access.visitor import Visitor
 from remit.core.errors import Refused, RemitError
-from remit.serve.http.exchange import HOLD, REQUEST_ID, Exchange, Receive, Scope, Send, log, too_large
+from remit.serve.http.exchange import HOLD, REQUEST_ID, Bodies, Exchange, Receive, Scope, Send, log, too_large
 from remit.serve.http.hosts import AllowedHosts
 from remit.serve.http.limits import HttpLimits
 from remit.serve.http.problems import REALM, HttpRefused
@@ -42,6 +42,7 @@ class Entering:
         self._hosts = AllowedHosts((*hosts, *settings.allow_hosts), settings.public_url)
         self._open = frozenset(open_paths)
         self._limits = limits or HttpLimits()
+        self._bodies = Bodies(self._limits.all_bodies_bytes)
         self._trusts_socket = not settings.behind_proxy
         """Whoever opens our Unix socket owns the project. Not behind a proxy, which anybody may come through."""
 
@@ -49,7 +50,7 @@ class Entering:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, Exchange(scope, receive, send, self._limits))
+            await self._answer(scope, Exchange(scope, receive, send, self._limits, self._bodies))
 
     async def _answer(self, scope: Scope, exchange: Exchange) -> None:
         try:

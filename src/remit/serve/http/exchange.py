@@ -40,12 +40,27 @@ CARRIED: tuple[tuple[bytes, bytes], ...] = (
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
+class Bodies:
+    """What the bodies of all requests in hand take together: many that each are small enough must not fill the memory."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self.most_bytes = most_bytes
+        self.held_bytes = 0
+
+    def take(self, size: int) -> None:
+        if self.held_bytes + size > self.most_bytes:
+            fault = "More is being sent to this server at this moment than it takes."
+            raise Refused(fault, code="QUEUE_FULL", advice="Try again in a moment.")
+        self.held_bytes += size
+
+
 class Exchange:
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: HttpLimits, bodies: Bodies) -> None:
         self._scope = scope
         self._from_client = receive
         self._to_client = send
         self._limits = limits
+        self._bodies = bodies
         self.headers: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
             self.headers.setdefault(name, []).append(value)
@@ -56,7 +71,7 @@ class Exchange:
         self.place: Callable[[], Open] | None = None
         """Among the caller's open streams."""
         self.places = contextlib.ExitStack()
-        """To be left in the task of the request."""
+        """To be left in the task of the request, and what its body takes."""
         self._task = asyncio.current_task()
         self._has_place = False
         self._read_bytes = 0
@@ -93,10 +108,20 @@ class Exchange:
         except TimeoutError:
             fault = f"The body was not there within {self._limits.body_seconds:g} s."
             return await self._ended(HttpRefused(fault, code="REQUEST_TIMEOUT", advice="Send it in one go."))
-        self._read_bytes += len(message.get("body", b""))
-        if self._read_bytes > self.most_bytes:
+        size = len(message.get("body", b""))
+        if self._read_bytes + size > self.most_bytes:
             return await self._ended(too_large(self.most_bytes))
+        try:
+            self._bodies.take(size)
+        except Refused as error:
+            return await self._ended(error)
+        if not self._read_bytes:
+            self.places.callback(self._given_back)
+        self._read_bytes += size
         return message
+
+    def _given_back(self) -> None:
+        self._bodies.held_bytes -= self._read_bytes
 
     def _noted(self, message: Message) -> Message:
         if message["type"] == "http.disconnect":

@@ -18,6 +18,8 @@ class HttpLimits:
     """From the first byte of a request, or the opening of the connection, to the last of its header."""
     body_seconds: float = 30.0
     """From when a body is read to when all of it is there."""
+    all_bodies_bytes: int = 256 * 1024 * 1024
+    """Of all requests in hand together; beyond that one is told to come again."""
     idle_seconds: int = 30
     """A connection on which nothing is asked is closed after so long."""
     stall_seconds: float = 60.0
