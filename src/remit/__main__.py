@@ -4,10 +4,19 @@ import sys
 
 
 def console() -> None:
+    """What can be answered at once is (see `cli.quick`); only the rest waits for the whole command line to be loaded."""
+    try:
+        from remit.cli.quick import leave, run, steady_streams
+    except KeyboardInterrupt:
+        sys.exit(130)  # `Exit.INTERRUPTED`, which is not loaded yet
+    steady_streams()
+    code = run(sys.argv[1:])
+    if code is not None:
+        leave(code)
     try:
         from remit.cli.main import console as loaded
     except KeyboardInterrupt:
-        sys.exit(130)  # `Exit.INTERRUPTED`, which is not loaded yet
+        sys.exit(130)
     loaded()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import typer
 
 from remit.cli.commands import Commands, Listed
+from remit.cli.declaring import for_typer
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 from remit.cli.output import answering
@@ -73,6 +74,7 @@ app = typer.Typer(
 
 
 @app.callback(subcommand_metavar="[NAME | new NAME]")
+@for_typer
 def agents(
     context: typer.Context,
     root: Root = None,

@@ -1,63 +1,23 @@
-"""`remit board`: the tasks as they stand, in the terminal or as a picture; one task in full; boards of others imported."""
+"""`remit board`: the tasks as they stand, in the terminal or as a picture; one task in full. `board_group` is the command of several."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from remit.cli.commands import Commands, Listed
 from remit.cli.completing import some_languages, some_priorities, some_statuses, some_tasks
+from remit.cli.declaring import argument, option
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
-from remit.cli.output import answering
 
 if TYPE_CHECKING:
     from remit.board.view import View
 
 
-class BoardCommands(Commands):
-    """`remit board` alone draws it; a number behind it shows that task."""
-
-    table: ClassVar = {
-        "show": Listed("board:show", ""),
-        "import": Listed("board_import:board_import", ""),
-    }
-
-    def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
-        return ("show", self.get_command(None, "show"), args) if name.lstrip("#").isdigit() else None
-
-
-app = typer.Typer(
-    cls=BoardCommands, invoke_without_command=True, add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False
-)
-
-
-Status = Annotated[
-    str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
-]
-Priority = Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)]
-Language = Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)]
-Every = Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")]
-Svg = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
-Html = Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
-
-
-@app.callback()
-def board(
-    context: typer.Context,
-    status: Status = "",
-    priority: Priority = "",
-    language: Language = "",
-    every: Every = False,
-    svg: Svg = None,
-    html: Html = None,
-    root: Root = None,
-    as_json: Json = False,
-) -> None:
-    """Show the tasks: what runs, what is ready, what waits for what. `remit board N` shows one in full, `--svg` and `--html` draw them."""
-    if context.invoked_subcommand is None:
-        given = {"status": status, "priority": priority, "language": language, "every": every, "svg": svg, "html": html}
-        answering(draw)(**given, root=root, as_json=as_json)
+Status = Annotated[str, option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", offering=some_statuses)]
+Priority = Annotated[str, option(help="Only high, medium or low.", offering=some_priorities)]
+Language = Annotated[str, option(help="Only tasks with this language.", offering=some_languages)]
+Every = Annotated[bool, option("--all", help="All of them, the archive too, however many there are.")]
+Svg = Annotated[Path | None, option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
+Html = Annotated[Path | None, option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
 
 
 def draw(
@@ -95,7 +55,7 @@ def draw(
 
 
 def show(
-    number: Annotated[str | None, typer.Argument(metavar="N", help="Its number.", show_default=False, autocompletion=some_tasks)] = None,
+    number: Annotated[str | None, argument(metavar="N", help="Its number.", show_default=False, offering=some_tasks)] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:

@@ -3,7 +3,6 @@
 A group as typer wants it, over a table of names and places. It knows no command itself: `main` holds the table.
 """
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from remit.cli.output import answering
+from remit.cli.quick import found_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +80,6 @@ def _name_alone(name: str, listed: Listed) -> Any:
     app = typer.Typer(add_completion=False)
     app.command(name, help=listed.panel)(lambda: None)
     return typer.main.get_command(app)
-
-
-def found_at(place: str) -> Any:
-    """What stands at `module:name` below `remit.cli`, imported now."""
-    module, _, attribute = place.partition(":")
-    return getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
 
 
 def single(name: str, function: Any, panel: str = "", **more: Any) -> Any:

@@ -4,7 +4,6 @@ Those files are imported when they are called (see `commands`), declare their op
 when they run: `remit task` must not wait for the whole engine.
 """
 
-import gc
 import os
 import sys
 from typing import Annotated, Any
@@ -12,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from remit.cli.command_file import ProjectCommands
-from remit.cli.commands import Commands, Listed, found_at
-from remit.cli.exits import Exit, legend
-from remit.cli.output import answered, report_usage
-from remit.cli.quick import is_completing, read
+from remit.cli.commands import Commands, Listed
+from remit.cli.exits import legend
+from remit.cli.output import report_usage
+from remit.cli.quick import leave, run, steady_streams
 
 TALKING = "Talking"
 DELEGATING = "Delegating"
@@ -41,7 +40,7 @@ Commands.table = {
     "review": Listed("review:review", BOARD),
     "errors": Listed("errors:errors", BOARD),
     "meta": Listed("meta:meta", BOARD),
-    "board": Listed("board:app", BOARD),
+    "board": Listed("board_group:app", BOARD),
     "todo": Listed("todo:todo", BOARD),
     "status": Listed("status:status", LOOKING),
     "show": Listed("show:show", LOOKING),
@@ -64,9 +63,6 @@ Commands.table = {
     "serve": Listed("serve:serve", SETTING_UP),
 }
 """A line for each command: its module and function below `remit.cli`, and its heading in `remit --help`, in that order."""
-
-QUICK = {"task": "task:task", "todo": "todo:todo", "board": "board:draw", "board N": "board:show"}
-"""Commands that run no agent and answer at once: where the functions are that need not wait for typer."""
 
 app = typer.Typer(
     name="remit",
@@ -106,28 +102,20 @@ def remit(
 
 
 class _Quick(SystemExit):
-    """The end of a command that has started nothing: no thread, no process, no loop."""
+    """The end of a command that has started nothing (see `quick.leave`)."""
 
 
 def console() -> None:
-    """`main`, for whoever types it. To take thousands of tasks apart, one by one, just before the end takes as long as to read them."""
+    """`main`, for whoever types it."""
     try:
         main()
     except _Quick as ended:
-        code = int(ended.code or 0)
-        try:
-            sys.stdout.flush()
-            sys.stderr.flush()
-        except OSError:  # whoever read us is gone
-            code = code or Exit.FAILED
-        os._exit(code)
+        leave(int(ended.code or 0))
 
 
 def main() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without our marks shows a question mark, not a traceback
-    code: Any = _quickly(sys.argv[1:])
+    steady_streams()
+    code: Any = run(sys.argv[1:])
     if code is not None:
         raise _Quick(int(code))
     _go_on_in_trace()
@@ -147,32 +135,6 @@ def _go_on_in_trace() -> None:
         from remit.core.tracing import origin_in
 
         ORIGIN.set(origin_in(os.environ))
-
-
-def _quickly(arguments: list[str]) -> int | None:
-    """The exit code of a command that can be read without typer; None: it has not been run."""
-    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
-    place = QUICK.get(f"{name} N" if rest and rest[0].isdigit() else name, QUICK.get(name))
-    if place is None or is_completing():
-        return None
-    command = found_at(place)
-    given = read(command, rest)
-    if given is None:
-        return None
-    gc.disable()  # thousands of tasks are read, none of them is garbage until the end
-    try:
-        return answered(command, given)
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
-    except BrokenPipeError:  # whoever read us has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.FAILED
-    except OSError as error:  # of the board's own files it is told with advice before it comes here
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        print(f"What was to be shown could not be written: {error.strerror or error}.", file=sys.stderr)
-        return Exit.FAILED
-    finally:
-        gc.enable()
 
 
 if __name__ == "__main__":

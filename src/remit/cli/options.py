@@ -3,19 +3,19 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from remit.cli.declaring import argument, option
 
 Root = Annotated[
     Path | None,
-    typer.Option(
+    option(
         "--root",
         metavar="DIR",
         help="The project's folder. Default: the nearest one upwards with .remit, remit.toml or .git, else this one.",
         show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else there.")]
+Json = Annotated[bool, option("--json", help="One JSON document on stdout, nothing else there.")]
 Session = Annotated[
     str,
-    typer.Argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False),
+    argument(metavar="SESSION", help="A session id, the beginning or end of one, or `last`.", show_default=False),
 ]

@@ -7,8 +7,6 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import typer
-
 from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.output import fitting, say, say_json
 from remit.cli.words import MARKS, advice_lines, at_the_prompt, one_line, printable
@@ -25,6 +23,8 @@ if TYPE_CHECKING:
     from remit.orchestrator.outcome import Outcome
 
 LONG = 500
+_CODES = {"dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
+"""Of terminals."""
 FROM_TODO = "From TODO.md: "
 """`board.taking.FROM`, which is not imported here: most commands take nothing over."""
 
@@ -119,7 +119,7 @@ def _coloured(text: str, style: str) -> str:
     """For a terminal; elsewhere, and where nobody wants colours, as it is."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         return text
-    return typer.style(text, dim=True) if style == "dim" else typer.style(text, fg=style)
+    return f"\033[{_CODES[style]}m{text}\033[0m"
 
 
 class Shown:

@@ -11,8 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import typer
-
+from remit.cli.declaring import for_typer
 from remit.cli.exits import Exit, exit_of_error
 from remit.cli.words import wrapped
 from remit.core.errors import Misused, RemitError
@@ -32,9 +31,11 @@ def answering(command: Callable[..., Exit]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped_command(**given: Any) -> None:
-        raise typer.Exit(int(answered(command, given)))
+        from typer import Exit as Ended
 
-    return wrapped_command
+        raise Ended(int(answered(command, given)))
+
+    return for_typer(wrapped_command)
 
 
 def answered(command: Callable[..., Exit], given: dict[str, Any]) -> Exit:

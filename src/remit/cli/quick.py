@@ -1,20 +1,27 @@
 """The quick way in: command lines that need no more than names and texts, read without the library that reads all others.
 
 Typer takes a tenth of a second to read any command line, since it checks values with pydantic. Commands of the board are typed often and
-answer at once, so the plain cases are read here, from the same declarations. Whatever is not plain (help, an unknown option, a missing
-value, a wrong one) is left to typer, which says what is wrong: this way in never refuses anything.
+answer at once, so the plain cases are read here, from the same declarations, and typer is not even imported. Whatever is not plain (help,
+an unknown option, a missing value, a wrong one) is left to typer, which says what is wrong: this way in never refuses anything.
 """
 
+import gc
+import importlib
 import inspect
 import os
+import sys
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from typer.models import ArgumentInfo, OptionInfo
+from remit.cli.declaring import Declaration
+from remit.cli.exits import Exit
+from remit.cli.output import answered
 
+QUICK = {"task": "task:task", "todo": "todo:todo", "board": "board:draw", "board N": "board:show"}
+"""Commands that run no agent and answer at once: where the functions are that need not wait for typer."""
 KINDS: dict[Any, Callable[[str], Any]] = {str: str, Path: Path}
 Given = dict[str, Any]
 
@@ -30,6 +37,56 @@ class Declared:
     kind: Any
     """str, Path, or bool for a flag."""
     is_many: bool
+
+
+def run(arguments: Sequence[str]) -> int | None:
+    """The exit code of a command that can be read without typer; None: it has not been run."""
+    name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
+    place = QUICK.get(f"{name} N" if rest and rest[0].isdigit() else name, QUICK.get(name))
+    if place is None or is_completing():
+        return None
+    command = found_at(place)
+    given = read(command, rest)
+    if given is None:
+        return None
+    gc.disable()  # thousands of tasks are read, none of them is garbage until the end
+    try:
+        return answered(command, given)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except BrokenPipeError:  # whoever read us has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.FAILED
+    except OSError as error:  # of the board's own files it is told with advice before it comes here
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"What was to be shown could not be written: {error.strerror or error}.", file=sys.stderr)
+        return Exit.FAILED
+    finally:
+        gc.enable()
+
+
+def found_at(place: str) -> Any:
+    """What stands at `module:name` below `remit.cli`, imported now."""
+    module, _, attribute = place.partition(":")
+    return getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
+
+
+def steady_streams() -> None:
+    """A terminal without our marks shows a question mark, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def leave(code: int) -> None:
+    """The end of a process that has started nothing: no thread, no process, no loop. To take thousands of tasks apart, one by one, just
+    before the end takes as long as to read them."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:  # whoever read us is gone
+        code = code or Exit.FAILED
+    os._exit(code)
 
 
 def read(command: Callable[..., Any], arguments: Sequence[str]) -> Given | None:
@@ -102,16 +159,12 @@ def _one(name: str, parameter: inspect.Parameter) -> Declared | None:
     """None: there is more to it than names and texts."""
     if get_origin(parameter.annotation) is not Annotated:
         return None
-    kind, info, *_ = get_args(parameter.annotation)
+    kind, said, *_ = get_args(parameter.annotation)
     kind, is_many = _plain(kind)
-    if kind is None or not isinstance(info, ArgumentInfo | OptionInfo) or info.callback or info.parser or info.envvar or info.is_eager:
+    if kind is None or not isinstance(said, Declaration):
         return None
-    # Within `Annotated`, typer takes what is given first for a name and not for a default.
-    named = (*((info.default,) if isinstance(info.default, str) else ()), *(info.param_decls or ()))
-    names = () if isinstance(info, ArgumentInfo) else named or (f"--{name.replace('_', '-')}",)
-    if any("/" in typed for typed in names) or (kind is bool and (not named or parameter.default is not False)):
-        return None
-    if kind is Path and (info.exists or info.resolve_path or info.readable is not True):
+    names = () if said.is_argument else said.names or (f"--{name.replace('_', '-')}",)
+    if any("/" in typed for typed in names) or (kind is bool and (not said.names or parameter.default is not False)):
         return None
     return Declared(name, parameter.default, names, kind, is_many)
 

@@ -4,9 +4,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from remit.cli.completing import some_languages, some_priorities, some_tasks
+from remit.cli.declaring import argument, option
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
@@ -20,30 +19,22 @@ _ONE = "Other things to do to tasks"
 _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 
-Text = Annotated[
-    list[str] | None, typer.Argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")
-]
-Title = Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)]
-Urgency = Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)]
-Effort = Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
-Language = Annotated[
-    str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
-]
-Depends = Annotated[
-    str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
-]
-Accept = Annotated[list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
-Reason = Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)]
-Sync = Annotated[
-    bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", rich_help_panel=_ONE)
-]
-Force = Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and tell, change nothing.")]
+Text = Annotated[list[str] | None, argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")]
+Title = Annotated[str, option(help="Default: the first sentence of the text.", show_default=False)]
+Urgency = Annotated[str, option(help="high, medium or low.", offering=some_priorities)]
+Effort = Annotated[str, option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
+Language = Annotated[str, option(help="lean, python, …: decides which agents work on it.", show_default=False, offering=some_languages)]
+Depends = Annotated[str, option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, offering=some_tasks)]
+Accept = Annotated[list[str] | None, option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
+Reason = Annotated[str, option(help="Why they are abandoned.", panel=_ONE, show_default=False)]
+Sync = Annotated[bool, option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", panel=_ONE)]
+Force = Annotated[bool, option("--force", help="Skip the check of the status, with a warning.", panel=_ONE)]
+DryRun = Annotated[bool, option("--dry-run", help="Check and tell, change nothing.")]
 
 
 def _numbered(metavar: str, words: str) -> Any:
     """An option that names tasks."""
-    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks)
+    return option(metavar=metavar, help=words, panel=_ONE, show_default=False, offering=some_tasks)
 
 
 Recover = Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from remit.cli.declaring import option
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
@@ -13,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def todo(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be archived, change nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
+    dry_run: Annotated[bool, option("--dry-run", help="Show what would be archived, change nothing.")] = False,
+    yes: Annotated[bool, option("--yes", "-y", help="Do not ask, however many there are.")] = False,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
@@ -32,6 +31,8 @@ def _asked(tasks: "Sequence[Task]") -> bool:
     """The person at the terminal; without one nobody can agree."""
     import sys
 
+    from typer import confirm
+
     from remit.cli.cells import cut
     from remit.core.errors import Refused
 
@@ -44,4 +45,4 @@ def _asked(tasks: "Sequence[Task]") -> bool:
         print(f"  {task.number}. {cut(task.title, 80)} [{task.status.marker}]", file=sys.stderr)
     if len(tasks) > 20:
         print(f"  … and {len(tasks) - 20} more", file=sys.stderr)
-    return typer.confirm(f"Archive these {len(tasks)} tasks?", err=True)
+    return confirm(f"Archive these {len(tasks)} tasks?", err=True)

@@ -1,5 +1,8 @@
 """The quick way in reads what typer reads, and leaves to typer whatever is not plain."""
 
+import inspect
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.cli import board, task, todo
+from remit.cli.declaring import for_typer
 from remit.cli.quick import read
 
 WORDS = st.sampled_from(
@@ -55,9 +59,9 @@ def as_typer_reads(command: Callable[..., Any], words: list[str]) -> dict[str, A
     def noted(**given: Any) -> None:
         got.append(given)
 
-    noted.__signature__ = __import__("inspect").signature(command)  # type: ignore[attr-defined]
+    noted.__signature__ = inspect.signature(command)  # type: ignore[attr-defined]
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    app.command("it")(noted)
+    app.command("it")(for_typer(noted))
     try:
         typer.main.get_command(app)(words, standalone_mode=False)
     except Exception:  # noqa: BLE001 - whatever kind of error a version of typer has for it
@@ -92,3 +96,9 @@ def test_all_commands_that_answer_at_once_can_be_read_so() -> None:
     assert read(board.show, ["12", "--json"]) is not None
     assert read(todo.todo, ["--dry-run", "-y"]) is not None
     assert read(board.show, ["12", "13"]) is None
+
+
+def test_they_are_read_and_called_without_typer() -> None:
+    code = "import sys; sys.modules['typer'] = None; from remit.__main__ import console; console()"
+    done = subprocess.run([sys.executable, "-c", code, "task", "--dry-run", "fix it"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
