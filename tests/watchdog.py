@@ -11,7 +11,7 @@ import pytest
 
 OF_A_TEST = 240.0
 """More than any `timeout` of a test."""
-OF_A_RUN = 1800.0
+OF_A_RUN = 3000.0
 AT_THE_END = 120.0
 STDERR = pytest.StashKey[int]()
 
