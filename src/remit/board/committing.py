@@ -211,7 +211,7 @@ def _made(repository: Repository, before: str, changed: Sequence[str], message: 
 
 def _committed(repository: Repository, paths: Sequence[str], message: str) -> Committed:
     repository.git.run("commit", "--quiet", *_ONLY, "-m", message, stdin=_asked(paths))
-    return Committed(hash=repository.head())
+    return Committed(hash=repository.head_now())
 
 
 def _asked(paths: Sequence[str]) -> bytes:

@@ -17,10 +17,24 @@ LARGEST_BYTES = 256 << 20
 """A board of 5,000 tasks has a hundredth of it."""
 NOTHING = ""
 """As a hash: no file."""
+_WORTH_KEEPING = range(1 << 16, 32 << 20)
+"""Sizes of which the last few are kept with their hashes."""
+_KEPT = 4
+_hashed: tuple[tuple[bytes, str], ...] = ()
+"""A change reads, stages, puts and reads back the same few files: to find that they are the same takes a tenth of hashing them again."""
 
 
 def hash_of(data: bytes | None) -> str:
-    return NOTHING if data is None else hashlib.sha256(data).hexdigest()
+    global _hashed
+    if data is None:
+        return NOTHING
+    if len(data) not in _WORTH_KEEPING:
+        return hashlib.sha256(data).hexdigest()
+    known = next((hashed for one, hashed in _hashed if one == data), None)
+    if known is None:
+        known = hashlib.sha256(data).hexdigest()
+        _hashed = ((data, known), *_hashed[: _KEPT - 1])
+    return known
 
 
 def read_or_none(path: Path) -> bytes | None:

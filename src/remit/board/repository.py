@@ -23,6 +23,8 @@ _UNDER_WAY = {
 }
 _OF_THE_REPOSITORY = ("agents", "commands", "context", ".gitignore")
 """What below `.remit/` belongs to the project and not to this machine (as `.remit/.gitignore` says), the policy besides."""
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup", "--git-path", "hooks")
 _AT_ONCE = 400
 """Paths on one command line."""
 
@@ -38,6 +40,8 @@ class Repository:
     common_dir: Path
     git: Git
     """At the top, as the user: their filters and their ways of keeping the index hold."""
+    hooks: Path | None = None
+    """Where the user's configuration says that they are; None: it was not asked for."""
 
     @property
     def index(self) -> Path:
@@ -58,8 +62,9 @@ class Repository:
 
     def has_hooks(self) -> bool:
         """Where the user's configuration says that they are. Samples do not count: git runs what has the very name of a hook."""
+        hooks = self.hooks or self.top / self.git.says("rev-parse", "--git-path", "hooks")
         try:
-            return any(not name.endswith(".sample") for name in os.listdir(self.top / self.git.says("rev-parse", "--git-path", "hooks")))
+            return any(not name.endswith(".sample") for name in os.listdir(hooks))
         except (FileNotFoundError, NotADirectoryError):
             return False
 
@@ -69,6 +74,16 @@ class Repository:
             return self.git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         except GitFailed:
             return ""
+
+    def head_now(self) -> str:
+        """The same, right after a commit: git has just written it to the file of its branch, and need not be asked for it."""
+        try:
+            said = (self.git_dir / "HEAD").read_text()
+            branch = said.removeprefix("ref: ").strip()
+            found = (self.common_dir / branch).read_text() if branch.startswith("refs/heads/") else said
+        except (OSError, ValueError):  # kept in some other way
+            found = ""
+        return found.strip() if _HASH.fullmatch(found.strip()) else self.head()
 
     def tree(self, head: str) -> str:
         """What is compared with: HEAD, or the empty tree where there is no commit yet."""
@@ -125,28 +140,45 @@ def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
 def find_repository(root: Path, stop_at: float) -> Repository | None:
     """None: no git, no checkout, or one that leaves the whole project out. Raises `GitFailed` where a repository cannot be used."""
     real = Path(os.path.realpath(root))
-    asking = Git(folder=real, stop_at=stop_at)
-    try:
-        answer = asking.run(
-            "rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup", "--git-path", "hooks"
-        )
-    except Unavailable as error:
-        if error.code == "TOOL_UNAVAILABLE":
-            return None
-        raise
-    except GitFailed as error:
-        if "not a git repository (or any" in error.words or "must be run in a work tree" in error.words:
-            return None
-        raise
-    inside, git_dir, common_dir, up = [*os.fsdecode(answer).split("\n"), "", "", ""][:4]
+    answer = _told_to_user(real, stop_at) or _told(real, stop_at)
+    inside, git_dir, common_dir, up, hooks = [*answer.removesuffix("\n").split("\n", 4), "", "", "", ""][:5]
     if inside != "true":
         return None
     top = Path(os.path.realpath(real / up))
-    git = Git(folder=top, stop_at=stop_at, as_user=True)
-    found = Repository(root=real, top=top, git_dir=Path(git_dir), common_dir=Path(os.path.realpath(real / common_dir)), git=git)
+    found = Repository(
+        root=real,
+        top=top,
+        git_dir=Path(git_dir),
+        common_dir=Path(os.path.realpath(real / common_dir)),
+        git=Git(folder=top, stop_at=stop_at, as_user=True),
+        hooks=top / hooks if hooks else None,
+    )
     if found.prefix and found.ignored([found.prefix.rstrip("/")]):
         return None  # such as a project below a home folder that is a repository of dot files
     return found
+
+
+def _told_to_user(real: Path, stop_at: float) -> str:
+    """Where everything is, the hooks too, where the project is the whole checkout; empty: it is to be asked for one by one."""
+    try:
+        answer = os.fsdecode(Git(folder=real, stop_at=stop_at, as_user=True).run(*_PARTS))
+    except (GitFailed, Unavailable):
+        return ""
+    return answer if answer.count("\n") == len(_PARTS) - 2 and answer.split("\n")[3] == "" else ""
+
+
+def _told(real: Path, stop_at: float) -> str:
+    """The same without the hooks, whatever the user's configuration says, in words that can be compared; empty: there is none."""
+    try:
+        return os.fsdecode(Git(folder=real, stop_at=stop_at).run(*_PARTS[:-2]))
+    except Unavailable as error:
+        if error.code == "TOOL_UNAVAILABLE":
+            return ""
+        raise
+    except GitFailed as error:
+        if "not a git repository (or any" in error.words or "must be run in a work tree" in error.words:
+            return ""
+        raise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
