@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from remit.board import archive, saved, todo, writeset
+from remit.board import amending, archive, saved, todo, writeset
 from remit.board.files import hash_of, read_or_none
-from remit.board.finding import DRAWN, LEFT, LOCK, LOCK_SECONDS, OWN, SET, SPECS, STATE, TODO, Finder, Found
+from remit.board.finding import DRAWN, LEFT, LOCK, LOCK_SECONDS, NOTE, OWN, SET, SPECS, STATE, TODO, Finder, Found
 from remit.board.reading import Read, state_to_bytes, to_bytes
 from remit.board.taking import Taking, numbers_of
 from remit.board.task import State
@@ -154,7 +154,7 @@ class Board:
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and _is_shown(found.read):
+        elif found.is_drawn and not found.versions and (amending.is_written_out(self.root / NOTE, found) or _is_shown(found.read)):
             return
         began = numbers_of(found.read.state)
         draft.notices += self._write_once(draft, found, before, draft.files, draft.moves)
@@ -172,10 +172,11 @@ class Board:
     ) -> tuple[str, ...]:
         """`merged`: the board with all that was read in TODO.md, before the change."""
         draft.state = replace(draft.state, last_updated=draft.at)
-        text = to_bytes(todo.draw(draft.state))
+        rest = amending.amended(self.root / NOTE, found, draft.state)
+        text = (rest and rest.todo()) or to_bytes(todo.draw(draft.state))
         draft.foreseen(text)
         drawn = hash_of(text)
-        state = state_to_bytes(draft.state, drawn, found.read.entries)
+        state = (rest and rest.state(drawn)) or state_to_bytes(draft.state, drawn, found.read.entries.known)
         draft.foreseen(state)
         stamp = re.sub(r"[-:]", "", draft.at)
         was, consumed = found.read.drawn, []
@@ -183,7 +184,7 @@ class Board:
             hashed = hash_of(version.data)
             goes_on_from = self._taking().goes_on_from(found, version, merged)
             if goes_on_from is not None:
-                known = state_to_bytes(goes_on_from, known=found.read.entries)
+                known = state_to_bytes(goes_on_from, known=found.read.entries.known)
                 saved.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
             if version.is_displaced:
                 place = f"{LEFT}/{saved.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
@@ -191,6 +192,7 @@ class Board:
             else:
                 was = hashed
         saved.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
+        amending.remember(self.root / NOTE, drawn, state)
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data, expected=draft.expected(path)) for path, data in files.items()),

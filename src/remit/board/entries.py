@@ -127,8 +127,8 @@ def state_to_data(state: State, known: Mapping[int, tuple[Task, Mapping[str, Any
     }
 
 
-def data_to_state(data: Mapping[str, Any]) -> State:
-    """Raises `BadEntry` (a `Misused`) for what is no board of ours."""
+def data_to_state(data: Any, tasks: tuple[Task, ...] | None = None) -> State:
+    """`tasks`: its own, where they are read already. Raises `BadEntry` (a `Misused`) for what is no board of ours."""
     if not isinstance(data, Mapping):
         raise BadEntry(f"the whole is {_kind(data)}, not an object")
     texts = data.get("_todo_texts") or {}
@@ -137,7 +137,7 @@ def data_to_state(data: Mapping[str, Any]) -> State:
     for key, text in texts.items():
         if not isinstance(text, str):
             raise BadEntry(f"_todo_texts has {_kind(text)} under {key!r}, where a text belongs")
-    tasks = _tasks_of(_list(data, "active_projects"))
+    tasks = _tasks_of(_list(data, "active_projects")) if tasks is None else tasks
     state = State(
         tasks=tasks,
         next_number=_number(data.get("next_project_number") or 1, "next_project_number"),
@@ -148,6 +148,11 @@ def data_to_state(data: Mapping[str, Any]) -> State:
         extra={key: value for key, value in data.items() if key not in _STATE_KEYS},
     )
     return replace(state, next_number=max(state.next_number, 1 + max((task.number for task in tasks), default=0)))
+
+
+def sole(tasks: list[Task]) -> tuple[Task, ...] | None:
+    """None: two of them have one number, and it is to be told which."""
+    return tuple(tasks) if len({task.number for task in tasks}) == len(tasks) else None
 
 
 def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:

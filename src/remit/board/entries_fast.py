@@ -1,4 +1,4 @@
-"""Entries of state.json that are as we write them, read at once by pydantic's validator: a board of thousands is read by every command.
+"""A state.json that is as we write it, read at once by pydantic's validator: a board of thousands is read by every command.
 
 Whatever is written otherwise, or wrong, is not for here: `board.entries`, which uses this, reads it patiently or tells what is wrong.
 """
@@ -22,6 +22,8 @@ _SLUG = _WORD | {"pattern": r"^[^/\\\x00\n]+$"}
 _NUMBER = {"type": "int", "strict": True, "ge": 1}
 _KEYS = {"number": "project_number", "slug": "project_name", "lines": "todo_lines"}
 """Of fields that are named otherwise than their keys."""
+_NO_NUMBERS = (b"NaN", b"Infinity")
+"""No JSON, which this validator lets pass; mostly it is just somebody's word."""
 _NO_KEY = "\0"
 """What nobody knows is kept by the patient reader: an entry that has such keys is not for here."""
 
@@ -35,11 +37,32 @@ def task_of(entry: Mapping[str, Any]) -> Task | None:
     return found
 
 
+def whole_of(data: bytes) -> dict[str, Any] | None:
+    """A whole state.json, with tasks in `active_projects` and all else as it stands. None: there is something that is not quite so."""
+    if any(word in data for word in _NO_NUMBERS):
+        return None
+    try:
+        found: dict[str, Any] = _whole_validator().validate_json(data)
+    except ValidationError:
+        return None
+    return found
+
+
+@cache
+def _whole_validator() -> SchemaValidator:
+    tasks = {"type": "typed-dict-field", "schema": {"type": "list", "items_schema": _task_schema()}, "required": True}
+    return SchemaValidator({"type": "typed-dict", "fields": {"active_projects": tasks}, "extra_behavior": "allow"})
+
+
 @cache
 def _validator() -> SchemaValidator:
+    return SchemaValidator(_task_schema())  # written out: its own words for it take longer to import than a board to read
+
+
+def _task_schema() -> dict[str, Any]:
     artifact = _value(TaskArtifact, {"type": _WORD, "path": _TEXT})
     version = _value(PlanVersion, {"version": _NUMBER, "path": _TEXT})
-    schema = _value(
+    return _value(
         Task,
         {
             "number": _NUMBER,
@@ -57,7 +80,6 @@ def _validator() -> SchemaValidator:
             "lines": _several(_TEXT),
         },
     )
-    return SchemaValidator(schema)  # written out: its own words for it take longer to import than a board to read
 
 
 def _value(kind: type, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SPECS = "specs"
 STATE, TODO = f"{SPECS}/state.json", f"{SPECS}/TODO.md"
 OWN = ".remit/board"
-LOCK, SET, LEFT, DRAWN = f"{OWN}/lock", f"{OWN}/set", f"{OWN}/left", f"{OWN}/drawn"
+LOCK, SET, LEFT, DRAWN, NOTE = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn", "note"))
 LOCK_SECONDS = 30.0
 _LOOKS = 50
 _NO_BOARD = Read(state=State(), drawn="")
@@ -38,6 +38,8 @@ class Found:
     """What people have written, the oldest first: what was displaced, then TODO.md."""
     is_drawn: bool = False
     """There is a TODO.md, as drawn last."""
+    text: bytes | None = None
+    """TODO.md, where it is what was drawn from this state.json."""
     merges: "list[tuple[Version, State, Merged]]" = field(default_factory=list, compare=False, repr=False)
     """What `board.taking` has merged from it already: which version, onto what, and what came of it. It is asked for twice."""
     older: list[tuple[Version, State | None]] = field(default_factory=list, compare=False, repr=False)
@@ -80,7 +82,9 @@ class Finder:
         text = saved.read_at_rest(path, base)
         is_drawn = text is not None and hash_of(text) == base
         versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
-        return Found(data=data, read=read, versions=(*saved.left(self._root / LEFT), *versions), is_drawn=is_drawn)
+        left = tuple(saved.left(self._root / LEFT))
+        shown = text if is_drawn and not_put is None and base else None
+        return Found(data=data, read=read, versions=(*left, *versions), is_drawn=is_drawn, text=shown)
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:

@@ -4,17 +4,20 @@ Knows the file's text and its lines; `board.entries` knows what is in it. Used b
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from remit.board.entries import DRAWN, BadEntry, data_to_state, state_to_data
+from remit.board.entries import DRAWN, BadEntry, data_to_state, sole, state_to_data
+from remit.board.entries_fast import whole_of
 from remit.board.task import SCHEMA_VERSION, State, Task
 from remit.core.errors import Misused, Unavailable
 
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
+_BLANK = b"\0 \t\r\n"
 _PLACE = re.compile(r" at line (\d+) column \d+$")
 
 
@@ -23,26 +26,40 @@ class Read:
     state: State
     drawn: str
     """Hash of TODO.md as it was drawn from it."""
-    entries: Mapping[int, tuple[Task, Mapping[str, Any]]] = field(default_factory=dict)
-    """Each task with the entry it was read from."""
+    entries: "Entries" = field(default_factory=lambda: Entries())
+
+
+class Entries:
+    """Each task with the entry it was read from, by number: taken from the file when it is asked for, which most commands do not."""
+
+    def __init__(self, data: bytes = b"", tasks: Sequence[Task] = ()) -> None:
+        self._data = data
+        self._tasks = tasks
+
+    @cached_property
+    def known(self) -> Mapping[int, tuple[Task, Mapping[str, Any]]]:
+        found = from_json(self._data)["active_projects"] if self._tasks else ()
+        return {task.number: (task, entry) for task, entry in zip(self._tasks, found, strict=True)}
 
 
 def read_state(data: bytes, name: str) -> Read:
     """`name` is the file's, relative to the root. Raises `Unavailable`."""
-    if not data.strip(b"\0 \t\r\n"):
+    if not data[:1].strip(_BLANK) and not data.strip(_BLANK):
         raise _damaged(name, None, "it is empty")
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    value: Any = whole_of(text)
+    tasks = None if value is None else sole(value["active_projects"])
     try:
-        value = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+        value = from_json(text, allow_inf_nan=False) if tasks is None else value
     except ValueError as error:
         raise _not_json(data, name, str(error)) from None
     try:
         _check_version(value, name)
-        state = data_to_state(value)
+        state = data_to_state(value, tasks)
     except BadEntry as error:
         raise _bad(data, name, error) from None
     drawn = value.get(DRAWN)
-    entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
-    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
+    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=Entries(text, state.tasks))
 
 
 def state_to_bytes(state: State, drawn: str = "", known: Mapping[int, tuple[Task, Mapping[str, Any]]] | None = None) -> bytes:
@@ -50,6 +67,10 @@ def state_to_bytes(state: State, drawn: str = "", known: Mapping[int, tuple[Task
     data = state_to_data(state, known)
     if drawn:
         data[DRAWN] = drawn
+    return json_bytes(data)
+
+
+def json_bytes(data: Mapping[str, Any]) -> bytes:
     try:
         return to_json(data, indent=2, inf_nan_mode="null") + b"\n"
     except ValueError as error:
