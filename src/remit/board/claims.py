@@ -10,7 +10,6 @@ import fcntl
 import json
 import os
 import secrets
-import socket
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -48,7 +47,7 @@ class Holder:
     @property
     def is_dead(self) -> bool:
         """Certainly: of a process of another pid space nothing can be said from here."""
-        return self.host == socket.gethostname() and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
+        return self.host == os.uname().nodename and self.pid_space == pid_space() and not is_alive(self.pid, self.pid_started or None)
 
 
 @dataclass(slots=True)
@@ -135,7 +134,7 @@ def _ours(board: Board, number: int, command: str, seconds: float) -> Holder:
         expires_at=now + seconds,
         pid_started=process_start(os.getpid()) or "",
         pid_space=pid_space(),
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         token=secrets.token_hex(8),
     )
 
@@ -163,7 +162,7 @@ def _locked(board: Board, number: int) -> int:
 def _refused(holder: Holder) -> Refused:
     since = datetime.fromtimestamp(holder.since, UTC).astimezone()
     when = since.strftime("%H:%M") if since.date() == datetime.now().astimezone().date() else since.strftime("%Y-%m-%d %H:%M")
-    where = "" if holder.host == socket.gethostname() else f" on {holder.host}"
+    where = "" if holder.host == os.uname().nodename else f" on {holder.host}"
     stop = f"stop it with `remit cancel {holder.session_id}`" if holder.session_id else f"stop process {holder.pid}"
     return Refused(
         f"Task {holder.number} is being worked on by `remit {holder.command}` (process {holder.pid}{where}) since {when}.",

@@ -8,7 +8,6 @@ import contextlib
 import os
 import re
 import time
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -110,12 +109,18 @@ def is_wanted(root: Path) -> bool:
     for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             text = (root / name).read_bytes()
-            found: Any = tomllib.loads(text.decode()) if b"board_commits" in text else {}
+            found: Any = _toml(text) if b"board_commits" in text else {}
             for key in table:
                 found = found.get(key, {})
             if isinstance(found.get("board_commits"), bool):
                 return bool(found["board_commits"])
     return True
+
+
+def _toml(text: bytes) -> Any:
+    import tomllib  # only here: most projects leave it at that
+
+    return tomllib.loads(text.decode())
 
 
 def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:

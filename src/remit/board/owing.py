@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import secrets
-import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -59,7 +58,7 @@ class Debt:
         """Nobody is about to pay it."""
         if not 0.0 <= now - self.since <= GIVEN_UP_SECONDS:
             return True
-        is_here = self.host == socket.gethostname() and self.pid_space == pid_space()
+        is_here = self.host == os.uname().nodename and self.pid_space == pid_space()
         return is_here and not is_alive(self.pid, self.pid_started or None)
 
 
@@ -74,7 +73,7 @@ def owed(board: "Board", subject: str, paths: Iterable[str], *, deleted: Iterabl
         pid=os.getpid(),
         pid_started=process_start(os.getpid()) or "",
         pid_space=pid_space(),
-        host=socket.gethostname(),
+        host=os.uname().nodename,
         name=secrets.token_hex(6),
     )
 

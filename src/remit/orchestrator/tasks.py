@@ -22,6 +22,8 @@ TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
 """What a person or an agent chose is kept longer; beyond it nobody reads a title."""
 TEXT_AT_MOST = 100_000
+ROUTING_LINE = "Routing /task to atomic-task-numberer (in_process)"
+"""As every command logs where it goes (S4.3). `flow.route` says it of all; it takes longer to import than a task to record."""
 _SENTENCE = re.compile(r"(.+?(?:(?<!\be\.g)(?<!\bi\.e)(?<!\bvs)(?<!\bcf)(?<!\s\d)\.|[!?]))(?:\s|$)")
 _LANGUAGE = re.compile(r"[\w.+#-]{1,40}")
 
@@ -59,8 +61,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         return task, doubts
 
     (task, doubts), draft, debt = changing(board, step, lambda made: f"task {made[0].number}: create", is_rehearsal=is_rehearsal, make=True)
-    line = routing_line()
-    log.info(line)
+    log.info(ROUTING_LINE)
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are it from now on." if is_first and not is_rehearsal else ""
     outcome = Outcome(
         command="task",
@@ -70,7 +71,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         task_status=task.status.marker,
         next_steps=f"remit research {task.number}",
         warnings=(*draft.notices, *doubts),
-        data={"title": task.title, "route": line, "dry_run": is_rehearsal},
+        data={"title": task.title, "route": ROUTING_LINE, "dry_run": is_rehearsal},
     )
     return kept(board, outcome, debt)
 
@@ -134,13 +135,6 @@ def title_of(text: str) -> str:
 def one_line(text: str) -> str:
     """Without line breaks and control characters: it stands in one line of TODO.md."""
     return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
-
-
-def routing_line() -> str:
-    """As every command logs where it goes (S4.3)."""
-    from remit.flow.route import DEFAULT_TABLE, GENERAL, route
-
-    return route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line
 
 
 def _doubts(state: State, task: Task) -> Iterator[str]:

@@ -17,6 +17,7 @@ from remit.board.book import Board
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task, TaskArtifact
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.flow.route import DEFAULT_TABLE, GENERAL, route
 from remit.orchestrator.abandoning import abandon, recover
 from remit.orchestrator.archiving import todo
 from remit.orchestrator.dividing import divide
@@ -77,6 +78,7 @@ def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCapture
     with caplog.at_level(logging.INFO, logger="remit"):
         record(board, Wanted(text="One"))
     assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
+    assert route("task", GENERAL, has_plan=False, table=DEFAULT_TABLE).log_line in caplog.messages
 
 
 @pytest.mark.parametrize(
