@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
+from remit.agents.builtin.worker.decoding import HEAD_BYTES
 from remit.agents.builtin.worker.files import READ_BYTES
 from remit.system.replacing import TEMPORARY
 
@@ -71,6 +72,17 @@ async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit
         offset = done.data["nextOffset"]
     assert "".join(pieces) == text
     assert len(pieces) == 3
+
+
+@pytest.mark.parametrize("size", [1, HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1])
+async def test_a_file_is_read_whole_whether_its_first_look_held_all_of_it_or_not(remit: Remit, tmp_path: Path, size: int) -> None:
+    text = "x" * (size - 1) + "\n"
+    (tmp_path / "x").write_text(text)
+    data = await ask(remit, "read_file", path="x")
+    assert (data["content"], data["bytesRead"], data["truncated"]) == (text, size, False)
+    data = await ask(remit, "read_file", path="x", limit=max(1, size - 1))
+    assert data["content"] == text[: max(1, size - 1)]
+    assert data["nextOffset"] == (size - 1 or None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be-bom", "utf-32"])

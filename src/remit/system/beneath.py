@@ -21,6 +21,7 @@ from remit.system.walking import FOLDER, LeadsOut, walk
 MAX_PATH = 4096
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_FOLLOWED = FOLDER & ~os.O_NOFOLLOW
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISLNK, "a link"),
@@ -135,15 +136,17 @@ class Root:
 
     def _by_kernel(self, parts: Sequence[str], follow: bool) -> tuple[int, str, tuple[str, ...]] | None:
         """None where it must be looked at step by step: a link at the end, or a path the kernel will not follow."""
+        above = parts[:-1]
         try:
-            folder = openat2.open_beneath(self.descriptor, "/".join(parts[:-1]) or ".", FOLDER & ~os.O_NOFOLLOW)
+            # What the root itself holds is there by the root's own descriptor: no path has to be followed, and none can be swapped.
+            folder = openat2.open_beneath(self.descriptor, "/".join(above), _FOLLOWED) if above else os.dup(self.descriptor)
         except OSError as error:
             if error.errno in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
                 return None
             raise
         try:
             name = parts[-1] if parts else "."
-            passed = self._inside(folder)
+            passed = self._inside(folder) if above else ()
             if passed is None or (follow and parts and _is_link(folder, name)):
                 os.close(folder)
                 return None

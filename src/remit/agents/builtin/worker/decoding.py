@@ -7,7 +7,6 @@ nothing of paths. Used by `worker.read_file`; the names of encodings are those `
 import base64
 import codecs
 import os
-import re
 from dataclasses import dataclass, field
 
 HEAD_BYTES = 8192
@@ -24,7 +23,8 @@ ENCODINGS = (
     *(f"cp125{number}" for number in range(9)), "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
 )  # fmt: skip
 _WIDTHS = {"utf-16-le": 2, "utf-16-be": 2, "utf-32-le": 4, "utf-32-be": 4}
-_CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_CONTROLS = bytes((*range(0x09), *range(0x0E, 0x1B), *range(0x1C, 0x20), 0x7F))
+"""Bytes that stand in hardly any text."""
 _LONGEST = 4
 """Bytes of one character in UTF-8, and in UTF-16."""
 
@@ -54,7 +54,8 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
     if chosen in _WIDTHS:
         return _wide(descriptor, chosen, offset, limit, head, size)
     if chosen in (None, "utf-8", "utf-8-sig"):
-        piece = _utf8(descriptor, size, offset, limit, is_certain=chosen is not None)
+        whole = head if offset == 0 and len(head) == size <= limit else None  # a small file was read already
+        piece = _utf8(descriptor, size, offset, limit, whole, is_certain=chosen is not None)
         if piece is not None:
             if head.startswith(codecs.BOM_UTF8):
                 piece.encoding = "utf-8-sig"
@@ -85,10 +86,12 @@ def sniffed(head: bytes) -> str | None:
     return BASE64
 
 
-def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bool) -> Piece | None:
-    """None: it is not UTF-8."""
-    start = offset - _bytes_into(_read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1)), _read(descriptor, 1, offset))
-    raw = _read(descriptor, limit + offset - start, start)
+def _utf8(descriptor: int, size: int, offset: int, limit: int, whole: bytes | None, *, is_certain: bool) -> Piece | None:
+    """None: it is not UTF-8. `whole`: all that is to be read, where it is at hand."""
+    start = offset
+    if offset > 0:
+        start -= _bytes_into(_read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1)), _read(descriptor, 1, offset))
+    raw = _read(descriptor, limit + offset - start, start) if whole is None else whole
     cut = _unfinished(raw) if start + len(raw) < size else 0
     if cut and cut == len(raw):
         raw, cut = _read(descriptor, _LONGEST, start), 0
@@ -102,7 +105,7 @@ def _utf8(descriptor: int, size: int, offset: int, limit: int, *, is_certain: bo
         if not is_certain and sum(not c.isascii() for c in content) < 2 * broken:
             return None
         notes = [f"{broken:,} places are not valid UTF-8 and are shown as \ufffd."]
-    if not is_certain and raw and len(_CONTROLS.findall(raw)) > len(raw) // 10:
+    if not is_certain and _is_no_text(raw):
         return None
     if start != offset:
         notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
@@ -125,7 +128,7 @@ def _wide(descriptor: int, encoding: str, offset: int, limit: int, head: bytes, 
 
 
 def _guessed(raw: bytes, offset: int) -> Piece:
-    if len(_CONTROLS.findall(raw)) > len(raw) // 10 or b"\0" in raw:
+    if _is_no_text(raw) or b"\0" in raw:
         return Piece(content=base64.b64encode(raw).decode(), encoding=BASE64, offset=offset, bytes_read=len(raw))
     try:
         content, encoding = raw.decode("cp1252"), "cp1252"
@@ -133,6 +136,10 @@ def _guessed(raw: bytes, offset: int) -> Piece:
         content, encoding = raw.decode("latin-1"), "latin-1"
     notes = [f"It is not UTF-8; {encoding} is a guess. Give encoding to have it read otherwise."]
     return Piece(content=content, encoding=encoding, offset=offset, bytes_read=len(raw), notes=notes)
+
+
+def _is_no_text(raw: bytes) -> bool:
+    return len(raw) - len(raw.translate(None, _CONTROLS)) > len(raw) // 10
 
 
 def _read(descriptor: int, count: int, offset: int) -> bytes:
