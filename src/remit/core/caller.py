@@ -25,6 +25,8 @@ _SIGN = "rmtk_"
 _SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}")
 _ANY_SECRET = re.compile(r"rmtk_[A-Za-z0-9_-]{43}|rmt_[A-Za-z0-9]{16,}|rmd_[A-Za-z0-9_-]{60,}")
 """Also the tokens that let somebody in from outside, whole or cut off (`access.secret`, `access.delegating`)."""
+SHORTEST = 20
+"""Characters of the shortest that is struck out: a shorter text holds none."""
 _ANY_SECRET_BYTES = re.compile(_ANY_SECRET.pattern.encode())
 _LONGEST = 16 * 1024
 
@@ -71,8 +73,9 @@ def _not_a_token() -> Refused:
 
 
 def struck_out(text: str) -> str:
-    """`text` without secrets. Three cheap searches where there are none."""
-    return _ANY_SECRET.sub("[token]", text) if "rmtk_" in text or "rmt_" in text or "rmd_" in text else text
+    """`text` without secrets. A few cheap searches where there are none: the first, for one character, is much the cheapest."""
+    is_likely = "_" in text and ("rmtk_" in text or "rmt_" in text or "rmd_" in text)
+    return _ANY_SECRET.sub("[token]", text) if is_likely else text
 
 
 def struck_out_bytes(data: bytes) -> bytes:

@@ -26,7 +26,7 @@ from remit.flow.output_schema import must_be_checkable, schema_faults
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
-from remit.flow.validate import Expected, judge
+from remit.flow.validate import Expected, judge, judge_plain
 from remit.flow.verify import run_acceptance
 from remit.flow.workspace import OWN_FOLDER, Stay, begun_in, enter, leave, with_changes
 from remit.system.threads import off_loop
@@ -230,9 +230,11 @@ async def _judged(work: Work, answer: Any) -> Return:
     )
     candidate = _completed_by_us(work, received.candidate)
     takes_long = bool(candidate.get("artifacts")) or expected.output_schema is not None
-    result = await off_loop(judge, candidate, expected) if takes_long else judge(candidate, expected)
+    judged = judge if work.declared() else judge_plain  # what was declared on the way is added as the agent said it
+    result = await off_loop(judged, candidate, expected) if takes_long else judged(candidate, expected)
     # Why a delegation stopped is ours to say: one that handed in a return finished.
-    result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
+    if work.warnings or result.stop_reason is not StopReason.FINISHED:
+        result = replace(result, warnings=(*work.warnings, *result.warnings), stop_reason=StopReason.FINISHED)
     return result if received.found not in _AMID_PROSE else await _with_original(work, result, received.original)
 
 
@@ -261,6 +263,7 @@ def _completed_by_us(work: Work, candidate: dict[str, Any]) -> dict[str, Any]:
     if work.agent.spec.answers is Answers.RETURN:
         return candidate
     ours = reply.metadata_of(work.delegation, work.elapsed()).to_dict()
+    ours["agent_type"], ours["delegation_path"] = clean(work.delegation.agent), [clean(name) for name in ours["delegation_path"]]
     theirs = candidate.get("metadata")
     metadata = {**ours, **theirs} if isinstance(theirs, dict) else ours if theirs is None else theirs
     return {"artifacts": [], "errors": [], **candidate, "metadata": metadata}

@@ -40,12 +40,17 @@ _DECODER = json.JSONDecoder(strict=False, parse_constant=lambda _word: None)
 class Received:
     candidate: dict[str, Any] | None
     """Plain JSON, not yet judged."""
-    original: str
-    """What the agent handed in, as text, whole."""
+    text: str | None
+    """What the agent handed in, as text, whole; None for an object, which is text only when somebody asks for it."""
     found: str
     """Where: object, json, fence, prose, file; `nothing` when there is no candidate."""
     faults: tuple[str, ...] = ()
     """Why there is no candidate, for the agent to read; empty when there is one."""
+
+    @property
+    def original(self) -> str:
+        """What the agent handed in, as text, whole."""
+        return to_json(self.candidate).decode() if self.text is None else self.text
 
 
 def read_answer(answer: object, return_file: Path | None = None) -> Received:
@@ -54,18 +59,22 @@ def read_answer(answer: object, return_file: Path | None = None) -> Received:
         original, reason = _text_of(answer), ""
         rungs = _rungs(original)
     else:
-        original, as_object, reason = _read_object(answer)
-        rungs = iter((("object", as_object),) if as_object is not None else ())
+        as_object, original, reason = _read_object(answer)
+        rungs = iter(())
+        if as_object is not None:
+            if return_file is None or looks_like_return(as_object):
+                return Received(candidate=as_object, text=None, found="object")
+            original, rungs = to_json(as_object).decode(), iter((("object", as_object),))
     if return_file is not None:
         rungs = _with_file(rungs, return_file)
     spare: tuple[str, dict[str, Any]] | None = None
     for found, candidate in rungs:
         if looks_like_return(candidate):
-            return Received(candidate=candidate, original=original, found=found)
+            return Received(candidate=candidate, text=original, found=found)
         spare = spare or (found, candidate)
     if spare is not None:
-        return Received(candidate=spare[1], original=original, found=spare[0])
-    return Received(candidate=None, original=original, found="nothing", faults=(f"{NOT_JSON}: {reason or _why(original)}",))
+        return Received(candidate=spare[1], text=original, found=spare[0])
+    return Received(candidate=None, text=original, found="nothing", faults=(f"{NOT_JSON}: {reason or _why(original)}",))
 
 
 def looks_like_return(candidate: Mapping[str, Any]) -> bool:
@@ -173,19 +182,19 @@ def _text_of(answer: str | bytes | bytearray | memoryview) -> str:
     return clean(held.decode(json.detect_encoding(held[:8]) if held else "utf-8", "replace"))
 
 
-def _read_object(answer: object) -> tuple[str, dict[str, Any] | None, str]:
-    """The answer as text, as a plain mapping if it is one, and why not if it is none."""
+def _read_object(answer: object) -> tuple[dict[str, Any] | None, str, str]:
+    """The answer as a plain mapping if it is one; if it is none, as text, and why not."""
     if answer is None:
-        return "", None, "the agent handed back nothing"
+        return None, "", "the agent handed back nothing"
     try:
         value = plain(_fields(answer))
+        if isinstance(value, dict):
+            return value, "", ""
         original = to_json(value).decode()
     except Exception as error:  # noqa: BLE001 - an agent's object may raise anything while it is being read
         reason = error.message if isinstance(error, Failed) else f"a {type(answer).__name__} that cannot be read"
-        return shown(answer), None, reason
-    if isinstance(value, dict):
-        return original, value, ""
-    return original, None, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
+        return None, shown(answer), reason
+    return None, original, f"a JSON object is needed, the agent handed back a {type(answer).__name__}"
 
 
 def _fields(answer: object) -> object:

@@ -50,17 +50,25 @@ class Expected:
 
 def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
     """The return that `candidate` is. Raises `InvalidReturn` with every fault, each beginning with the name of its field."""
-    advice = f"Fix {expected.agent} subagent return format." if expected.agent else ""
     try:
         fields = plain(candidate)
     except Failed as error:
-        raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=advice) from error
+        raise InvalidReturn([f"{NOT_JSON}: {error.message}"], advice=_advice(expected)) from error
+    return judge_plain(fields, expected)
+
+
+def judge_plain(fields: Mapping[str, Any], expected: Expected) -> Return:
+    """`judge`, of what is plain JSON already, as `receive` finds it and `plain` makes it."""
     shape = read_shape(fields)
     files = _look_at(shape, expected)
     faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *_data_fits(shape, fields, expected), *files.faults]
     if faults:
-        raise InvalidReturn(_bounded(faults), advice=advice)
+        raise InvalidReturn(_bounded(faults), advice=_advice(expected))
     return _build(shape.wire, expected, files)
+
+
+def _advice(expected: Expected) -> str:
+    return f"Fix {expected.agent} subagent return format." if expected.agent else ""
 
 
 def check_return(text_or_object: object, session_id: str | None = None, root: str | Path = ".") -> Return:
@@ -68,7 +76,7 @@ def check_return(text_or_object: object, session_id: str | None = None, root: st
     received = read_answer(text_or_object)
     if received.candidate is None:
         raise InvalidReturn(received.faults)
-    return judge(received.candidate, Expected(root=Path(root), session_id=session_id))
+    return judge_plain(received.candidate, Expected(root=Path(root), session_id=session_id))
 
 
 def _claims(shape: Shape, expected: Expected) -> list[str]:
@@ -76,7 +84,7 @@ def _claims(shape: Shape, expected: Expected) -> list[str]:
     faults: list[str] = []
     if "summary" not in shape.damaged:
         faults += summary_faults(shape.wire.summary)
-        if expected.agent is not None and _letters(shape.wire.summary) == _letters(EXAMPLE_SUMMARY):
+        if expected.agent is not None and _letters(shape.wire.summary) == _EXAMPLE_LETTERS:
             faults.append("summary: is that of the example in the instruction, not of work done")
     if not {"metadata", "metadata.session_id"} & shape.damaged:
         given = shape.wire.metadata.session_id
@@ -90,6 +98,9 @@ def _claims(shape: Shape, expected: Expected) -> list[str]:
 def _letters(text: str) -> str:
     """Without its spaces and cases: a program that gives back its prompt may have folded it."""
     return "".join(text.split()).casefold()
+
+
+_EXAMPLE_LETTERS = _letters(EXAMPLE_SUMMARY)
 
 
 def _errors_fit(shape: Shape, fields: Mapping[str, Any]) -> list[str]:
@@ -126,6 +137,8 @@ def _look_at(shape: Shape, expected: Expected) -> _Files:
     if len(given) > MAX_ARTIFACTS:
         return _Files((), [f"artifacts: {len(given)} are listed, at most {MAX_ARTIFACTS} are allowed"], [])
     files = _Files((), [], [])
+    if not given and not expected.requires_artifacts:
+        return files
     # An unknown status decides nothing about missing files: only what is wrong in any case is named.
     must_exist = shape.wire.status is Status.COMPLETED and "status" not in shape.damaged
     unique = list({(one.path, one.type): one for one in given}.values())  # a file listed twice is looked at once

@@ -3,13 +3,14 @@
 import dataclasses
 import itertools
 import time
+from collections import OrderedDict, deque
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
 from remit.core.errors import Failed
-from remit.flow.plain import plain, shown, weigh
+from remit.flow.plain import clean, plain, shown, weigh
 
 
 @dataclasses.dataclass
@@ -69,3 +70,26 @@ def test_ordinary_values_come_out_as_json_holds_them() -> None:
 def test_what_cannot_be_shown_is_named_instead() -> None:
     assert shown([1, "a"]) == "[1, 'a']"
     assert "that cannot be shown: more than" in shown(doubled(60))
+
+
+@pytest.mark.parametrize("secret", ["rmt_" + "a" * 16, "rmtk_" + "a" * 43, "rmd_" + "a" * 60])
+def test_the_shortest_secrets_are_struck_out_wherever_they_stand(secret: str) -> None:
+    assert clean(secret) == "[token]"
+    assert plain({secret: [secret, (secret,), {"a": f"x {secret} y"}]}) == {"[token]": ["[token]", ["[token]"], {"a": "x [token] y"}]}
+
+
+def test_what_is_like_the_plain_kinds_becomes_one_of_them() -> None:
+    class Text(str):
+        __slots__ = ()
+
+    class Whole(int):
+        pass
+
+    made = plain(OrderedDict({Text("a"): Whole(3), "b": (True, None, 1.5, float("nan")), "c": deque([Text("\ud800")])}))
+    assert made == {"a": 3, "b": [True, None, 1.5, None], "c": ["?"]}
+    assert [type(made), *map(type, made), type(made["a"])] == [dict, str, str, str, int]
+
+
+def test_what_is_plain_stays_as_it_is() -> None:
+    once = plain({"a": [1, {"b": "ü\ud800"}], "c": float("inf"), "d": Box([Model(inside=(1, 2))])})
+    assert plain(once) == once
