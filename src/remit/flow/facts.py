@@ -8,6 +8,7 @@ import ipaddress
 import os
 import shlex
 import socket
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -123,14 +124,29 @@ def real_path_facts(facts: Facts, workspace: Path, *, follows: bool = True) -> F
     """
     if not facts.get("inside"):
         return None
+    folder, name = (facts["path"], "") if follows else os.path.split(facts["path"])
     try:
+        if not _has_link(str(workspace), folder):
+            return None
         root = os.path.realpath(workspace)
-        folder, name = (facts["path"], "") if follows else os.path.split(facts["path"])
         real = os.path.join(os.path.realpath(os.path.join(root, folder)), name)
     except (OSError, ValueError):
         return None  # whoever opens it will be told
     led = path_facts(real, Path(root))
     return None if led["path"] == facts["path"] else {**facts, **led}
+
+
+def _has_link(root: str, path: str) -> bool:
+    """Whether a link is anywhere on `path`, which leads down from `root`. Where none is, it leads where it says, wherever the root is."""
+    here = root
+    for part in path.split("/"):
+        here = f"{here}/{part}"
+        try:
+            if stat.S_ISLNK(os.lstat(here).st_mode):
+                return True
+        except OSError:
+            return False  # nothing is there, so nothing below it is
+    return False
 
 
 def url_facts(value: Any, _workspace: Path) -> Facts:

@@ -56,6 +56,22 @@ def test_a_link_is_no_way_around_a_rule(tmp_path: Path) -> None:
     assert real_path_facts(path_facts(".env", tmp_path), tmp_path) is None
 
 
+def test_where_a_path_leads_is_found_wherever_on_it_the_link_is_and_wherever_the_root_is(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "a/b/c").mkdir(parents=True)
+    (root / "a/aside").symlink_to("b")
+    (root / "round").symlink_to("round")
+    (tmp_path / "other").symlink_to("root")
+    for workspace in (root, tmp_path / "other"):
+        led = real_path_facts(path_facts("a/aside/c/new.txt", workspace), workspace)
+        assert led is not None
+        assert led["path"] == "a/b/c/new.txt"
+        for plain in (".", "a", "a/b/c", "a/b/c/new.txt", "none/at/all", "a/" + "x" * 300, "round/x", "a/\ud800"):
+            assert real_path_facts(path_facts(plain, workspace), workspace) is None, plain
+    removed = real_path_facts(path_facts("a/aside", root), root, follows=False)
+    assert removed is None  # the link itself is what goes
+
+
 @pytest.mark.parametrize(
     ("url", "host", "port", "address"),
     [
