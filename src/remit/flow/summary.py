@@ -15,8 +15,10 @@ _CHARACTERS_PER_TOKEN = 6
 """Long words are several tokens; so is each character of scripts without spaces, counted apart below."""
 _WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
 
-_SENTENCE_END = re.compile(r"(?<=[^\s.!?…])[.!?…]+[\"'”’)\]]*(?=\s|\Z)|[。！？]")
-_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|etc|vs|cf|approx|no|Dr|Mr|Mrs|Ms|St)\.(?=\s+[a-z0-9(])", re.IGNORECASE)
+# Begins with the marks, which are rare, and looks back from there; so does what follows.
+_SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
+_ABBREVIATED = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "no.", "Dr.", "Mr.", "Mrs.", "Ms.", "St.")
+_ABBREVIATION = re.compile(r"\.(?=\s+[a-z0-9(])(?:" + "|".join(rf"(?<=\b{re.escape(one)})" for one in _ABBREVIATED) + ")", re.IGNORECASE)
 
 _MARKUP = re.compile(
     r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
@@ -42,22 +44,23 @@ def summary_warnings(summary: str) -> list[str]:
     warnings = []
     if len(summary) > ADVISED_CHARACTERS:
         warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
-    if (tokens := count_tokens(summary)) > ADVISED_TOKENS:
+    # No token is shorter than a character: what is as short needs no count.
+    if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
         warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
     if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
         low, high = ADVISED_SENTENCES[0], ADVISED_SENTENCES[-1]
         warnings.append(f"summary: {sentences} sentence{'' if sentences == 1 else 's'}; {low} to {high} are advised")
     if _MARKUP.search(summary):
         warnings.append("summary: contains markup; plain sentences are advised")
-    if _EMOJI.search(summary):
+    if not summary.isascii() and _EMOJI.search(summary):
         warnings.append("summary: contains emoji; plain sentences are advised")
     return warnings
 
 
 def count_tokens(text: str) -> int:
     """A rough count, without any model's vocabulary."""
-    wide = len(_WIDE.findall(text))
-    pieces = _PIECE.findall(_WIDE.sub(" ", text))
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    pieces = _PIECE.findall(_WIDE.sub(" ", text) if wide else text)
     return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
 
 
