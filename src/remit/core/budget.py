@@ -129,19 +129,26 @@ class Budget:
 
     def left(self, now: float) -> Limits:
         """What is left, the tightest scope of each kind: what an agent is shown."""
-
-        def tightest(pairs: list[tuple[float | None, float]]) -> float | None:
-            left = [max(0, limit - used) for limit, used in pairs if limit is not None]
-            return min(left) if left else None
-
-        scopes = list(self.scopes())
-        delegations = tightest([(s.limits.delegations, s.delegations) for s in scopes])
-        alive = tightest([(s.limits.alive, s.alive) for s in scopes])
-        tokens = tightest([(s.limits.tokens, s.tokens) for s in scopes])
+        delegations = alive = tokens = cost = seconds = None
+        for scope in self.scopes():
+            limits = scope.limits
+            delegations = _tighter(delegations, limits.delegations, scope.delegations)
+            alive = _tighter(alive, limits.alive, scope.alive)
+            tokens = _tighter(tokens, limits.tokens, scope.tokens)
+            cost = _tighter(cost, limits.cost, scope.cost)
+            seconds = _tighter(seconds, limits.seconds, now - scope.opened_at)
         return Limits(
             delegations=None if delegations is None else int(delegations),
             alive=None if alive is None else int(alive),
             tokens=None if tokens is None else int(tokens),
-            cost=tightest([(s.limits.cost, s.cost) for s in scopes]),
-            seconds=tightest([(s.limits.seconds, now - s.opened_at) for s in scopes]),
+            cost=cost,
+            seconds=seconds,
         )
+
+
+def _tighter(left: float | None, limit: float | None, used: float) -> float | None:
+    """What is left where one more scope has this limit, or none."""
+    if limit is None:
+        return left
+    here = max(0, limit - used)
+    return here if left is None or here < left else left

@@ -6,6 +6,7 @@ The rules themselves are evaluated by `House.policy`; a person is asked by `appr
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,7 +89,12 @@ def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> list[Asked]:
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
-    return tuple(map(str, spec.effects))
+    return _in_words(spec.effects)
+
+
+@lru_cache(maxsize=64)
+def _in_words(effects: tuple[Effect, ...]) -> tuple[str, ...]:
+    return tuple(map(str, effects))
 
 
 def judged(policy: Policy, asked: Asked, workspace: Path) -> Decision:
