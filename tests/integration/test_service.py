@@ -227,6 +227,53 @@ async def test_a_call_that_is_cancelled_while_it_begins_has_begun_it_whole(remit
     assert not service.is_busy
 
 
+async def test_a_call_that_is_cancelled_while_it_is_refused_is_refused_whole(remit: Remit) -> None:
+    service, heard = Service(remit), asyncio.Event()
+    remit.on_event(lambda happening: heard.set() if happening.state == "refused" else None)
+    starting = asyncio.create_task(service.begin(call(), {"target": "quick", "idle": -1}))
+    await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.wait_for(heard.wait(), 5)
+    (record,) = (await service.list(call(), HistoryQuery())).records
+    assert record.state is State.REFUSED
+
+
+async def test_those_who_follow_what_is_being_begun_miss_nothing_when_whoever_began_it_leaves(remit: Remit) -> None:
+    starting = asyncio.create_task(remit.start("quick"))
+    await asyncio.sleep(0)
+    (session_id,) = remit.engine.running
+    following = asyncio.create_task(_kinds_of(remit, session_id))
+    starting.cancel()
+    assert "complete" in await asyncio.wait_for(following, 5)
+
+
+async def _kinds_of(remit: Remit, session_id: str) -> list[str]:
+    await asyncio.sleep(0)
+    return [str(event.kind) async for event in remit.follow(session_id)]
+
+
+async def test_each_who_waits_is_told_and_who_leaves_or_waits_no_longer_ends_nothing(remit: Remit) -> None:
+    service = Service(remit)
+    handle = await service.begin(call(), {"target": "waits"})
+    assert await service.wait(handle, 0.01) is None
+    leaving, first, second = (asyncio.create_task(service.wait(handle, 5)) for _ in range(3))
+    brief = asyncio.create_task(service.wait(handle, 0.01))
+    assert await brief is None
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    last = asyncio.create_task(service.wait(handle, 5))
+    await asyncio.sleep(0)
+    GO["go"].set()
+    told = await asyncio.gather(first, second, last, service.wait(handle, 5))
+    assert [one is not None and one.ok for one in told] == [True] * 4
+    again = await service.wait(handle, 5)
+    assert again is not None
+    assert again.session_id == handle.session_id
+
+
 async def test_faults_that_only_the_flow_finds_are_raised_before_anything_runs(remit: Remit) -> None:
     """S5.3"""
     service = Service(remit)

@@ -21,7 +21,7 @@ from remit.core.states import State, move
 from remit.engine import ending, keys, refusals
 from remit.engine.deadlines import Deadlines
 from remit.engine.desk import EngineDesk
-from remit.engine.handle import LocalHandle
+from remit.engine.handle import LocalHandle, until_recorded
 from remit.engine.happenings import Listeners, tell_queued, tell_settled, tell_started
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
 from remit.engine.options import EngineOptions
@@ -95,13 +95,9 @@ class EmbeddedEngine:
 
     async def start(self, order: Order) -> Handle:
         if order.refusal is not None or (order.delegation.resumes is not None and not await look_back(self, order)):
-            return SettledHandle(await self.refuse(order))
+            return SettledHandle(await asyncio.shield(self.spawn(self.refuse(order))))  # noted whole, also where its caller leaves
         running = self.submit(order)
-        running.recorded = self.loop.create_future()
-        await asyncio.wait((running.recorded, running.done), return_when=asyncio.FIRST_COMPLETED)
-        if running.trouble is not None:
-            raise running.trouble
-        holder = running.recorded.result() if running.recorded.done() else None
+        holder = await until_recorded(running)
         return LocalHandle(running, self) if holder is None else await keys.handle_of_holder(self, running, holder)
 
     async def refuse(self, order: Order) -> Return:
@@ -183,12 +179,15 @@ class EmbeddedEngine:
             self._not_recorded(running, problem)
             return
         running.is_recorded = True
-        if running.recorded is not None and not running.recorded.done():
-            running.recorded.set_result(None)
+        try:
+            self._go_on(running)
+        finally:
+            running.note_recorded()  # last: whoever began it goes on after its agent has begun
+
+    def _go_on(self, running: Running) -> None:
         if running.stop is not None:
             ending.conclude_unstarted(self, running)
-            return
-        if running.has_slot:
+        elif running.has_slot:
             self._launch(running)
         else:
             running.place = self.slots.enqueue(running.delegation.agent, running.delegation.priority, self.loop.time(), running)
@@ -205,7 +204,7 @@ class EmbeddedEngine:
         self._leave(running)
         if isinstance(problem, KeyTaken):
             if running.recorded is not None:
-                running.recorded.set_result(problem.session_id)
+                running.note_recorded(problem.session_id)
             else:
                 self.spawn(keys.answer_from_holder(self, running, problem.session_id))
         else:
@@ -385,6 +384,7 @@ class EmbeddedEngine:
         if live:
             await asyncio.wait([running.done for running in live], timeout=3.0)
         await self.journal.close()
+        await asyncio.sleep(0)  # whoever was answered by that goes on before it is ended
         for running in list(self.running.values()):
             running.tell_trouble(Unavailable("The orchestrator closed before it was settled.", advice="`remit recover` settles it."))
         await ending.cleared(self)

@@ -48,6 +48,25 @@ class LocalHandle:
         with self._waiting():
             return await asyncio.shield(done)
 
+    async def result_within(self, seconds: float) -> Return | None:
+        """The return, when it is there within so long. The first who waits is told directly: by a shield it would hear two turns later."""
+        running, loop = self._running, self._engine.loop
+        if running.is_told or running.waiter is not None or self._caller is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    return await self.result()
+            return None
+        waiter: asyncio.Future[Return] = loop.create_future()
+        running.waiter = waiter
+        giving_up = loop.call_later(seconds, _give_up, waiter)
+        try:
+            return await waiter
+        except TimeoutError:
+            return None
+        finally:
+            giving_up.cancel()
+            running.waiter = None
+
     @contextlib.contextmanager
     def _waiting(self) -> Iterator[None]:
         """A caller that waits for its child lends its slot, in whichever way it waits."""
@@ -76,3 +95,25 @@ class LocalHandle:
 
     async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
         return list(await self._engine.cancel(self._running.delegation.session_id, reason, "its caller"))
+
+
+async def until_recorded(running: Running) -> str | None:
+    """Until it is on record, or refused; the session that holds its key, when another does. Raises what kept it from being recorded.
+
+    Whoever is cancelled here leaves it as it is: it goes on."""
+    holder: str | None = None
+    if not running.is_told:
+        running.recorded = running.engine.loop.create_future()
+        try:
+            holder = await running.recorded
+        except asyncio.CancelledError:
+            running.recorded = running.engine.loop.create_future()  # for those who follow it: the other one went with its caller
+            raise
+    if running.trouble is not None:
+        raise running.trouble
+    return holder
+
+
+def _give_up(waiter: "asyncio.Future[Return]") -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())

@@ -69,7 +69,7 @@ class Running:
     recorded: "asyncio.Future[str | None] | None" = None
     """Set when it is on record; to the session that holds its idempotency key, when another does."""
     waiter: "asyncio.Future[Return] | None" = None
-    """Of the one caller that waits in `run`. Cancelling that caller cancels this, never what others wait for."""
+    """Of the one caller that waits in `run`, or so long by its handle. Cancelling that caller cancels this, never what others wait for."""
     _done: "asyncio.Future[Return] | None" = None
     told: Return | None = None
     trouble: Exception | None = None
@@ -319,6 +319,10 @@ class Running:
                 self._done.set_exception(self.trouble)
         return self._done
 
+    def note_recorded(self, holder: str | None = None) -> None:
+        if self.recorded is not None and not self.recorded.done():
+            self.recorded.set_result(holder)
+
     @property
     def is_told(self) -> bool:
         return self.told is not None or self.trouble is not None
@@ -331,6 +335,7 @@ class Running:
         for future in (self.waiter, self._done):
             if future is not None and not future.done():
                 future.set_result(result)
+        self.note_recorded()
 
     def tell_trouble(self, error: Exception) -> None:
         """There is no answer: it could not be recorded, so nothing ran."""
@@ -341,6 +346,7 @@ class Running:
             if future is not None and not future.done():
                 future.set_exception(error)
                 future.exception()  # seen: a handle that nobody asks is no leak to complain of
+        self.note_recorded()
 
     def hear(self) -> None:
         """A sign of life: its own, and of every caller that waits for it."""

@@ -78,7 +78,7 @@ class Service:
         self.is_stopping = False
         """Nothing new is begun any more."""
         self._budget_of = budget_of
-        self._starting: set[asyncio.Task[Handle]] = set()
+        self._starting: set[asyncio.Future[Any]] = set()
         self._tools: dict[tuple[tuple[str, ...], ...], DelegateTool] = {}
 
     # ---- work
@@ -145,13 +145,28 @@ class Service:
         whole, or not at all. A fault that only the flow could find is raised like one that `read` finds (S5.3)."""
         if self.is_stopping:
             raise Refused("This server is stopping and takes nothing new.", code="STOPPING", advice="Try again in a moment.")
-        start = asyncio.get_running_loop().create_task(self._started(call, request))
-        self._starting.add(start)
-        start.add_done_callback(self._has_started)
-        handle = await asyncio.shield(start)
+        is_whole = request.also.get("resume") is None and self._engine is not None
+        handle = await (self._started_here(call, request) if is_whole else self._started_apart(call, request))
         if isinstance(handle, SettledHandle):
             self.tool.must_be_faultless(request, await handle.result())
         return handle
+
+    async def _started_here(self, call: Call, request: DelegateRequest) -> Handle:
+        """No task of its own: before it is the engine's nothing has begun, and what the engine has goes on whoever leaves."""
+        begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._starting.add(begun)
+        try:
+            return await self._started(call, request)
+        finally:
+            self._starting.discard(begun)
+            begun.set_result(None)
+
+    async def _started_apart(self, call: Call, request: DelegateRequest) -> Handle:
+        """What is looked up, or asked of another process, on the way is ended by nobody who leaves."""
+        start = asyncio.get_running_loop().create_task(self._started(call, request))
+        self._starting.add(start)
+        start.add_done_callback(self._has_started)
+        return await asyncio.shield(start)
 
     async def _started(self, call: Call, request: DelegateRequest) -> Handle:
         extras = {name: request.also[name] for name in EXTRAS if name in request.also}
@@ -245,6 +260,8 @@ class Service:
             return None
         if not isinstance(handle, LocalHandle | SettledHandle):
             await self.minded(await self.remit.describe(handle.session_id))
+        if isinstance(handle, LocalHandle):
+            return await handle.result_within(seconds)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 return await handle.result()
@@ -318,8 +335,12 @@ class Service:
     @property
     def _running(self) -> Mapping[str, Any]:
         """What this process runs itself. Attached to the tree of an agent it runs nothing: the owner of that tree does."""
-        engine = getattr(self.remit, "engine", None)
+        engine = self._engine
         return {} if engine is None else engine.running
+
+    @property
+    def _engine(self) -> Any:
+        return getattr(self.remit, "engine", None)
 
     def _must(self, call: Call, doing: Doing) -> None:
         if not call.visitor.may(doing):
