@@ -67,6 +67,11 @@ def tree_span_id_of(root_id: str) -> str:
     return _digest("tree", root_id, 8)
 
 
+def _trace_id_of(root_id: str) -> str:
+    """Of a tree that nobody gave one."""
+    return _digest("trace", root_id, 16)
+
+
 def above_tree(came: Came | None) -> Traceparent | None:
     """The span of whoever asked for the tree, where it said which."""
     return None if came is None else parse(came.traceparent)
@@ -77,21 +82,26 @@ def tree_of(root_id: str, came: Came | None) -> Traceparent:
     given = above_tree(came)
     if given is not None:
         return Traceparent(given.trace_id, tree_span_id_of(root_id), given.flags)
-    return Traceparent(_digest("trace", root_id, 16), tree_span_id_of(root_id))
+    return Traceparent(_trace_id_of(root_id), tree_span_id_of(root_id))
 
 
 def context_of(delegation: Delegation) -> Traceparent:
     """The span of a delegation."""
-    lineage = delegation.lineage
-    tree = tree_of(lineage.root_id, delegation.came)
-    return tree._replace(span_id=span_id_of(lineage.session_id))
+    return _below(delegation, delegation.lineage.session_id)
 
 
 def parent_of(delegation: Delegation) -> Traceparent:
     """The span that a delegation's hangs below: its caller's; of a root, its tree's."""
     lineage = delegation.lineage
-    tree = tree_of(lineage.root_id, delegation.came)
-    return tree if lineage.parent_id is None else tree._replace(span_id=span_id_of(lineage.parent_id))
+    return tree_of(lineage.root_id, delegation.came) if lineage.parent_id is None else _below(delegation, lineage.parent_id)
+
+
+def _below(delegation: Delegation, session_id: str) -> Traceparent:
+    """The span of one of its tree; that of the tree itself is not asked for."""
+    given, span_id = above_tree(delegation.came), span_id_of(session_id)
+    if given is not None:
+        return Traceparent(given.trace_id, span_id, given.flags)
+    return Traceparent(_trace_id_of(delegation.lineage.root_id), span_id)
 
 
 def traceparent_of(delegation: Delegation) -> str:

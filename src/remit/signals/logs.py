@@ -6,11 +6,16 @@ control characters are written as escapes. Only our own handler is set up; other
 """
 
 import datetime
+import functools
 import json
 import logging
+import os
 import re
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TextIO
 
 from remit.core.happening import Happening, HappeningKind
@@ -28,6 +33,7 @@ _LONGEST = 20_000
 _OUR_FIELDS = "remit_fields"
 _OURS = frozenset({"session_id", "root_id", "trace_id", "span_id", "state", "duration", "tokens"})
 """Made here, of digits and letters: nothing in them is to be struck out, escaped or quoted."""
+_NONE: Mapping[str, Any] = MappingProxyType({})
 _APART = re.compile(r'[ "=\[\]]')
 """What a value must not hold as it is, where fields are told apart by it."""
 _LOG = logging.getLogger("remit.delegations")
@@ -81,7 +87,10 @@ class JsonLines(logging.Formatter):
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        fields = " ".join([f"{name}={_one_word(name, value)}" for name, value in _fields(record).items()])
+        found: Mapping[str, Any] = getattr(record, _OUR_FIELDS, _NONE)
+        fields = " ".join(
+            [f"{name}={value if name in _OURS and value.__class__ is str else _one_word(name, value)}" for name, value in found.items()]
+        )
         words = _on_one_line(redacted_text(record.getMessage())[:_LONGEST])
         line = f"{_iso(record.created)} {record.levelname:<7} {words}" + (f"  [{fields}]" if fields else "")
         if record.exc_info:
@@ -116,41 +125,69 @@ def write_happenings(engine: "EmbeddedEngine") -> Callable[[], None]:
 def _write(happening: Happening) -> None:
     error = happening.error
     if happening.kind is HappeningKind.TURNED_AWAY:
-        fields: dict[str, Any] = {"principal": happening.principal, "door": happening.door, "code": None if error is None else error.code}
-        _log(logging.WARNING, f"turned away: {'' if error is None else error.message}", fields)
+        shown = (("principal", happening.principal), ("door", happening.door), ("code", None if error is None else error.code))
+        fields: dict[str, Any] = {name: value for name, value in shown if value is not None}
+        if _LOG.isEnabledFor(logging.WARNING):
+            _log(logging.WARNING, f"turned away: {'' if error is None else error.message}", fields)
         return
     is_news = happening.kind is HappeningKind.STARTED or happening.success or happening.state == "cancelled"
     level = logging.INFO if is_news else logging.WARNING
     if not _LOG.isEnabledFor(level):
         return
     fields = {} if happening.delegation is None else dict(_of_delegation(happening.delegation))
-    fields |= {"state": happening.state, "duration": happening.duration_seconds, "tokens": happening.tokens or None}
+    fields["state"] = happening.state
     if happening.kind is HappeningKind.STARTED:
         _log(level, f"{happening.agent} started", fields)
         return
-    fields["code"] = None if error is None else error.code
+    if happening.duration_seconds is not None:
+        fields["duration"] = happening.duration_seconds
+    if happening.tokens:
+        fields["tokens"] = happening.tokens
+    if error is not None:
+        fields["code"] = error.code
     _log(level, f"{happening.agent} {happening.state}{'' if error is None else f': {error.message}'}", fields)
 
 
-def _log(level: int, words: str, fields: Mapping[str, Any]) -> None:
+def _log(level: int, words: str, fields: dict[str, Any]) -> None:
     """Two for each delegation: without searching the stack for where they were written, which is here."""
-    record = logging.LogRecord(_LOG.name, level, __file__, 0, words, None, None)
-    setattr(record, _OUR_FIELDS, _present(fields))
-    if _LOG.isEnabledFor(level):
-        _LOG.handle(record)
+    _LOG.handle(_Line(level, words, fields))
 
 
-def _present(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
+class _Line(logging.LogRecord):
+    """Like any other; what is the same of all that are written here is found out once."""
+
+    def __init__(self, level: int, words: str, fields: Mapping[str, Any]) -> None:
+        now, first = time.time(), _FIRST
+        thread = threading.current_thread()
+        vars(self).update(first)
+        self.msg, self.levelno, self.levelname = words, level, logging.getLevelName(level)
+        self.created, self.msecs = now, int((now - int(now)) * 1000) + 0.0
+        self.relativeCreated = first["relativeCreated"] + (now - first["created"]) * 1000
+        self.thread, self.threadName, self.process = thread.ident, thread.name, os.getpid()
+        setattr(self, _OUR_FIELDS, fields)
+
+
+_FIRST: Mapping[str, Any] = vars(logging.LogRecord(_LOG.name, logging.INFO, __file__, 0, "", None, None))
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = getattr(record, _OUR_FIELDS, {})
-    return {name: redacted_text(value) if name not in _OURS and isinstance(value, str) else value for name, value in found.items()}
+    found: Mapping[str, Any] = getattr(record, _OUR_FIELDS, _NONE)
+    return {name: _struck(name, value) for name, value in found.items()}
+
+
+def _struck(name: str, value: Any) -> Any:
+    return redacted_text(value) if name not in _OURS and isinstance(value, str) else value
 
 
 def _iso(at: float) -> str:
-    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    whole, micro = divmod(round(at * 1e6), 1_000_000)
+    return f"{_second(whole)}.{micro // 1000:03d}Z"
+
+
+@functools.lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    """Hundreds of lines have the same."""
+    return datetime.datetime.fromtimestamp(at, datetime.UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
 def _one_word(name: str, value: Any) -> str:
@@ -158,7 +195,7 @@ def _one_word(name: str, value: Any) -> str:
         return f"{value:.3f}"
     if name in _OURS:
         return str(value)
-    text = _on_one_line(str(value))
+    text = _on_one_line(str(_struck(name, value)))
     return json.dumps(text) if not text or _APART.search(text) else text
 
 
