@@ -47,6 +47,8 @@ class Directory:
         self._carried = carried
         self._defined = defined
         self._agents: dict[str, AgentPort] = {}
+        self._in_order: tuple[AgentPort, ...] | None = None
+        """Those by their names; None: one has come or gone since that was last asked."""
         self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
         self._offers: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
         """All that were ever offered: what gave way to a file comes back when the file is gone."""
@@ -83,6 +85,7 @@ class Directory:
         if known is not None and known.spec.source != agent.spec.source and not is_built_in(known.spec):
             raise Misused(f"Two agents are named {name!r}: {known.spec.source} and {agent.spec.source}.", advice="Rename one of them.")
         self._agents[name] = self._carried(agent) if isinstance(agent, FunctionAgent) else agent
+        self._in_order = None
         for tell in self._told:
             tell(agent.spec)
         if agent.spec.operations:
@@ -179,13 +182,17 @@ class Directory:
         return tuple(self._agents)
 
     def _take_all(self) -> None:
-        self._take(*self._offered)
-        self._take_roles(*(name for name in ROLES if name in self._roles))
+        if self._offered:
+            self._take(*self._offered)
+        if self._roles:
+            self._take_roles(*(name for name in ROLES if name in self._roles))
 
     def specs(self) -> list[AgentSpec]:
         self._look_now_and_then()
         self._take_all()
-        return [self._agents[name].spec for name in sorted(self._agents)]
+        if self._in_order is None:
+            self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
+        return [agent.spec for agent in self._in_order]
 
     def load_folder(self, folder: Path) -> None:
         """The agents that the Python files of a folder declare."""
@@ -273,6 +280,7 @@ class Directory:
     def _forget(self, name: str) -> None:
         """What gave way to it comes back."""
         self._agents.pop(name, None)
+        self._in_order = None
         if name in self._offered_roles:
             self._roles.add(name)
             self._loaded_roles.pop(name, None)

@@ -106,10 +106,11 @@ class Reader:
             raise _wrong(spec, Misused(fault, advice='Pass e.g. {"path": "README.md"}.'))
         port = self._find(spec.name)
         try:
-            weigh(given)
-            named = own_spelling(
-                {str(name): value for name, value in given.items()}, spec.parameters_schema.get("properties", ()), spec.name
-            )
+            named: dict[str, Any] = {}
+            if given:
+                weigh(given)
+                own_names = spec.parameters_schema.get("properties", ())
+                named = own_spelling({str(name): value for name, value in given.items()}, own_names, spec.name)
             if port is not None:
                 port.check(dict(named))
         except Misused as error:
@@ -155,7 +156,7 @@ def _named(given: object, known: tuple[str, ...]) -> tuple[dict[str, Any], list[
     named: dict[str, Any] = {}
     unknown: list[str] = []
     for name, value in given.items():
-        own = snake(str(name))
+        own = name if name in known else snake(str(name))
         if own not in known:
             unknown.append(str(name))
         elif own in named:

@@ -22,6 +22,7 @@ from remit.tool.catalogue import parts_of
 USUAL_PAGE = 50
 _LONGEST_TOKEN = 200
 _MARK_BYTES = 6
+_PRIORITIES = frozenset({0, *map(int, Priority)})
 _STATES: dict[int, tuple[State, ...]] = {
     pb.TASK_STATE_PENDING: (),
     pb.TASK_STATE_QUEUED: (State.QUEUED,),
@@ -55,10 +56,13 @@ def target_of(request: pb.ExecuteTaskRequest, name_of: Callable[[str], str | Non
 
 def arguments_of(request: pb.ExecuteTaskRequest) -> dict[str, Any]:
     """Those beside target and operation."""
+    priority = request.priority
+    if priority not in _PRIORITIES:
+        raise Misused(f"There is no priority {priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
+    if not request.HasField("config"):
+        return {"parameters": {}, "priority": priority}
     config = request.config
-    if request.priority not in (0, *Priority):
-        raise Misused(f"There is no priority {request.priority}.", advice="1 is low, 2 normal, 3 high, 4 critical.")
-    arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": request.priority}
+    arguments: dict[str, Any] = {"parameters": dict_of(config.parameters), "priority": priority}
     if config.timeout_ns:
         arguments["timeout"] = config.timeout_ns / 1e6
     if config.key:
