@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit.board.committing import Committed, commit, message_of, subject_of
+from remit.board.repository import find_repository
 
 SESSION = "sess_1770000000_abc123"
 
@@ -306,6 +307,19 @@ def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path)
     assert done.hash
     assert not done.warning
     assert time.monotonic() - began < 15
+
+
+@pytest.mark.parametrize("inside", [".", "sub"])
+def test_hooks_are_looked_for_where_the_users_configuration_says(repository: Path, inside: str) -> None:
+    put(repository, "sub/a.md")
+    found = find_repository(repository / inside, time.monotonic() + 10)
+    assert found is not None
+    assert not found.has_hooks()
+    git(repository, "config", "core.hooksPath", "theirs")
+    put(repository, "theirs/pre-commit")
+    found = find_repository(repository / inside, time.monotonic() + 10)
+    assert found is not None
+    assert found.has_hooks()
 
 
 def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:

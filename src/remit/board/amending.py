@@ -29,7 +29,9 @@ _MADE_BY = (entries, files, reading, statuses, task, todo_drawing, todo_lines)
 """What the two files look like is these modules' to say."""
 _NO_TASKS = b'\n  "active_projects": [],\n'
 _FIRST = b'\n  "active_projects": [\n    {\n'
-_NEXT = b"\n    },\n    {\n"
+_OPEN, _CLOSE = b"\n    {\n", b"\n    }"
+_NEXT = _CLOSE + b"," + _OPEN
+_BEGINS = _OPEN + b'      "project_number": %d,\n'
 _LAST = b"\n    }\n  ],\n"
 """Around and between the tasks in state.json. No text holds them: in JSON a line ends only between values."""
 
@@ -70,18 +72,25 @@ class Amended:
     def state(self, drawn: str) -> bytes | None:
         """None: it must be written as a whole."""
         data = self.found.data or b""
+        old = memoryview(data)
         first = data.find(_FIRST)
         last = data.find(_LAST, first)
-        whole = data[first + len(_FIRST) : last].split(_NEXT) if 0 <= first < last else []
-        if len(whole) != len(self.found.read.state.tasks):
-            return None
         changed = _written([*(self.new.tasks[place] for place in self.places), *self.added])
+        before, between, after = json_bytes({**state_to_data(replace(self.new, tasks=())), DRAWN: drawn}).partition(_NO_TASKS)
+        if not 0 <= first < last or not between:
+            return None
+        pieces: list[bytes | memoryview] = [before]
+        done = first
         for place, one in zip(self.places, changed, strict=False):
-            whole[place] = one
-        whole += changed[len(self.places) :]
-        around = json_bytes({**state_to_data(replace(self.new, tasks=())), DRAWN: drawn})
-        before, between, after = around.partition(_NO_TASKS)
-        return b"".join((before, _FIRST, _NEXT.join(whole), _LAST, after)) if between else None
+            start = data.find(_BEGINS % self.new.tasks[place].number, done, last)
+            if start < 0:
+                return None
+            pieces += (old[done : start + len(_OPEN)], one)
+            done = data.find(_CLOSE, start)
+        pieces.append(old[done:last])
+        for one in changed[len(self.places) :]:
+            pieces += (_NEXT, one)
+        return b"".join((*pieces, _LAST, after))
 
 
 def amended(note: Path, found: Found, new: State) -> Amended | None:

@@ -138,7 +138,8 @@ def one_line(text: str) -> str:
 
 
 def _doubts(state: State, task: Task) -> Iterator[str]:
-    same = [one for one in state.tasks if one.status not in CLOSED and one.title.casefold() == task.title.casefold()]
+    title = task.title.casefold()
+    same = [one for one in state.tasks if one.status not in CLOSED and one.title.casefold() == title]
     if same:
         double = f"Task {same[0].number} has the same title and is [{same[0].status.marker}]"
         yield f"{double}: `remit task --abandon {task.number} --reason …` if it is one too many."

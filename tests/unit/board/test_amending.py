@@ -14,6 +14,7 @@ from remit.board.files import hash_of
 from remit.board.reading import read_state, state_to_bytes
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task
+from remit.core.errors import Unavailable
 
 TEXTS = st.text(st.sampled_from('ab #-`\n\\"é}{,[]:_*1.'), max_size=40)
 PRIORITIES = st.sampled_from(Priority)
@@ -124,3 +125,20 @@ def test_a_draft_of_many_is_written_as_a_whole(tmp_path: Path, whole: list[State
         draft.state = draft.state.with_tasks(a_task(number, "other") for number in range(1, 41))
     assert whole
     assert as_they_are(board) == as_a_whole(board)
+
+
+@pytest.mark.parametrize("word", ["NaN", "-Infinity"])
+def test_what_is_no_json_is_told_wherever_it_stands(tmp_path: Path, word: str) -> None:
+    board = board_of(tmp_path, a_task(1))
+    board.state_path.write_bytes(
+        board.state_path.read_bytes().replace(b'"recent_activities"', b'"more": [%b], "recent_activities"' % word.encode())
+    )
+    with pytest.raises(Unavailable, match="it is not JSON"):
+        board.look()
+
+
+def test_of_two_tasks_with_one_number_it_is_told_which(tmp_path: Path) -> None:
+    board = board_of(tmp_path, a_task(1), a_task(2))
+    board.state_path.write_bytes(board.state_path.read_bytes().replace(b'"project_number": 2', b'"project_number": 1'))
+    with pytest.raises(Unavailable, match="there are two tasks 1"):
+        board.look()
