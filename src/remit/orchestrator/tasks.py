@@ -4,7 +4,6 @@ On the board alone, and light to import. `abandoning` gives tasks up and brings 
 mends.
 """
 
-import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +14,6 @@ from remit.board.task import Priority, State, Task, slug_of
 from remit.core.errors import Misused, Refused
 from remit.orchestrator.changing import archived_statuses, changing, kept
 from remit.orchestrator.outcome import Outcome
-
-log = logging.getLogger(__name__)
 
 TITLE_LENGTH = 80
 GIVEN_TITLE_LENGTH = 200
@@ -61,7 +58,7 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         return task, doubts
 
     (task, doubts), draft, debt = changing(board, step, lambda made: f"task {made[0].number}: create", is_rehearsal=is_rehearsal, make=True)
-    log.info(ROUTING_LINE)
+    _log_route()
     made = "\nThe project had no board: specs/TODO.md and specs/state.json are it from now on." if is_first and not is_rehearsal else ""
     outcome = Outcome(
         command="task",
@@ -74,6 +71,12 @@ def record(board: Board, wanted: Wanted, *, is_rehearsal: bool = False) -> Outco
         data={"title": task.title, "route": ROUTING_LINE, "dry_run": is_rehearsal},
     )
     return kept(board, outcome, debt)
+
+
+def _log_route() -> None:
+    import logging  # only here: most that is taken from this module logs nothing
+
+    logging.getLogger(__name__).info(ROUTING_LINE)
 
 
 def numbered(board: Board, state: State, wanted: Wanted, *, at: str) -> Task:
