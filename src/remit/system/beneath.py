@@ -8,8 +8,7 @@ refuse the same. Knows no rules of a project and no agents. Writing and removing
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -34,7 +33,7 @@ _KINDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where something is or would be. To be closed; `Root.place` does it."""
+    """Where something is or would be: `with root.place(…) as place`, which closes it."""
 
     folder: int
     """The folder that holds it, open."""
@@ -44,6 +43,12 @@ class Place:
     """Its path from the root as it really is: no link is on it. Empty for the root itself."""
     asked: str
     """As it was asked for, for messages."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self.folder)
 
     @property
     def path(self) -> str:
@@ -66,17 +71,22 @@ class Place:
 
     def open_file(self) -> int:
         """For reading; of a regular file only. Never waits on a pipe, never opens a device that was seen to be one."""
+        return self.open_seen()[0]
+
+    def open_seen(self) -> tuple[int, os.stat_result]:
+        """The same, and what was opened."""
         _need_file(self.asked, self.need())
         try:
             descriptor = os.open(self.name, _READ, dir_fd=self.folder)
         except OSError as error:
             raise cannot("read", self.asked, error) from None
         try:
-            _need_file(self.asked, os.fstat(descriptor))
+            opened = os.fstat(descriptor)
+            _need_file(self.asked, opened)
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, opened
 
     def open_folder(self) -> int:
         """To be listed, or worked in."""
@@ -109,20 +119,15 @@ class Root:
     def __exit__(self, *exception: object) -> None:
         os.close(self.descriptor)
 
-    @contextmanager
-    def place(self, path: str, *, follow: bool = True) -> Iterator[Place]:
+    def place(self, path: str, *, follow: bool = True) -> Place:
         """Where `path` leads. `follow`: a link at its very end is followed, to what it names; what it names need not exist."""
         parts = parts_of(path, self.path)
         try:
-            place = self._found(path, parts, follow)
+            return self._found(path, parts, follow)
         except LeadsOut:
             raise leads_out(path) from None
         except OSError as error:
             raise cannot("find", path, error) from None
-        try:
-            yield place
-        finally:
-            os.close(place.folder)
 
     def _found(self, asked: str, parts: Sequence[str], follow: bool) -> Place:
         found = None if self._by_steps else self._by_kernel(parts, follow)

@@ -18,6 +18,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+_ANY_MARK = tuple(mark for mark, _ in _MARKS)
 ENCODINGS = (
     "utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "ascii", "latin-1",
     *(f"cp125{number}" for number in range(9)), "iso-8859-2", "iso-8859-15", "koi8-r", "shift-jis", "euc-jp", "euc-kr", "gb18030", "big5",
@@ -71,9 +72,8 @@ def read_piece(descriptor: int, size: int, offset: int, limit: int, encoding: st
 
 def sniffed(head: bytes) -> str | None:
     """What the beginning of a file says for certain, or nearly so; None for text that must be looked at piece by piece."""
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
+    if head.startswith(_ANY_MARK):
+        return next(name for mark, name in _MARKS if head.startswith(mark))
     if b"\0" not in head:
         return None
     even, odd = head[::2].count(0), head[1::2].count(0)
@@ -119,7 +119,7 @@ def _wide(descriptor: int, encoding: str, offset: int, limit: int, head: bytes, 
     if encoding.startswith("utf-16") and len(raw) >= 2 and 0xD8 <= raw[-1 if encoding.endswith("le") else -2] <= 0xDB:
         raw = raw[:-2] if len(raw) > 2 else _read(descriptor, 4, start)
     content = raw.decode(encoding, "replace")
-    notes = [] if head.startswith(tuple(mark for mark, _ in _MARKS)) else [f"It has no byte order mark; {encoding} is a guess."]
+    notes = [] if head.startswith(_ANY_MARK) else [f"It has no byte order mark; {encoding} is a guess."]
     if start != offset:
         notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
     return Piece(

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
 from remit.agents.builtin.worker.ground import GIT, OURS, Halt, at
-from remit.agents.builtin.worker.telling import counted, named, size_of, told
+from remit.agents.builtin.worker.telling import counted, lines_in, named, size_of, told
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
@@ -64,9 +64,8 @@ async def read_file(
     chosen = None if encoding is None else _encoding(encoding)
 
     def act(root: Root, place: Place) -> _Read:
-        descriptor = place.open_file()
+        descriptor, found = place.open_seen()
         try:
-            found = os.fstat(descriptor)
             piece = read_piece(descriptor, found.st_size, offset, limit or READ_BYTES, chosen)
         finally:
             os.close(descriptor)
@@ -90,7 +89,7 @@ def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
         "nextOffset": piece.end if is_cut else None,
         "modifiedAt": datetime.fromtimestamp(read.modified, UTC).isoformat(timespec="seconds"),
     }
-    if read.path != "/".join(parts_of(path)):
+    if read.path != path and read.path != "/".join(parts_of(path)):
         data["realPath"] = read.path
     if piece.notes:
         data["notes"] = piece.notes
@@ -99,7 +98,7 @@ def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     elif piece.bytes_read == 0:
         said = f"{named(path)} ends before offset {asked_offset:,}: it has {size_of(read.size)}."
     elif piece.offset == 0 and not is_cut:
-        lines = "" if piece.encoding == BASE64 else f", {counted(len(piece.content.splitlines()), 'line')}"
+        lines = "" if piece.encoding == BASE64 else f", {counted(lines_in(piece.content), 'line')}"
         said = f"{named(path)} was read whole: {size_of(read.size)}{lines}."
     else:
         said = f"{named(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."

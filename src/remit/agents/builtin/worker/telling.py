@@ -1,10 +1,13 @@
 """What the worker says: returns with a summary of whole sentences, numbers with their units, paths that do not look like markup."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 _SUMMARY_CHARACTERS = 390
 _PATH_CHARACTERS = 100
+_OTHER_ENDS = ("\r", "\v", "\f", "\x1c", "\x1d", "\x1e")
+_MARKUP = re.compile(r"\*\*|`|<|\]\(|# ")
 
 
 def told(
@@ -19,8 +22,15 @@ def told(
 
 def named(path: str) -> str:
     """A path for the beginning of a sentence; where it is long or would read as markup, other words."""
-    is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and not any(sign in path for sign in ("**", "`", "<", "](", "# "))
+    is_plain = len(path) <= _PATH_CHARACTERS and path.isprintable() and _MARKUP.search(path) is None
     return path if is_plain and path.strip() == path else "The path"
+
+
+def lines_in(text: str) -> int:
+    """As many as `splitlines` makes, which are made only where lines end in another way than the usual one."""
+    if not text.isascii() or any(sign in text for sign in _OTHER_ENDS):
+        return len(text.splitlines())
+    return text.count("\n") + (text[-1:] not in ("", "\n"))
 
 
 def counted(number: int, one: str, many: str = "") -> str:
