@@ -145,6 +145,14 @@ class Budget:
             seconds=seconds,
         )
 
+    def spendable(self) -> tuple[int | None, float | None]:
+        """Tokens and money that are left, the tightest scope of each: what rules may speak of."""
+        tokens = cost = None
+        for scope in self.scopes():
+            tokens = _tighter(tokens, scope.limits.tokens, scope.tokens)
+            cost = _tighter(cost, scope.limits.cost, scope.cost)
+        return None if tokens is None else int(tokens), cost
+
 
 def _tighter(left: float | None, limit: float | None, used: float) -> float | None:
     """What is left where one more scope has this limit, or none."""

@@ -213,7 +213,7 @@ def _policy_says(
     if known is not None and known.verdict is _ALLOW:
         return _LET_IN
     workspace = house.root if caller is None else caller.workspace
-    who, left = Principals(asks, on_behalf), case.budget.left(case.now)
+    who, left = Principals(asks, on_behalf), case.budget.spendable()
     try:
         asked = asked_for(spec, terms.parameters, lineage, who, workspace, terms.timeout_seconds, left)
     except Misused as fault:

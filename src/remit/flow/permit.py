@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from remit.core.agents import AgentSpec
-from remit.core.budget import Limits
 from remit.core.errors import Misused, Refused
 from remit.core.lineage import ROOT_CALLER, Lineage
 from remit.core.origin import Came
@@ -43,9 +42,10 @@ def asked_for(
     asks: Principals,
     workspace: Path,
     timeout_seconds: float,
-    left: Limits,
+    left: tuple[int | None, float | None],
 ) -> list[Asked]:
-    """What a caller asks for by delegating; of each thing that it acts on, one."""
+    """What a caller asks for by delegating; of each thing that it acts on, one. `left`: tokens and money."""
+    tokens, cost = left
     return [
         Asked(
             caller=asks.caller,
@@ -55,8 +55,8 @@ def asked_for(
             effects=effects_of(spec),
             facts=facts,
             timeout_seconds=timeout_seconds,
-            tokens_left=left.tokens,
-            cost_left=left.cost,
+            tokens_left=tokens,
+            cost_left=cost,
             session_id=lineage.session_id,
             root_id=lineage.root_id,
             on_behalf=asks.on_behalf,
@@ -127,7 +127,7 @@ def pending_again(order: Order, caller: Caller | None, house: House) -> Pending 
     workspace = house.root if caller is None else caller.workspace
     on_behalf = on_behalf_of(delegation.came)
     asks = Principals(on_behalf if caller is None else caller.delegation.agent, on_behalf)
-    left = order.budget.left(house.clock.monotonic())
+    left = order.budget.spendable()
     seconds = delegation.deadline.timeout_seconds
     asked = asked_for(order.agent.spec, delegation.parameters, delegation.lineage, asks, workspace, seconds, left)
     about, decision = judged_all(house.policy, asked, workspace)

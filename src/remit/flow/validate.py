@@ -7,7 +7,7 @@ the event loop. Finding the candidate is `receive`'s work, asking for a repair t
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -27,8 +27,7 @@ _MOST_FAULTS = 100
 _OURS = frozenset({"evidence", "size", "sha256", "mtime"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
+class Expected(NamedTuple):
     """What we know ourselves about the delegation; None: not known, the agent's word is taken."""
 
     root: Path

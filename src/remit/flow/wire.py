@@ -3,7 +3,7 @@
 Only types and presence; what the fields must say is judged in `validate`, which alone uses this.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -65,6 +65,8 @@ class Shape:
     """Names of fields that stand in: `status`, `metadata.session_id`, …"""
 
 
+_validate: Callable[[Any], WireReturn] = WireReturn.__pydantic_validator__.validate_python
+_NOTHING: frozenset[str] = frozenset()
 _STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Stands in.", "artifacts": [], "errors": []}
 _METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
 
@@ -72,7 +74,7 @@ _METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "
 def read_shape(candidate: Mapping[str, Any]) -> Shape:
     """Of a plain JSON object; every fault at once."""
     try:
-        return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=frozenset())
+        return Shape(wire=_validate(candidate), faults=(), damaged=_NOTHING)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
     locations = [fault["loc"] for fault in found]

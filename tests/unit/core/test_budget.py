@@ -53,6 +53,9 @@ def test_what_is_left_is_the_tightest_of_each_kind() -> None:
     inner.enter()
     inner.charge(tokens=130)
     assert inner.left(3.0) == Limits(delegations=9, tokens=0, seconds=4.0)
+    assert inner.spendable() == (0, None)
+    assert inner.narrowed(Limits(cost=2), 2.0).spendable() == (0, 2)
+    assert Budget(Limits(), opened_at=0.0).spendable() == (None, None)
     assert inner.ends_at() == 7.0
     assert outer.ends_at() is None
 
