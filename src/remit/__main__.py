@@ -9,16 +9,14 @@ def console() -> None:
     gc.disable()  # nothing of what is loaded is garbage
     try:
         from remit.cli.quick import leave, run, steady_streams
-    except KeyboardInterrupt:
-        sys.exit(130)  # `Exit.INTERRUPTED`, which is not loaded yet
-    steady_streams()
-    code = run(sys.argv[1:])
-    if code is not None:
-        leave(code)
-    try:
+
+        steady_streams()
+        code = run(sys.argv[1:])
+        if code is not None:
+            leave(code)
         from remit.cli.main import console as loaded
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(130)  # `Exit.INTERRUPTED`, which is not loaded yet
     gc.enable()
     loaded()
 

@@ -173,10 +173,9 @@ def test_a_name_that_only_an_active_environment_finds_is_noted(tmp_path: Path) -
     assert not any(said in note for note in notes("codex", "/bin:/usr/bin"))
 
 
-def test_ctrl_c_while_it_is_still_being_loaded_is_no_traceback(tmp_path: Path) -> None:
-    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt\n")
+@pytest.mark.parametrize(("loaded", "command"), [("typer", "status"), ("json", "task")])
+def test_ctrl_c_while_it_is_still_being_loaded_is_no_traceback(tmp_path: Path, loaded: str, command: str) -> None:
+    (tmp_path / f"{loaded}.py").write_text("raise KeyboardInterrupt\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    ran = subprocess.run(
-        [sys.executable, "-m", "remit", "status"], env=environment, capture_output=True, text=True, timeout=30, check=False
-    )
+    ran = subprocess.run([sys.executable, "-m", "remit", command], env=environment, capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")

@@ -212,6 +212,13 @@ def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repos
     assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
 
 
+def test_a_branch_whose_name_ends_in_a_space_that_is_none_for_git(repository: Path) -> None:
+    git(repository, "branch", "twin")
+    git(repository, "checkout", "-q", "-b", "twin\u00a0")
+    assert commit(repository, [put(repository, "a.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
+    assert commit(repository, [put(repository, "a.md", "more")], "task 1: y").hash == git(repository, "rev-parse", "HEAD").strip()
+
+
 def test_a_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
     linked = repository.parent / "linked"
     git(repository, "worktree", "add", "-q", str(linked), "-b", "other")

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 from pydantic_core import __version__ as json_version
@@ -22,6 +21,7 @@ from remit.board.finding import Found
 from remit.board.reading import json_bytes, to_bytes
 from remit.board.task import State, Task
 from remit.board.todo_drawing import block
+from remit.core.errors import Unavailable
 
 AT_MOST = 20
 """Tasks that are looked for one by one in the old text; more are drawn with the whole."""
@@ -110,28 +110,37 @@ def is_written_out(note: Path, found: Found) -> bool:
     """Whether both files are just what this program makes of the board in them."""
     if found.text is None or found.versions or not found.read.state.tasks:
         return False
-    return files.read_or_none(note) == _line(found.read.drawn, hash_of(found.data))
+    try:
+        said = files.read_or_none(note)
+    except Unavailable:  # whatever stands there is no note
+        return False
+    return said == _line(found.read.drawn, hash_of(found.data))
 
 
 def remember(note: Path, drawn: str, state: bytes) -> None:
     """That this program has made this TODO.md and this state.json of one board. True whether or not they are put in place."""
     with contextlib.suppress(OSError):  # no room: then the next change writes the whole
-        note.write_bytes(_line(drawn, hash_of(state)))
+        note.unlink(missing_ok=True)  # never written through: it may be a link or a pipe that came with the project
+        with open(note, "xb") as opened:
+            opened.write(_line(drawn, hash_of(state)))
 
 
 def _line(drawn: str, state: str) -> bytes:
-    return f"{drawn} {state} {_program()}\n".encode()
+    return f"{drawn} {state} {_PROGRAM}\n".encode()
 
 
-@cache
 def _program() -> str:
     """Another one for every change of what makes the files."""
     try:
-        made_by = [os.stat(module.__file__ or "") for module in _MADE_BY]
+        made_by = [os.stat(path or "") for path in (__file__, *(module.__file__ for module in _MADE_BY))]
     except OSError:  # out of an archive: nobody knows
-        return f"unknown {os.getpid()}"
+        return f"unknown {os.urandom(8).hex()}"
     told = [json_version, sys.version, *(f"{one.st_size}.{one.st_mtime_ns}" for one in made_by)]
     return hash_of(" ".join(told).encode())
+
+
+_PROGRAM = _program()
+"""As it is loaded: a process may outlive an update of its files, and still draws as before."""
 
 
 def _exchanged(text: bytes, before: Task, after: str) -> bytes | None:

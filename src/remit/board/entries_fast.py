@@ -25,7 +25,8 @@ _KEYS = {"number": "project_number", "slug": "project_name", "lines": "todo_line
 _NO_NUMBERS = (b"NaN", b"Infinity")
 """No JSON, which this validator lets pass; mostly it is just somebody's word."""
 _NO_KEY = "\0"
-"""What nobody knows is kept by the patient reader: an entry that has such keys is not for here."""
+_NEVER = _WORD | {"max_length": 0}
+"""What nobody knows is kept by the patient reader: an entry that has such keys, even this one, is not for here."""
 
 
 def task_of(entry: Mapping[str, Any]) -> Task | None:
@@ -87,7 +88,7 @@ def _value(kind: type, schemas: Mapping[str, Mapping[str, Any]]) -> dict[str, An
     for one in fields(kind):
         schema: Mapping[str, Any] = schemas.get(one.name, _TEXT)
         if one.name == "extra":
-            schema = {"type": "default", "schema": {"type": "dict"}, "default_factory": dict}
+            schema = {"type": "default", "schema": _NEVER, "default_factory": dict}
         elif one.default is not MISSING and one.name != "status":
             schema = {"type": "default", "schema": schema, "default": one.default}
         key = _NO_KEY if one.name == "extra" else _KEYS.get(one.name, one.name)

@@ -23,7 +23,7 @@ _UNDER_WAY = {
 }
 _OF_THE_REPOSITORY = ("agents", "commands", "context", ".gitignore")
 """What below `.remit/` belongs to the project and not to this machine (as `.remit/.gitignore` says), the policy besides."""
-_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_HASH = re.compile(rb"[0-9a-f]{40}|[0-9a-f]{64}")
 _PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup", "--git-path", "hooks")
 _AT_ONCE = 400
 """Paths on one command line."""
@@ -78,12 +78,12 @@ class Repository:
     def head_now(self) -> str:
         """The same, right after a commit: git has just written it to the file of its branch, and need not be asked for it."""
         try:
-            said = (self.git_dir / "HEAD").read_text()
-            branch = said.removeprefix("ref: ").strip()
-            found = (self.common_dir / branch).read_text() if branch.startswith("refs/heads/") else said
+            said = (self.git_dir / "HEAD").read_bytes()
+            branch = os.fsdecode(said.removeprefix(b"ref: ").strip())  # as bytes: a name may end in a space that is not ASCII's
+            found = (self.common_dir / branch).read_bytes() if branch.startswith("refs/heads/") else said
         except (OSError, ValueError):  # kept in some other way
-            found = ""
-        return found.strip() if _HASH.fullmatch(found.strip()) else self.head()
+            found = b""
+        return found.strip().decode() if _HASH.fullmatch(found.strip()) else self.head()
 
     def tree(self, head: str) -> str:
         """What is compared with: HEAD, or the empty tree where there is no commit yet."""

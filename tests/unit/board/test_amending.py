@@ -1,5 +1,7 @@
 """What is written by what has changed is, byte for byte, what writing the whole would give; and only where that is known."""
 
+import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from remit.board import amending, todo
 from remit.board.book import Board, Draft
+from remit.board.entries import task_to_entry
 from remit.board.files import hash_of
 from remit.board.reading import read_state, state_to_bytes
 from remit.board.statuses import Status
@@ -105,8 +108,36 @@ def test_a_state_edited_by_hand_is_written_as_a_whole(tmp_path: Path) -> None:
 
 def test_what_another_program_has_drawn_is_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     board = board_of(tmp_path, a_task(1))
-    monkeypatch.setattr(amending, "_program", lambda: "another")
+    monkeypatch.setattr(amending, "_PROGRAM", "another")
     assert not amends(board)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("kind", ["folder", "pipe", "link", "loop"])
+def test_what_stands_where_the_note_belongs_is_in_nobodys_way(tmp_path: Path, kind: str, edited: bool) -> None:
+    board, note, other = board_of(tmp_path, a_task(1)), tmp_path / ".remit/board/note", tmp_path / "other"
+    other.write_text("somebody's")
+    note.unlink()
+    if kind == "folder":
+        note.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(note)
+    else:
+        note.symlink_to(other if kind == "link" else note)
+    if edited:
+        board.todo_path.write_text(board.todo_path.read_text().replace("Task 1", "Edited"))
+    with board.change() as draft:
+        draft.state = draft.state.with_task(a_task(2))
+    assert as_they_are(board) == as_a_whole(board)
+    assert other.read_text() == "somebody's"
+    assert amends(board) is (kind != "folder")
+
+
+def test_a_key_that_is_a_zero_byte_is_kept_like_any_other() -> None:
+    entry = json.dumps(task_to_entry(replace(a_task(1), extra={"\0": {"a": 1}})))
+    assert read_state(f'{{"active_projects": [{entry}]}}'.encode(), "state.json").state.tasks[0].extra == {"\0": {"a": 1}}
+    with pytest.raises(Unavailable, match="not JSON"):
+        read_state(f'{{"active_projects": [{entry}]}}'.replace('{"a": 1}', '{"a": NaN}').encode(), "state.json")
 
 
 def test_a_block_that_stands_in_two_places_is_not_looked_for(tmp_path: Path) -> None:
