@@ -249,6 +249,39 @@ async def test_those_who_follow_what_is_being_begun_miss_nothing_when_whoever_be
     assert "complete" in await asyncio.wait_for(following, 5)
 
 
+async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothing_to_wait_for(tmp_path: Path) -> None:
+    async with Remit.open(tmp_path, agents=[waits], durability="power") as remit:
+        service, asked = Service(remit), {"target": "waits", "key": "one"}
+        GO["go"] = asyncio.Event()
+        holder = await service.begin(call(), asked)
+        again = asyncio.create_task(service.begin(call(), asked))
+        await asyncio.sleep(0)
+        assert len(remit.engine.running) == 2
+        again.cancel()
+        finishing = asyncio.create_task(service.finish())
+        with pytest.raises(asyncio.CancelledError):
+            await again
+        await asyncio.sleep(0)
+        GO["go"].set()
+        assert (await holder.result()).ok
+        await asyncio.wait_for(finishing, 5)
+
+
+async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit) -> None:
+    """Its caller was cancelled by nobody."""
+    journal_closed, engine = remit.engine.journal.close, remit.engine
+    refused: list[asyncio.Task[Any]] = []
+
+    async def closed() -> None:
+        await journal_closed()
+        refused.append(asyncio.create_task(remit.start("quick", idle=-1)))
+
+    engine.journal.close = closed  # type: ignore[method-assign]
+    await engine.close()
+    handle = await asyncio.wait_for(refused[0], 5)
+    assert "idle" in (await handle.result()).errors[0].message
+
+
 async def _kinds_of(remit: Remit, session_id: str) -> list[str]:
     await asyncio.sleep(0)
     return [str(event.kind) async for event in remit.follow(session_id)]

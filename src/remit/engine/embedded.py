@@ -95,7 +95,7 @@ class EmbeddedEngine:
 
     async def start(self, order: Order) -> Handle:
         if order.refusal is not None or (order.delegation.resumes is not None and not await look_back(self, order)):
-            return SettledHandle(await asyncio.shield(self.spawn(self.refuse(order))))  # noted whole, also where its caller leaves
+            return SettledHandle(await refusals.refuse_whole(self, order))
         running = self.submit(order)
         holder = await until_recorded(running)
         return LocalHandle(running, self) if holder is None else await keys.handle_of_holder(self, running, holder)
@@ -204,7 +204,7 @@ class EmbeddedEngine:
         self._leave(running)
         if isinstance(problem, KeyTaken):
             if running.recorded is not None:
-                running.note_recorded(problem.session_id)
+                running.give_way(problem.session_id)
             else:
                 self.spawn(keys.answer_from_holder(self, running, problem.session_id))
         else:

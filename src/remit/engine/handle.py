@@ -109,7 +109,7 @@ async def until_recorded(running: Running) -> str | None:
         except asyncio.CancelledError:
             running.recorded = running.engine.loop.create_future()  # for those who follow it: the other one went with its caller
             raise
-    if running.trouble is not None:
+    if holder is None and running.trouble is not None:
         raise running.trouble
     return holder
 

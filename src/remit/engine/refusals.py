@@ -33,6 +33,12 @@ async def refuse(engine: "EmbeddedEngine", order: Order) -> Return:
     return refusal
 
 
+async def refuse_whole(engine: "EmbeddedEngine", order: Order) -> Return:
+    """`refuse`, also where its caller leaves meanwhile. No task that the closing of the engine ends: the caller, whom nobody ended, would
+    be ended by that; and the journal answers it also then."""
+    return await asyncio.shield(engine.loop.create_task(refuse(engine, order)))
+
+
 def refuse_for_lack_of_room(engine: "EmbeddedEngine", running: Running) -> None:
     """The queue is full: said at once, and worth another try later."""
     error = ErrorInfo(

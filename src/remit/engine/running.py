@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from remit.core.agents import Workspace
 from remit.core.caller import CALLER
 from remit.core.delegation import Delegation
-from remit.core.errors import ErrorInfo
+from remit.core.errors import ErrorInfo, Unavailable
 from remit.core.events import BEFORE_RUN, Event, EventKind
 from remit.core.policy import Pending
 from remit.core.ports import AgentPort
@@ -347,6 +347,11 @@ class Running:
                 future.set_exception(error)
                 future.exception()  # seen: a handle that nobody asks is no leak to complain of
         self.note_recorded()
+
+    def give_way(self, holder: str) -> None:
+        """Another holds its key: whoever began it is told which, those who watch it that there is nothing to come."""
+        self.note_recorded(holder)
+        self.tell_trouble(Unavailable("Another delegation holds its key.", advice="Ask again with the same key."))
 
     def hear(self) -> None:
         """A sign of life: its own, and of every caller that waits for it."""
