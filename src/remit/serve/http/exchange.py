@@ -115,7 +115,7 @@ class Exchange:
             self._bodies.take(size)
         except Refused as error:
             return await self._ended(error)
-        if not self._read_bytes:
+        if size and not self._read_bytes:
             self.places.callback(self._given_back)
         self._read_bytes += size
         return message
