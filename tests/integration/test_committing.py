@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -210,6 +211,11 @@ def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repos
 
     git(repository, "checkout", "-q", "--detach")
     assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
+
+
+def test_without_a_repository_nothing_is_missed_when_temporary_files_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    assert commit(tmp_path, [put(tmp_path, "a.md")], "task 1: x") == Committed(nothing=True)
 
 
 def test_a_branch_whose_name_ends_in_a_space_that_is_none_for_git(repository: Path) -> None:

@@ -50,7 +50,7 @@ def whole_of(data: bytes) -> dict[str, Any] | None:
 
 @cache
 def _whole_validator() -> SchemaValidator:
-    tasks = {"type": "typed-dict-field", "schema": {"type": "list", "items_schema": _task_schema()}, "required": True}
+    tasks = {"type": "typed-dict-field", "schema": {"type": "list", "items_schema": _task_schema(), "fail_fast": True}, "required": True}
     return SchemaValidator({"type": "typed-dict", "fields": {"active_projects": tasks}, "extra_behavior": "allow"})
 
 

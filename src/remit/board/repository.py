@@ -162,7 +162,7 @@ def _told_to_user(real: Path, stop_at: float) -> str:
     """Where everything is, the hooks too, where the project is the whole checkout; empty: it is to be asked for one by one."""
     try:
         answer = os.fsdecode(Git(folder=real, stop_at=stop_at, as_user=True).run(*_PARTS))
-    except (GitFailed, Unavailable):
+    except (GitFailed, Unavailable, OSError):  # also no folder for what it says
         return ""
     return answer if answer.count("\n") == len(_PARTS) - 2 and answer.split("\n")[3] == "" else ""
 
