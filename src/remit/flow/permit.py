@@ -89,7 +89,7 @@ def asked_by(work: Work, action: str, facts: Mapping[str, Any]) -> list[Asked]:
 
 
 def effects_of(spec: AgentSpec) -> tuple[str, ...]:
-    return _in_words(spec.effects)
+    return _in_words(tuple(spec.effects))  # whoever carries agents in its own way may declare a list
 
 
 @lru_cache(maxsize=64)

@@ -11,6 +11,7 @@ from remit.core.ports import AgentPort
 from remit.core.states import Priority
 from remit.flow.accept import accept, normalised_call, normalised_task, redrawn
 from remit.flow.house import House, Order, Rules
+from remit.flow.permit import effects_of
 from remit.flow.request import Request, call
 from remit.flow.route import DEFAULT_TABLE
 from remit.testing import ManualClock, Scripted
@@ -44,6 +45,11 @@ HOUSE = House(
 
 def order_for(agent: str, /, **asked: Any) -> Order:
     return accept(call(agent, **asked), None, HOUSE)
+
+
+def test_effects_may_be_declared_as_a_list_by_whoever_carries_agents_in_its_own_way() -> None:
+    lists = Scripted("lists", effects=["read"])
+    assert effects_of(lists.spec) == ("read",)
 
 
 def test_what_was_asked_is_made_precise() -> None:
