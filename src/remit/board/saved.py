@@ -106,7 +106,9 @@ def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
     temporary = folder / "new"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(state)
+        temporary.unlink(missing_ok=True)  # it may be a link that came with somebody's project
+        with temporary.open("xb") as file:
+            file.write(state)
         os.replace(temporary, folder / f"{drawn}.json")
     except OSError:
         with contextlib.suppress(OSError):

@@ -23,6 +23,8 @@ from remit.board.files import NOTHING as NOTHING
 from remit.board.files import copy_or_link, make_folders, sync, sync_all, target_of, write_synced
 from remit.board.files import hash_of as hash_of
 from remit.board.files import read_or_none as read_or_none
+from remit.board.journal import check_journal, is_whole
+from remit.board.journal import check_path as check_path
 from remit.core.errors import Misused, Unavailable
 from remit.system.exchanging import exchange, name_new
 
@@ -77,11 +79,17 @@ def pending(folder: Path) -> Pending | None:
 
 
 def make_ready(folder: Path, root: Path) -> None:
-    """Raises `Unavailable` where nothing can be written."""
+    """Raises `Unavailable` where nothing can be written, or where the folder is a link, as it may come with somebody's project: what is in
+    there is removed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _cannot(root, error, "nothing was changed") from error
+    for place in (folder.parent, folder):
+        if place.is_symlink():
+            raise Unavailable(
+                f"{place} is a link.", code="STATUS_SYNC_FAILED", advice="The board keeps its own files there: remove the link."
+            )
 
 
 def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
@@ -90,7 +98,9 @@ def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
     try:
         _sweep(folder)
         steps = [_staged(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
-        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed}
+        write_synced(folder / "journal.new", b"", None)
+        inode = (folder / "journal.new").stat().st_ino
+        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed, "inode": inode}
         write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
         sync(folder)  # the names of what was staged are on disk before the journal can be
         os.rename(folder / "journal.new", journal)
@@ -106,6 +116,8 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
     """Put in place whatever a journal names and is not there yet. Any number of times, after a crash anywhere in it."""
     raw = read_or_none(folder / JOURNAL)
     entry = {"moves": (), "pieces": (), "consumed": ()} if raw is None else _entry_of(raw, folder)
+    if raw is not None and not is_fresh:
+        check_journal(folder / JOURNAL, root, entry)
     notices: list[str] = []
     try:
         _move_all(root, entry["moves"])
@@ -128,21 +140,15 @@ def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ..
 def _entry_of(raw: bytes, folder: Path) -> dict[str, Any]:
     try:
         entry: dict[str, Any] = json.loads(raw)
-        if entry["format"] == 1:
+        if entry["format"] == 1 and is_whole(entry):
             return entry
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         pass
     raise Unavailable(
         f"{folder / JOURNAL} cannot be read: an interrupted change of the board cannot be finished.",
         code="STATUS_SYNC_FAILED",
         advice=f"Compare the files in {folder} with specs/, then move that folder away.",
     )
-
-
-def check_path(path: str) -> None:
-    parts = Path(path).parts
-    if not parts or Path(path).is_absolute() or ".." in parts:
-        raise Misused(f"{path!r} is not inside of the project.", advice="Paths of a change are relative to the project's root.")
 
 
 def _staged(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> dict[str, Any]:

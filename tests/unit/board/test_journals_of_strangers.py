@@ -1,0 +1,140 @@
+"""A project comes from somebody else, with what looks like an interrupted change of its board: no file of ours is touched (S6.1)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.board import writeset
+from remit.board.book import SET, Board
+from remit.board.files import hash_of
+from remit.board.task import Task
+from remit.core.errors import Unavailable
+
+EVIL = b"evil\n"
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    project.mkdir()
+    (tmp_path / "ours.txt").write_text("ours")
+    add(project, "One", make=True)
+    return project
+
+
+def add(root: Path, title: str, *, make: bool = False) -> None:
+    with Board(root).change("added", make=make) as draft:
+        number = draft.state.next_number
+        task = Task(number=number, title=title, slug=title.lower(), created=draft.at)
+        draft.state = draft.state.with_tasks([*draft.state.tasks, task])
+
+
+def plant(root: Path, **more: Any) -> None:
+    step = {"path": "specs/x", "staged": "0", "new": hash_of(EVIL), "expected": None, "displaced_to": "", "kept_as": "kept"}
+    entry = {"format": 1, "pieces": [step], "moves": [], "consumed": []}
+    for name, value in more.items():
+        if name in step:
+            step[name] = value
+        else:
+            entry[name] = value
+    (root / SET / "0").write_bytes(EVIL)
+    (root / SET / writeset.JOURNAL).write_text(json.dumps(entry))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"path": "../ours.txt"},
+        {"path": "specs/../../ours.txt"},
+        {"path": "{outside}/ours.txt"},
+        {"path": "out/ours.txt"},
+        {"path": "TODO-link"},
+        {"displaced_to": "../ours.txt"},
+        {"staged": "../../../../ours.txt"},
+        {"kept_as": "../../ours.txt"},
+        {"moves": [["../ours.txt", "specs/theirs.txt"]]},
+        {"moves": [["out/ours.txt", "specs/theirs.txt"]]},
+        {"moves": [["specs", "../specs"]]},
+        {"consumed": [["../ours.txt", "specs/theirs.txt", ""]]},
+        {"consumed": [["specs/TODO.md", "../ours.txt", ""]]},
+        {"path": "out/ours.txt", "inode": 12},
+        {"path": ""},
+        {"path": "a\0b"},
+        {"path": "a\ud800b"},
+    ],
+)
+def test_a_journal_that_leads_out_of_the_project_is_refused_and_nothing_is_touched(root: Path, more: dict[str, Any]) -> None:
+    outside = root.parent
+    (root / "out").symlink_to(outside)
+    (root / "TODO-link").symlink_to(outside / "ours.txt")
+    more = {name: value.format(outside=outside) if isinstance(value, str) else value for name, value in more.items()}
+    plant(root, **more)
+    before = sorted(path.name for path in outside.iterdir())
+    for _ in range(2):
+        with pytest.raises(Unavailable, match="journal") as refused:
+            add(root, "Two")
+        assert "move that folder away" in refused.value.advice
+    assert (outside / "ours.txt").read_text() == "ours"
+    assert sorted(path.name for path in outside.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"format": 1},
+        {"format": 1, "pieces": [1], "moves": [], "consumed": []},
+        {"format": 1, "pieces": [{"path": 1}], "moves": [], "consumed": []},
+        {"format": 1, "pieces": [], "moves": [["a"]], "consumed": []},
+        {"format": 1, "pieces": [], "moves": 7, "consumed": []},
+        {"format": 1, "pieces": [], "moves": [], "consumed": [["a", "b"]]},
+        [1],
+        "journal",
+        None,
+    ],
+)
+def test_one_that_is_none_is_told_in_plain_words(root: Path, entry: Any) -> None:
+    (root / SET / writeset.JOURNAL).write_text(json.dumps(entry))
+    with pytest.raises(Unavailable, match="cannot be read"):
+        add(root, "Two")
+
+
+@pytest.mark.parametrize("place", [SET, str(Path(SET).parent)])
+def test_a_folder_of_ours_that_is_a_link_is_not_emptied(root: Path, place: str) -> None:
+    for file in sorted((root / place).rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    (root / place).rmdir()
+    theirs = root.parent / "letters"
+    (theirs / "set").mkdir(parents=True)
+    (theirs / "letter.txt").write_text("dear")
+    (theirs / "set" / "letter.txt").write_text("dear")
+    (root / place).symlink_to(theirs)
+    with pytest.raises(Unavailable, match="is a link"):
+        add(root, "Two")
+    assert (theirs / "letter.txt").read_text() == "dear"
+    assert (theirs / "set" / "letter.txt").read_text() == "dear"
+
+
+def test_a_change_of_ours_is_finished_where_todo_is_a_link_that_leads_out(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = root.parent / "notes.md"
+    (root / "specs" / "TODO.md").rename(notes)
+    (root / "specs" / "TODO.md").symlink_to(notes)
+
+    def dies(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(writeset, "finish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            writeset.write(root / SET, root, writeset.WriteSet(pieces=(writeset.Piece(path="specs/TODO.md", data=b"new\n"),), stamp="s"))
+    assert writeset.finish(root / SET, root) == ()
+    assert notes.read_bytes() == b"new\n"
+
+
+def test_a_drawing_is_not_written_through_a_link(root: Path) -> None:
+    drawn = root / ".remit" / "board" / "drawn"
+    drawn.mkdir(exist_ok=True)
+    (drawn / "new").symlink_to(root.parent / "ours.txt")
+    add(root, "Two")
+    assert (root.parent / "ours.txt").read_text() == "ours"
