@@ -61,16 +61,17 @@ def setting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @asynccontextmanager
 async def server(play: Play, *, stays: bool = False) -> AsyncIterator[str]:
-    """Reads a request, then does what it likes; gives its address."""
+    """Reads a request, then does what it likes; gives its address. `stays`: and the next one on the same connection, until it is left."""
 
     async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
-            await reader.readexactly(length)
-            await play(writer)
-            if stays:
-                await reader.read()
+            is_first = True
+            while is_first or stays:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = next(int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:"))
+                await reader.readexactly(length)
+                await play(writer)
+                is_first = False
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
