@@ -341,7 +341,7 @@ class Remit(Looking):
         grace = self.settings.kill_grace_seconds
         told = environment_of(self.settings)
         pool = ProcessPool(project=self._project, owner_id=self.owner.owner_id, term_grace=grace, environment=told)
-        self.models = Models(self.settings, self.root, mark=marker(self._project, self.owner.owner_id))
+        self.models = Models(self.settings, self.root)
         self._carriers = Carriers(pool, grace, self.models, self, self.root)
         self.directory = Directory(self._carriers, self._carriers.define)
         for given in self._given:

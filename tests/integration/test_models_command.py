@@ -47,7 +47,7 @@ def test_without_a_model_it_says_how_to_have_one(tmp_path: Path, capsys: pytest.
     assert models("test", root=tmp_path) is Exit.OK
     out = capsys.readouterr().out
     assert "No language model is configured" in out
-    assert "remit models add-local" in out
+    assert "local:/path/to/file.gguf" in out
 
 
 def test_the_list_names_keys_by_their_variable_and_never_shows_one(
@@ -120,8 +120,8 @@ def test_what_is_no_action_says_which_there_are(tmp_path: Path) -> None:
     for given in (("remove",), ("list", "x")):
         with pytest.raises(Misused, match="Unknown: remit models"):
             models(*given, root=tmp_path)
-    with pytest.raises(Misused, match="add-local"):
-        models("test", from_=tmp_path, root=tmp_path)
+    with pytest.raises(Misused, match="was removed"):
+        models("add-local", root=tmp_path)
 
 
 @agent("shelf.look")

@@ -19,7 +19,7 @@ import pytest
 from remit.core.errors import Unavailable
 from remit.models.local import Address, LocalModels
 from remit.settings import load_settings
-from remit.system.processes import is_alive, mark_of, process_start
+from remit.system.processes import is_alive, process_start
 
 DATA = Path(__file__).parents[2] / ".tools" / "models"
 SETTINGS = """
@@ -88,14 +88,13 @@ def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: 
 
 
 async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path) -> None:
-    models, purse = LocalModels(load_settings(project), project, mark="p:o:local"), Purse()
+    models, purse = LocalModels(load_settings(project), project), Purse()
     try:
         first, *others = await asyncio.gather(*(models.address("small", purse) for _ in range(3)))
         assert all(one == first for one in others)
         assert purse.told[0] == "Loading the local model smollm2 …"
         assert (first.context_tokens, first.tools) == (2048, "prompted")
         pid = _pid(first)
-        assert mark_of(pid) == "p:o:local"
         os.kill(pid, signal.SIGKILL)
         second = await _another(models, first)
         assert _answers(second)
@@ -137,7 +136,7 @@ def test_it_dies_with_whoever_started_it(project: Path) -> None:
         "import asyncio, sys\nfrom pathlib import Path\nfrom remit.models.local import LocalModels\n"
         "class Purse:\n    remaining = 90.0\n    def progress(self, message, fraction=None): ...\n"
         "async def main():\n    models = LocalModels(None, Path('.'))\n    await models.address('smollm2', Purse())\n"
-        "    print(*[one._process.pid for one in models._running.values()], flush=True)\n    await asyncio.sleep(100)\n"
+        "    print(*[one._process.pid for one in models._servers.values()], flush=True)\n    await asyncio.sleep(100)\n"
         "asyncio.run(main())\n"
     )
     with subprocess.Popen([sys.executable, "-c", program], cwd=project, stdout=subprocess.PIPE, text=True) as parent:

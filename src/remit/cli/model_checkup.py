@@ -32,7 +32,7 @@ def model_findings(root: Path, seconds: float = TRIAL_SECONDS) -> Iterator[Findi
             name="no model",
             mark=Mark.GOOD,
             found="no language model is configured, and none is needed" + (f"; there is a key in {keys}" if keys else ""),
-            advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or `remit models add-local`.',
+            advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
         )
         return
     yield from _tried(settings, root, found, seconds)
@@ -60,9 +60,9 @@ def _tried(settings: "Settings", root: Path, found: "list[Listed]", seconds: flo
 
 
 def _size(one: "Listed", root: Path) -> int:
-    from remit.models.local_files import find
+    from remit.models.local import find_weights
 
     try:
-        return find(one.meant.model, root).size if one.meant is not None else 0
-    except RemitError:
+        return find_weights(one.meant.model, root).stat().st_size if one.meant is not None else 0
+    except (RemitError, OSError):
         return 0

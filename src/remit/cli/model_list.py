@@ -11,7 +11,7 @@ from typing import Any
 from remit.core.errors import Unavailable
 from remit.core.secrets import redacted_text
 from remit.models.known import PROVIDERS
-from remit.models.local_files import Weights, find, kept
+from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
 from remit.models.naming import LOCAL, Meant, meant_by
 from remit.models.prices import price_for
 from remit.settings.values import Price, Settings
@@ -70,25 +70,14 @@ def keys_present() -> Iterator[tuple[str, list[str]]]:
     yield from ((variable, providers) for variable, providers in readers.items() if os.environ.get(variable, "").strip())
 
 
-def added(settings: Settings) -> list[tuple[Weights, list[str]]]:
-    """Local models that were added, and the names of the tables that use them."""
-    uses: dict[str, list[str]] = {}
-    for name, table in settings.models.items():
-        if table.kind == LOCAL:
-            uses.setdefault(table.model or name, []).append(name)
-    for name in settings.model:
-        if name.startswith(f"{LOCAL}:"):
-            uses.setdefault(name.removeprefix(f"{LOCAL}:"), []).append(name)
-    return [(weights, uses.get(weights.name, [])) for weights in kept()]
-
-
 def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Listed:
     source = settings.source_of("model" if place is not None else f"models.{name}")
     try:
         meant = meant_by(settings, name)
         context_tokens, fault, advice = meant.context_tokens, meant.lacks or "", f"Set {meant.key_variables[0]}." if meant.lacks else ""
         if meant.provider == LOCAL:
-            context_tokens = find(meant.model, root).context_tokens(meant.context_tokens)
+            find_weights(meant.model, root)
+            context_tokens = meant.context_tokens or DEFAULT_CONTEXT_TOKENS
     except Unavailable as error:
         return Listed(name=name, place=place, source=source, meant=_or_none(settings, name), fault=error.message, advice=error.advice)
     return Listed(

@@ -15,7 +15,7 @@ from remit.core.errors import OutOfTime, RemitError, Unavailable
 from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
 from remit.models.counting import Spent, most_tokens, spent
-from remit.models.local_files import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
+from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
 from remit.models.messages import Said
 from remit.models.naming import EXAMPLE, LOCAL, Meant, meant_by
 from remit.models.prices import context_of, cost_by_name, cost_of, load_prices, price_for
@@ -35,10 +35,10 @@ PASSED_OVER = f"it failed several times in a row and is passed over for {PAUSE_S
 
 
 class Models:
-    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
-        """`root`: of the project, for files of local models; `mark`: by which their processes are found again (`local`)."""
+    def __init__(self, settings: Settings, root: Path | None = None) -> None:
+        """`root`: of the project, for the files of local models."""
         self._settings = settings
-        self._connections = Connections(settings, root, mark=mark)
+        self._connections = Connections(settings, root)
         self.hear: Callable[[Purse, Call], None] | None = None
         """Told of each model that was asked, and what came of it (`signals`); None: nobody wants to know."""
 

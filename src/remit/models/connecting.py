@@ -98,8 +98,8 @@ class _OnLoop:
 
 
 class Connections:
-    def __init__(self, settings: Settings, root: Path | None = None, *, mark: str = "") -> None:
-        self._settings, self._root, self._mark = settings, root, mark
+    def __init__(self, settings: Settings, root: Path | None = None) -> None:
+        self._settings, self._root = settings, root
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OnLoop] = weakref.WeakKeyDictionary()
         self._local: LocalModels | None = None
         self._is_closed = False
@@ -161,7 +161,7 @@ class Connections:
         if self._local is None:
             from remit.models.local import LocalModels
 
-            self._local = LocalModels(self._settings, self._root, mark=self._mark)
+            self._local = LocalModels(self._settings, self._root)
         address = await self._local.address(meant.name if meant.is_named else meant.model, purse)
         return _Reached(url=address.url, key=address.key, context_tokens=address.context_tokens, is_prompted=address.tools == "prompted")
 

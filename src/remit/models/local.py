@@ -1,7 +1,7 @@
-"""`LocalModels`: models that run on this machine, each in a process of its own, started when it is first asked and shared by all who ask.
+"""Models that run on this machine: a GGUF file, loaded by llama.cpp in a process of its own on loopback, behind a random key.
 
-Knows processes and files, no conversation: `asking` speaks to the address it gives like to any other server. The process can be neither
-orphaned (see `local_server`) nor reached by others than those who have the key, which is made anew for each and never leaves memory.
+The process is started by the first question, shared by all, and ends with the project (`local_server`). Everything else speaks to its
+address as to any OpenAI-compatible server. A model that already runs somewhere needs none of this: name its address in `[models.NAME]`.
 """
 
 import asyncio
@@ -10,240 +10,166 @@ import importlib.util
 import json
 import os
 import secrets
+import subprocess
 import sys
-from collections import deque
-from collections.abc import Mapping, Set
+import tempfile
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import is_secret_name
-from remit.models.known import PROVIDERS
-from remit.models.local_files import Weights, find
 from remit.models.question import Purse
 from remit.settings import Settings
 from remit.settings.values import ModelAddress
-from remit.system.prctl import padded
-from remit.system.processes import MARK
 from remit.system.threads import off_loop
 
 INSTALL = "pip install 'remit[local]'"
-MOST_THREADS = 8
-_END_SECONDS = 5.0
-_TAIL_LINES = 20
-_KEYS = frozenset(name for known in PROVIDERS.values() for name in known.keys)
+DEFAULT_CONTEXT_TOKENS = 8192
+"""Context size unless the settings say otherwise; llama.cpp lowers it to what the model was trained for."""
+_ADVICE = 'Download a GGUF file, and write model = "local:/path/to/file.gguf" in remit.toml.'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a local model answers."""
+    """Address of a running local model."""
 
     url: str
-    """Of OpenAI's protocol, with `/v1`."""
     key: str = field(repr=False)
     context_tokens: int
     tools: Literal["native", "prompted"]
-    """How it calls tools; prompted where its template knows none."""
+    """`prompted`: the model's chat template has no tools, so calls are made by JSON in its reply (`prompted`)."""
+
+
+def find_weights(model: str, root: Path) -> Path:
+    """The GGUF file that `model` names, relative to the project; a bare name is a file in `$XDG_DATA_HOME/remit/models`.
+
+    Raises `Unavailable` (TOOL_UNAVAILABLE) with what to do.
+    """
+    data = os.environ.get("XDG_DATA_HOME", "")
+    folder = (Path(data) if os.path.isabs(data) else Path.home() / ".local" / "share") / "remit" / "models"
+    is_path = "/" in model or model.startswith("~") or model.lower().endswith(".gguf")
+    path = root / Path(model).expanduser() if is_path else folder / f"{model}.gguf"
+    try:
+        if not path.is_file():
+            raise Unavailable(f"The local model {model!r} does not exist: no file {path}.", code="TOOL_UNAVAILABLE", advice=_ADVICE)
+        with path.open("rb") as file:
+            is_gguf = file.read(4) == b"GGUF"
+    except OSError as error:
+        raise Unavailable(f"Cannot read {path}: {error.strerror}.", code="TOOL_UNAVAILABLE", advice="Check its permissions.") from None
+    if not is_gguf:
+        raise Unavailable(f"{path} is not a GGUF file.", code="TOOL_UNAVAILABLE", advice=_ADVICE)
+    return path
 
 
 class LocalModels:
-    def __init__(self, settings: Settings | None = None, root: Path | None = None, *, mark: str = "") -> None:
-        """`root`: of the project, for paths; `mark`: by which its processes are found if we die and the kernel does not end them."""
-        self._declared = {name: one for name, one in (settings or Settings()).models.items() if one.kind == "local"}
+    """The local models of one project. May be used from any event loop."""
+
+    def __init__(self, settings: Settings | None = None, root: Path | None = None) -> None:
+        settings = settings or Settings()
+        self._declared = {name: one for name, one in settings.models.items() if one.kind == "local"}
         self._root = root or Path.cwd()
-        self._mark = mark
-        self._keys = frozenset(one.key_variable for one in (settings or Settings()).models.values() if one.key_variable)
-        self._running: dict[tuple[Path, int], _Running] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """On which the processes are waited for; whoever asks on another one has it done there."""
+        named = {one.key_variable for one in settings.models.values()}
+        self._environment = {name: value for name, value in os.environ.items() if name not in named and not is_secret_name(name)}
+        self._servers: dict[tuple[Path, int], _Server] = {}
+        self._lock = threading.Lock()
         self._is_closed = False
 
     async def address(self, model: str, purse: Purse) -> Address:
-        """Of `model`: NAME of `[models.NAME]`, a file, or the name of one that was added. Loads it where it does not run.
+        """Address of `model`: NAME of `[models.NAME]`, a file, or a file's name in the models folder. Starts it if it does not run.
 
-        Raises `Unavailable`: TOOL_UNAVAILABLE where a person must do something, AGENT_UNAVAILABLE where it did not come up in time.
+        Raises `Unavailable`: TOOL_UNAVAILABLE if a person must fix something, AGENT_UNAVAILABLE if it did not load in time.
         """
-        home = self._home()
-        if home is not asyncio.get_running_loop():
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.address(model, purse), home))
-        declared = self._meant(model)
-        weights = await off_loop(find, declared.model or model, self._root)
-        must_be_installed()
-        context_tokens = weights.context_tokens(declared.context_tokens)
-        running = self._of((weights.file, context_tokens), weights)
-        if not running.is_up:
-            purse.progress(f"Loading the local model {weights.name} …")
-        url = await running.wait(purse.remaining)
-        tools = declared.tools or ("native" if weights.head.calls_tools else "prompted")
-        return Address(url=f"{url}/v1", key=running.key, context_tokens=context_tokens, tools=tools)
+        found = (one for name, one in self._declared.items() if model in (name, one.model))
+        declared = next(found, ModelAddress(kind="local", model=model))
+        path = await off_loop(find_weights, declared.model or model, self._root)
+        if importlib.util.find_spec("xllamacpp") is None:
+            raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
+        server = self._server(path, declared.context_tokens or DEFAULT_CONTEXT_TOKENS)
+        if not server.facts.done():
+            purse.progress(f"Loading the local model {path.stem} …")
+        waiting = asyncio.wrap_future(server.facts)
+        waiting.add_done_callback(lambda one: one.cancelled() or one.exception())  # nobody may be left to hear of the error
+        done, _ = await asyncio.wait([waiting], timeout=max(0.0, purse.remaining))
+        if not done:
+            raise Unavailable(
+                f"The local model {path.stem} was not loaded within {purse.remaining:.0f} s.",
+                advice="It goes on loading while this project is open: give it more time, or use a smaller model.",
+            )
+        facts = waiting.result()
+        tools = declared.tools or ("native" if facts["has_tools"] else "prompted")
+        return Address(url=f"{facts['url']}/v1", key=server.key, context_tokens=int(facts["context_tokens"]), tools=tools)
+
+    def _server(self, path: Path, context_tokens: int) -> "_Server":
+        with self._lock:
+            if self._is_closed:
+                raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
+            server = self._servers.get((path, context_tokens))
+            if server is None or server.has_ended:
+                server = self._servers[path, context_tokens] = _Server(path, context_tokens, self._environment)
+            return server
 
     async def close(self) -> None:
-        """End them all, at once: they keep nothing."""
-        self._is_closed = True
-        if self._loop is None or self._loop is not asyncio.get_running_loop():
-            for one in self._running.values():
-                one.kill()
-            return
-        running, self._running = list(self._running.values()), {}
-        await asyncio.gather(*(one.end() for one in running))
-
-    def _home(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None or not self._loop.is_running():  # processes of a loop that is gone ended with it: nobody holds their input
-            self._loop = asyncio.get_running_loop()
-            self._running.clear()
-        return self._loop
-
-    def _meant(self, model: str) -> ModelAddress:
-        if model in self._declared:
-            return self._declared[model]
-        return next((one for one in self._declared.values() if one.model == model), ModelAddress(kind="local", model=model))
-
-    def _of(self, which: tuple[Path, int], weights: Weights) -> "_Running":
-        if self._is_closed:
-            raise Unavailable("The local models of this project are closed.", code="TOOL_UNAVAILABLE", advice="Open the project again.")
-        running = self._running.get(which)
-        if running is None or running.has_ended:
-            running = self._running[which] = _Running(weights, which[1], environment_for(self._mark, self._keys))
-        return running
+        """End all processes."""
+        with self._lock:
+            self._is_closed = True
+            servers, self._servers = list(self._servers.values()), {}
+        for one in servers:
+            await off_loop(one.stop)
 
 
-def must_be_installed() -> None:
-    """Raises `Unavailable` with the line to type."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        raise Unavailable("Running a local model needs the package xllamacpp.", code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
+class _Server:
+    """One server process, from start to end. All callers wait for the same start."""
 
-
-class _Running:
-    """One process, from its start to its end; whoever needs it waits for the same start."""
-
-    def __init__(self, weights: Weights, context_tokens: int, environment: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, context_tokens: int, environment: Mapping[str, str]) -> None:
         self.key = secrets.token_urlsafe(32)
-        self._weights = weights
-        self._context_tokens = context_tokens
-        self._environment = environment
-        self._process: asyncio.subprocess.Process | None = None
-        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._listening: asyncio.Task[None] | None = None
-        self._start = asyncio.create_task(self._started())
-        self._start.add_done_callback(_look_at_error)  # everybody may have stopped waiting
-
-    @property
-    def is_up(self) -> bool:
-        return self._start.done() and not self.has_ended
+        self.facts: Future[dict[str, Any]] = Future()
+        """What the process reported once it was loaded."""
+        self._path = path
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
+        self._process = subprocess.Popen(
+            [sys.executable, "-I", "-m", "remit.models.local_server"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True, env=environment, cwd="/",
+        )  # fmt: skip
+        order = {"parent": os.getpid(), "file": str(path.resolve()), "key": self.key, "context_tokens": context_tokens}
+        threading.Thread(target=self._load, args=(json.dumps(order) + "\n",), daemon=True).start()
 
     @property
     def has_ended(self) -> bool:
-        if self._process is not None and self._process.returncode is not None:
-            return True
-        return self._start.done() and (self._start.cancelled() or self._start.exception() is not None)
+        return self._process.poll() is not None
 
-    async def wait(self, seconds: float) -> str:
-        """Its address. Whoever stops waiting does not stop its loading: the next one finds it further."""
-        done, _ = await asyncio.wait([self._start], timeout=max(0.0, seconds))
-        if not done:
-            raise Unavailable(
-                f"The local model {self._weights.name} was not loaded within the {seconds:.0f} s there were.",
-                advice="It goes on loading while this project is open; give it more time, or take a smaller one.",
+    def stop(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _load(self, order: str) -> None:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        answer: Any = {}
+        with contextlib.suppress(OSError, ValueError):
+            stdin.write(order.encode())
+            stdin.flush()
+            answer = json.loads(stdout.readline())
+        if "url" in answer:
+            self.facts.set_result(answer)
+            return
+        self.stop()
+        self._log.seek(0)
+        lines = self._log.read(1 << 20).decode(errors="replace").splitlines()
+        error = str(answer.get("error") or f"its process ended with code {self._process.returncode}")
+        reason = next((line.rpartition("error loading model: ")[2] for line in lines if "error" in line), error)
+        self.facts.set_exception(
+            Unavailable(
+                f"The local model {self._path.stem} could not be loaded: {reason.strip()[:300]}",
+                code="TOOL_UNAVAILABLE",
+                advice=f"Check that {self._path} is complete and fits into memory, or use another model.",
             )
-        return self._start.result()
-
-    async def end(self) -> None:
-        self._start.cancel()
-        await asyncio.wait([self._start], timeout=_END_SECONDS)
-        self.kill()
-        process = self._process
-        if process is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _END_SECONDS)
-        if self._listening is not None:
-            self._listening.cancel()
-
-    def kill(self) -> None:
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-
-    async def _started(self) -> str:
-        process = self._process = await asyncio.create_subprocess_exec(
-            # Without the current folder on its path: a project may hold a file of any name.
-            sys.executable, "-P", "-m", "remit.models.local_server",
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            start_new_session=True, env=self._environment,
-        )  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        self._listening = asyncio.create_task(self._listen())
-        try:
-            process.stdin.write((json.dumps(self._order()) + "\n").encode())
-            answer = await process.stdout.readline()
-        except ConnectionError:
-            answer = b""
-        said = _read(answer)
-        if "url" not in said:
-            await self._failed(process, said)
-        return str(said["url"])
-
-    async def _failed(self, process: asyncio.subprocess.Process, said: Mapping[str, Any]) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _END_SECONDS)
-        self.kill()
-        if said.get("missing"):
-            raise Unavailable(str(said["error"]), code="TOOL_UNAVAILABLE", advice=f"{INSTALL}.")
-        why = next((line for line in self._tail if "error" in line), str(said.get("error") or f"its process ended ({process.returncode})"))
-        raise Unavailable(
-            f"The local model {self._weights.name} could not be loaded: {_plain(why)}",
-            code="TOOL_UNAVAILABLE",
-            advice=f"See that {self._weights.file} is whole and that there is memory for it, or take another one.",
         )
-
-    def _order(self) -> dict[str, Any]:
-        return {
-            "parent": os.getpid(),
-            "file": str(self._weights.file),
-            "key": self.key,
-            "context_tokens": self._context_tokens,
-            "reply_tokens": min(self._context_tokens, max(256, self._context_tokens // 4)),
-            "threads": threads(),
-        }
-
-    async def _listen(self) -> None:
-        """Its log is read, so that it never waits for us; the last of it tells why it failed."""
-        assert self._process is not None
-        assert self._process.stderr is not None
-        while line := await self._process.stderr.read(4096):
-            self._tail.extend(line.decode(errors="replace").splitlines())
-
-
-def threads() -> int:
-    """As many as there are processors for us but one, bounded. Where others work too, one more would make it slower: all wait for the
-    thread that waits for its turn."""
-    try:
-        count = len(os.sched_getaffinity(0))
-    except AttributeError:
-        count = os.cpu_count() or 1
-    return max(1, min(MOST_THREADS, count - 1))
-
-
-def environment_for(mark: str, keys: Set[str]) -> dict[str, str]:
-    """Ours without anybody's key: it asks nobody."""
-    kept = {name: value for name, value in os.environ.items() if name not in _KEYS | keys and not is_secret_name(name)}
-    return {**kept, **({MARK: padded(mark)} if mark else {})}
-
-
-def _read(answer: bytes) -> dict[str, Any]:
-    try:
-        said = json.loads(answer)
-    except ValueError:
-        return {}
-    return said if isinstance(said, dict) else {}
-
-
-def _plain(line: str) -> str:
-    """A line of the server's log without its clock, letter and module."""
-    return line.rpartition("error loading model: ")[2].strip()[:300]
-
-
-def _look_at_error(task: "asyncio.Task[str]") -> None:
-    if not task.cancelled():
-        task.exception()

@@ -1,59 +1,52 @@
-"""The process in which a local model runs: xllamacpp's server, which speaks OpenAI's protocol, on loopback, behind a key.
+"""Process of one local model: llama.cpp's server (xllamacpp) on loopback, behind a key. Started by `local`.
 
-Started by `local` alone. Its order comes as one line of JSON on standard input, its answer goes as one line to standard output: where it
-listens, or what went wrong. It ends when standard input does, that is with whoever started it, however that one ended; where the kernel
-can tell (Linux), also while it is still loading. Nothing here is asked over the network: weights are files.
+One line of JSON on standard input says what to load; one line on standard output says where it listens, or what went wrong. It ends when
+its standard input is closed, so with the process that started it.
 """
 
 import json
 import os
 import sys
 import threading
+import urllib.request
 from typing import Any
 
 from remit.system.prctl import die_with_parent
-
-HTTP_THREADS = 3
-PROMPT_CACHE_MEGABYTES = 256
-"""What was read before need not be read again; the server's own limit is 8 GB."""
-TEMPERATURE = 0.3
-"""Where the question says nothing: small models keep to the matter better than at the server's 0.8."""
-REPEAT_PENALTY = 1.1
-"""Small models fall into saying the same for ever; this little keeps them from most of it, and harms no quoting."""
-ERRORS_ONLY = 1
 
 
 def main() -> None:
     order: dict[str, Any] = json.loads(sys.stdin.buffer.readline())
     die_with_parent(order["parent"])
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever is printed below us is no answer
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    server, answer = _serve(order)
+    os.dup2(2, 1)  # whatever the library prints is not an answer
+    threading.Thread(target=_exit_with_input, daemon=True).start()
+    server, answer = _start(order)
     os.write(answers, (json.dumps(answer) + "\n").encode())
     os.close(answers)
-    if server is None:
-        os._exit(1)
-    threading.Event().wait()
+    if server is not None:
+        threading.Event().wait()
+    os._exit(1)  # threads of the library may still run
 
 
-def _end_with_input() -> None:
+def _exit_with_input() -> None:
     while os.read(0, 4096):
         pass
     os._exit(0)
 
 
-def _serve(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _start(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     try:
         import xllamacpp  # type: ignore[import-untyped]
-    except ImportError as error:
-        return None, {"error": f"xllamacpp cannot be loaded: {error}", "missing": True}
-    parameters = _parameters(xllamacpp.CommonParams(), order)
-    try:
-        server = xllamacpp.Server(parameters)
-        return server, {"url": server.listening_address}
-    except RuntimeError as error:
+
+        server = xllamacpp.Server(_parameters(xllamacpp.CommonParams(), order))
+        url = server.listening_address
+        request = urllib.request.Request(f"{url}/props", headers={"Authorization": f"Bearer {order['key']}"})
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
+            facts = json.load(response)
+    except (ImportError, RuntimeError, OSError, ValueError) as error:
         return None, {"error": str(error)}
+    has_tools = "tools" in str(facts.get("chat_template", ""))
+    return server, {"url": url, "context_tokens": facts["default_generation_settings"]["n_ctx"], "has_tools": has_tools}
 
 
 def _parameters(parameters: Any, order: dict[str, Any]) -> Any:
@@ -62,17 +55,17 @@ def _parameters(parameters: Any, order: dict[str, Any]) -> Any:
     parameters.port = 0
     parameters.api_keys = [order["key"]]
     parameters.n_ctx = order["context_tokens"]
-    parameters.n_predict = order["reply_tokens"]
+    parameters.n_predict = max(256, order["context_tokens"] // 4)
     parameters.n_parallel = 1
-    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = order["threads"]
-    parameters.n_threads_http = HTTP_THREADS
-    parameters.cache_ram_mib = PROMPT_CACHE_MEGABYTES
-    parameters.sampling.temp = TEMPERATURE
-    parameters.sampling.penalty_repeat = REPEAT_PENALTY
+    parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = max(1, min(8, (os.cpu_count() or 1) - 1))
+    parameters.n_threads_http = 3
+    parameters.cache_ram_mib = 256
+    parameters.sampling.temp = 0.3  # small models wander at the server's 0.8
+    parameters.sampling.penalty_repeat = 1.1  # and repeat themselves without a penalty
     parameters.use_jinja = True
     parameters.offline = True
     parameters.ui = parameters.endpoint_slots = False
-    parameters.verbosity = ERRORS_ONLY
+    parameters.verbosity = 1
     return parameters
 
 

@@ -65,7 +65,7 @@ class ModelAddress:
     kind: Literal["openai", "openai-responses", "anthropic", "google", "ollama", "local"] = "openai"
     """What it speaks: `openai` is Chat Completions, which most servers speak; `local` runs a GGUF file here."""
     model: str = ""
-    """The provider's own name for it; empty: NAME. Of a local one the file, or the name `remit models add-local` gave it."""
+    """The provider's own name for it; empty: NAME. For a local model its GGUF file."""
     url: str | None = None
     """Where it answers; None: the provider's own address."""
     key_variable: str | None = None
