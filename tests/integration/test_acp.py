@@ -22,6 +22,7 @@ from remit.core.errors import AgentCrashed, Failed, Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.flow.context import Repair
+from remit.system.interpreter import remit_command
 from remit.system.processes import look, marked
 from remit.testing.witness import LoopWatch
 
@@ -107,7 +108,7 @@ async def test_a_request_for_a_file_is_refused(house: House) -> None:
 async def test_one_that_may_delegate_is_given_the_tools_of_remit(house: House) -> None:
     await house.ask("answer", delegates=True)
     (server,) = house.logged("new")[0]["servers"]
-    assert server["args"] == ["-m", "remit.cli.main", "mcp"]
+    assert [server["command"], *server["args"]] == [*remit_command(), "mcp"]
     assert {"name": "REMIT_SESSION", "value": house.desk.delegation.session_id}.items() <= server["env"][0].items()
 
 

@@ -4,17 +4,17 @@ The one place that knows how that server is started. Used by `agents.coding` and
 """
 
 import importlib.util
-import sys
 
 from remit.agents.definition import Definition
 from remit.core.errors import Unavailable
+from remit.system.interpreter import remit_command
 
 SERVER_NAME = "remit"
 
 
 def server_command() -> list[str]:
-    """Our own MCP server, by this very Python: the one on PATH may be another."""
-    return [sys.executable, "-m", "remit.cli.main", "mcp"]
+    """The MCP server of this installation: the `remit` on PATH may be another."""
+    return [*remit_command(), "mcp"]
 
 
 def check_own_tools(definition: Definition) -> None:

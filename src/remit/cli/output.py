@@ -174,7 +174,7 @@ def program() -> str:
         return "remit"
     beside = os.path.join(os.path.dirname(sys.executable), "remit")
     if not os.access(beside, os.X_OK):
-        return f"{sys.executable} -m remit"
+        return f"{sys.executable} -I -m remit"
     relative = os.path.relpath(beside)
     return beside if relative.startswith("..") else relative
 

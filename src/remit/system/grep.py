@@ -1,7 +1,7 @@
 r"""A search through the contents of files in plain Python, as a process of its own: where there is no ripgrep.
 
 A process, because a regular expression of Python's can take for ever and holds whoever runs it: this one is killed at the deadline, and
-dies with its parent. Started as `python -P -m remit.system.grep REQUEST`; prints what ripgrep would: `PATH\0LINE:COLUMN:OFFSET:TEXT`, for
+dies with its parent. Started by `interpreter.module_command`; prints what ripgrep would: `PATH\0LINE:COLUMN:OFFSET:TEXT`, for
 context `PATH\0LINE-OFFSET-TEXT`, and in the end how many files it searched. Follows no link.
 """
 

@@ -20,6 +20,7 @@ from typing import Any
 from remit.agents.process import frames
 from remit.agents.process.target import Target
 from remit.core.errors import Unavailable
+from remit.system.interpreter import agent_path
 from remit.system.prctl import padded
 from remit.system.processes import MARK, is_alive, process_start
 
@@ -182,7 +183,7 @@ class Nursery:
             return {}
         grown = Zygote(ours, int(answer["pid"]), None)
         try:
-            plan = {"sys_path": sys.path, "targets": [target.to_wire() for target in targets]}
+            plan = {"sys_path": agent_path(), "folder": os.getcwd(), "targets": [target.to_wire() for target in targets]}
             await asyncio.get_running_loop().sock_sendall(ours, frames.pack(plan))
             ready = await grown.hear(_PRELOAD_LIMIT)
         except BaseException:
@@ -233,19 +234,20 @@ class Nursery:
 
 
 def _spawn(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
-    return _popen(["-c", _START, json.dumps(sys.path)], {**os.environ, MARK: padded(mark)}, control)
+    return _popen(["-c", _START, json.dumps(agent_path())], {**os.environ, MARK: padded(mark)}, control)
 
 
 def _spawn_forker(control: socket.socket, mark: str) -> "subprocess.Popen[bytes]":
     packages = [(name, list(sys.modules[name].__path__)) for name in _PACKAGES]
-    return _popen(["-I", "-S", "-c", _START_FORKER, json.dumps(packages)], {MARK: padded(mark)}, control)
+    return _popen(["-S", "-c", _START_FORKER, json.dumps(packages)], {MARK: padded(mark)}, control)
 
 
 def _popen(arguments: list[str], environment: dict[str, str], control: socket.socket) -> "subprocess.Popen[bytes]":
     with control:
         return subprocess.Popen(
-            [sys.executable, *arguments, str(control.fileno()), str(os.getpid())],
+            [sys.executable, "-I", *arguments, str(control.fileno()), str(os.getpid())],
             env=environment,
+            cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

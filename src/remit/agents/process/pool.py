@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.errors import Misused, Unavailable
 from remit.flow.context import Context
 from remit.models.optional import Writes
+from remit.system.interpreter import agent_path
 from remit.system.processes import MARK, kill_tree_async
 
 TERM_GRACE_SECONDS = 0.25
@@ -220,7 +220,7 @@ def _job_frame(job: Job, ctx: Context, environment: Mapping[str, str]) -> dict[s
     return {
         "target": job.target.to_wire(),
         "parameters": job.parameters,
-        "sys_path": sys.path,
+        "sys_path": agent_path(),
         "folder": os.getcwd(),
         "environment": {**environment, **desk.environment()},
         "facts": {

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from remit.core.errors import Misused
+from remit.system.interpreter import agent_path
 
 _ADVICE = "Define it at the top level of a module, or put it in .remit/agents/NAME.py."
 
@@ -76,7 +77,7 @@ def target_of(function: Callable[..., Any]) -> Target:
     if function.__module__ == "__main__":
         return _target_in_main(qualname)
     file = getattr(module, "__file__", None)
-    if PathFinder.find_spec(function.__module__.partition(".")[0]) is not None:
+    if PathFinder.find_spec(function.__module__.partition(".")[0], agent_path()) is not None:
         return Target(place=Place.MODULE, module=function.__module__, qualname=qualname)
     if file is None:
         raise Misused(f"{qualname} of {function.__module__} cannot be found from another process.", advice=_ADVICE)

@@ -7,6 +7,7 @@ and those that every `forker` takes.
 Agents' modules are never imported in the first zygote, so a module that breaks or hangs at import cannot break it.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -76,6 +77,8 @@ def serve_grown(control: socket.socket, owner: int | None, mark_address: int | N
     if plan is None:
         return
     worker.enter_path(plan["sys_path"])
+    with contextlib.suppress(OSError):
+        os.chdir(plan["folder"])
     failures = {}
     for wire in plan["targets"]:
         target = Target.from_wire(wire)

@@ -13,6 +13,7 @@ from typing import Any
 
 from remit.cli.installing.documents import Format, Json, Toml
 from remit.core.errors import Misused
+from remit.system.interpreter import remit_command
 
 PASSED = (
     "REMIT_CALLER", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "CLAUDE_CONFIG_DIR",
@@ -91,6 +92,4 @@ def command_here() -> tuple[str, ...]:
     found = shutil.which("remit")
     if found is not None and os.path.realpath(found) == os.path.realpath(beside):
         return ("remit",)
-    if os.access(beside, os.X_OK):
-        return (str(beside),)
-    return (sys.executable, "-m", "remit")
+    return tuple(remit_command())

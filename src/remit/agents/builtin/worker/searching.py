@@ -13,13 +13,11 @@ import selectors
 import signal
 import stat
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from remit.agents.builtin.worker import ripgrep
@@ -27,6 +25,7 @@ from remit.agents.builtin.worker.decoding import HEAD_BYTES, sniffed
 from remit.agents.builtin.worker.matching import Matches
 from remit.core.errors import Failed, Misused
 from remit.system.beneath import Place, Root
+from remit.system.interpreter import module_command
 from remit.system.listing import rules_above, written_from
 
 MOST_CHARACTERS = 4_000
@@ -35,8 +34,6 @@ _MEMORY_BYTES = 4 << 30
 _SAID_BYTES = 32 * 1024
 _READ_BYTES = 1 << 18
 _LEAVING_SECONDS = 0.2
-_SOURCES = str(Path(__file__).parents[4])
-"""Where the package stands: a process of ours needs it, and must not look for it in the folder it searches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +159,7 @@ class Search:
             "folder": descriptor,
             "file": descriptor if is_file else None,
         }
-        command = [sys.executable, "-P", "-m", "remit.system.grep", json.dumps(asked)]
+        command = module_command("remit.system.grep", json.dumps(asked))
         matches, code, said = self._carried_out(command, descriptor, is_file, (descriptor,), None)
         if code == 2 and said.startswith("{"):
             fault = json.loads(said)
@@ -237,7 +234,7 @@ class Search:
                 stderr=subprocess.PIPE,
                 pass_fds=passed,
                 start_new_session=True,
-                env={"LC_ALL": "C.UTF-8", "PYTHONPATH": _SOURCES, **self._wanted.environment},
+                env={"LC_ALL": "C.UTF-8", **self._wanted.environment},
             )
             self._pidfd = os.pidfd_open(process.pid)
             return process
