@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
+from remit.cli.doctor import doctor
 from remit.cli.exits import Exit
 from remit.cli.metrics import metrics
 from remit.cli.model_checkup import model_findings
@@ -98,7 +99,7 @@ async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.Captu
         )  # fmt: skip
         document = await asyncio.to_thread(told, capfd, models, "test", root=tmp_path, seconds=3.0)
         one = await asyncio.to_thread(told, capfd, models, "test", "good", root=tmp_path)
-        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(tmp_path, 1.5)))}
+        found = {each.name: each for each in await asyncio.to_thread(lambda: list(model_findings(tmp_path, 1.5, is_online=True)))}
     answers = {each["name"]: each for each in document["models"]}
     assert {name: each["answers"] for name, each in answers.items()} == {"good": True, "bad": False, "silent": False}
     assert (answers["good"]["said"], answers["good"]["input_tokens"] > 0) == ("Yes.", True)
@@ -108,6 +109,19 @@ async def test_each_model_is_tried_by_itself(tmp_path: Path, capfd: pytest.Captu
     assert {name: str(each.mark) for name, each in found.items()} == {"good": "ok", "bad": "worse", "silent": "worse"}
     assert "price is unknown" in found["good"].found
     assert KEY not in str(found)
+
+
+async def test_doctor_contacts_no_host_unless_told_to(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    async with ScriptedModels(lambda _: Say("Yes.")) as server:
+        settle(tmp_path, 'model = "good"', table("good", server.openai_url))
+        offline = await asyncio.to_thread(told, capfd, doctor, root=tmp_path)
+        assert server.requests == []
+        online = await asyncio.to_thread(told, capfd, doctor, root=tmp_path, is_online=True)
+        assert len(server.requests) == 1
+    (said,) = (one["found"] for one in offline["findings"] if one["part"] == "models")
+    assert said == "configured; not contacted"
+    (said,) = (one["found"] for one in online["findings"] if one["part"] == "models")
+    assert said.startswith("answers")
 
 
 def test_doctor_notes_that_there_is_no_model_and_where_a_key_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

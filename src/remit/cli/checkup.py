@@ -61,8 +61,9 @@ class Finding:
         return {"part": self.part, "name": self.name, "mark": str(self.mark), "found": self.found, "advice": self.advice or None}
 
 
-def look(root: Path) -> list[Finding]:
-    return [*_machine(), *_sandbox(), *_programs(), *_extras(), *_coding_agents(), *_models(root), *_project(root)]
+def look(root: Path, *, is_online: bool = False) -> list[Finding]:
+    """No host is contacted unless `is_online`: a cloned project names hosts and the variables whose content they would be sent."""
+    return [*_machine(), *_sandbox(), *_programs(), *_extras(), *_coding_agents(), *_models(root, is_online), *_project(root)]
 
 
 def _machine() -> Iterator[Finding]:
@@ -197,10 +198,10 @@ def _coding_agents() -> Iterator[Finding]:
         yield Finding(part="coding agents", name="none", mark=Mark.MISSING, found=f"looked for {names}", advice=advice)
 
 
-def _models(root: Path) -> Iterator[Finding]:
+def _models(root: Path, is_online: bool) -> Iterator[Finding]:
     from remit.cli.model_checkup import model_findings
 
-    yield from model_findings(root)
+    yield from model_findings(root, is_online=is_online)
 
 
 def _project(root: Path) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
 """`remit doctor`: what this machine and this project offer, and what to do about what is missing. Reads only."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from remit.cli.declaring import option
 from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
@@ -13,7 +14,11 @@ if TYPE_CHECKING:
 _MARKS = {"ok": ("✓", "green"), "worse": ("!", "yellow"), "missing": ("✗", "red")}
 
 
-def doctor(root: Root = None, as_json: Json = False) -> Exit:
+def doctor(
+    root: Root = None,
+    as_json: Json = False,
+    is_online: Annotated[bool, option("--online", help="Ask every configured model; without it no host is contacted.")] = False,
+) -> Exit:
     """Print what this machine offers: sandbox, programs, packages, coding agents, models, the project; with advice on what is missing.
 
     Exits 0 also when optional parts are missing."""
@@ -22,7 +27,7 @@ def doctor(root: Root = None, as_json: Json = False) -> Exit:
     from remit.cli.project import find_root
     from remit.sandbox.probe import probe
 
-    found = look(find_root(root))
+    found = look(find_root(root), is_online=is_online)
     if as_json:
         say_json({"sandbox": probe().stack, "findings": [one.to_dict() for one in found]})
     else:

@@ -1,4 +1,5 @@
-"""Which language models answer, for `remit doctor`: each is asked a small question, all at once, a few seconds at most. No key is shown."""
+"""Which language models are configured, for `remit doctor`, and with `--online` which of them answer: each is asked a small question,
+all at once, a few seconds at most. No key is shown."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ LARGE_BYTES = 2_000_000_000
 """A local model larger than this is not loaded only to see whether it can be."""
 
 
-def model_findings(root: Path, seconds: float = TRIAL_SECONDS) -> Iterator[Finding]:
+def model_findings(root: Path, seconds: float = TRIAL_SECONDS, *, is_online: bool = False) -> Iterator[Finding]:
     from remit.cli.model_list import keys_present, listed
     from remit.settings import load_settings
 
@@ -35,7 +36,15 @@ def model_findings(root: Path, seconds: float = TRIAL_SECONDS) -> Iterator[Findi
             advice='For `remit ask` and model agents: model = "anthropic:…" in remit.toml, or "local:/path/to/file.gguf".',
         )
         return
-    yield from _tried(settings, root, found, seconds)
+    yield from _tried(settings, root, found, seconds) if is_online else map(_configured, found)
+
+
+def _configured(one: "Listed") -> Finding:
+    if one.fault:
+        said = one.fault.removeprefix(f"{one.name} ")
+        return Finding(part="models", name=one.name, mark=Mark.WORSE, found=said, advice=one.advice)
+    advice = "`remit doctor --online` asks every model."
+    return Finding(part="models", name=one.name, mark=Mark.GOOD, found="configured; not contacted", advice=advice)
 
 
 def _tried(settings: "Settings", root: Path, found: "list[Listed]", seconds: float) -> Iterator[Finding]:
