@@ -37,7 +37,7 @@ from remit.flow.house import House
 from remit.flow.request import call
 from remit.ledger import ErrorLedger, LedgerWriter
 from remit.looking import Looking
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.policy.audit import note_access
 from remit.settings import Settings, environment_of, load_settings
 from remit.signals.opening import Signals, open_signals

@@ -35,7 +35,7 @@ BLOCK = re.compile(
     r"(?:^<!-- (?P<kind>file|output): (?P<path>\S+) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-OF_EXAMPLES = ("remit.testing.models", "remit.models.streaming", "pydantic_ai.models.openai", "pydantic_ai.models.anthropic")
+OF_EXAMPLES = ("remit.testing.models", "remit.models.stream", "pydantic_ai.models.openai", "pydantic_ai.models.anthropic")
 """What many of them import."""
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]+)(?:#[^)\s]*)?\)")
 

@@ -24,7 +24,7 @@ from remit import Context, Limits, Misused
 from remit.agents.langgraph import _answered, langgraph_agent
 from remit.core.errors import Stopped
 from remit.core.events import EventKind
-from remit.models.counting import Spent
+from remit.models.pricing import Spent
 from remit.testing.models import Call, Say
 from remit.tool.langchain import delegate_tool
 

@@ -10,9 +10,8 @@ import pytest
 
 from remit.core.budget import Limits
 from remit.core.errors import OutOfTime, Stopped, Unavailable
-from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
-from remit.models.question import Asked, Ended, Question
+from remit.models.client import Models
+from remit.models.messages import Asked, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
 from remit.settings.values import ModelAddress, Price, Settings
 from remit.testing.models import Call, Cut, Drip, Garbled, Say, Script, ScriptedModels, Silence, Stray, Think
 

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.models.asking import Models
-from remit.models.breaker import BREAKERS, FAILURES
-from remit.models.messages import Said
-from remit.models.question import RESTART, Asked, Question
+from remit.models.client import BREAKERS, FAILURES, Models
+from remit.models.messages import RESTART, Asked, Question, Said
 from remit.settings.values import ModelAddress, Settings
 from remit.testing.models import Cut, Drip, Fail, Say, ScriptedModels, Silence
 

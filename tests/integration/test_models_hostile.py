@@ -21,14 +21,12 @@ from hypothesis import strategies as st
 
 from remit.core.budget import Limits
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.models import bounded, local
-from remit.models.asking import Models
-from remit.models.breaker import BREAKERS, FAILURES, PAUSE_SECONDS
+from remit.models import stream
+from remit.models.client import BREAKERS, FAILURES, PAUSE_SECONDS, Models
 from remit.models.connecting import is_refused
-from remit.models.counting import UNPRICED
-from remit.models.messages import Said
-from remit.models.question import Asked, Question
-from remit.models.streaming import KeyStruck
+from remit.models.messages import Asked, Question, Said
+from remit.models.pricing import UNPRICED
+from remit.models.stream import KeyStruck
 from remit.settings import load_settings
 from remit.settings.values import ModelAddress, Settings
 
@@ -145,7 +143,7 @@ def packed(megabytes: int) -> bytes:
     ids=["an endless error page", "an endless line", "an endless event", "a bomb", "an error that is a bomb", "br", "no gzip"],
 )
 async def test_no_server_fills_the_memory(play: Play, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "EVENT_BYTES", 2 << 20)
+    monkeypatch.setattr(stream, "EVENT_BYTES", 2 << 20)
     await fault(saying())  # what is loaded once does not count
     tracemalloc.start()
     try:
@@ -250,9 +248,9 @@ async def test_that_nobody_listens_is_known_before_anything_is_loaded() -> None:
     program = (
         "import asyncio, sys\n"
         "from remit.core.errors import Unavailable\n"
-        "from remit.models.asking import Models\n"
+        "from remit.models.client import Models\n"
         "from remit.models.messages import Said\n"
-        "from remit.models.question import Question\n"
+        "from remit.models.messages import Question\n"
         "from remit.settings.values import ModelAddress, Settings\n"
         "class Purse: remaining = 9.0\n"
         "models = Models(Settings(model=('m',), models={'m': ModelAddress(kind='openai', url='http://127.0.0.1:9/v1')}))\n"
@@ -261,14 +259,6 @@ async def test_that_nobody_listens_is_known_before_anything_is_loaded() -> None:
         "assert 'pydantic_ai' not in sys.modules"
     )
     await asyncio.to_thread(subprocess.run, [sys.executable, "-c", program], check=True, timeout=60)
-
-
-def test_the_process_of_a_local_model_gets_nobodys_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "HF_TOKEN", "MY_API_KEY", "LC_WORDS"):
-        monkeypatch.setenv(name, KEY)
-    given = local.environment_for("mark", {"HOSTILE_KEY"})
-    assert [name for name, value in given.items() if value == KEY] == ["LC_WORDS"]
-    assert "PATH" in given
 
 
 async def test_a_server_that_speaks_no_tls_is_told_from_one_that_is_not_there() -> None:
@@ -357,7 +347,7 @@ async def test_a_pause_that_is_over_is_not_begun_anew_by_those_who_never_came_so
 
 
 def _key(models: Models, name: str) -> str:
-    from remit.models.asking import key_of
-    from remit.models.naming import meant_by
+    from remit.models.client import key_of
+    from remit.models.providers import meant_by
 
     return key_of(meant_by(models._settings, name))

@@ -11,8 +11,7 @@ from remit import Remit, agent
 from remit.agents.process.service import LONGEST_QUESTION, MOST_QUESTIONS, QUESTIONS_AT_ONCE, Service
 from remit.core.errors import Misused, RemitError
 from remit.flow.context import Context
-from remit.models.messages import Reply
-from remit.models.question import Asked, Purse
+from remit.models.messages import Asked, Purse, Reply
 from remit.testing.models import Say, ScriptedModels
 
 

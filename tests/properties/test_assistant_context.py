@@ -21,9 +21,8 @@ from remit.assistant.lines import Spoken, decoded, encoded
 from remit.assistant.memory import Memory
 from remit.core.errors import Failed
 from remit.flow.context import Context
-from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.question import Asked, Choice, Purse, Question
+from remit.models.client import Models
+from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall
 from remit.settings import Settings
 
 CHARACTERS = 700

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.test import TestModel
 
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.question import Choice, Question
-from remit.models.translating import request_of
+from remit.models.messages import Choice, Message, Question, Reply, Result, Said, ToolCall
+from remit.models.stream import request_of
 
 texts = st.text(alphabet=st.characters(), max_size=12) | st.sampled_from(["", " ", "\0", "\ud800"])
 ids = st.sampled_from(["1", "2", "3", "", "x y", "a" * 80])

@@ -87,7 +87,8 @@ def test_a_whole_ask_in_which_a_call_is_valid_and_an_answer_comes_back(project: 
     assert {one["agent"] for one in told["delegations"]} <= {"garden.count", "results.read", "results.summarise", "assistant"}
 
 
-async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path) -> None:
+async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "hidden-from-it")
     models, purse = LocalModels(load_settings(project), project), Purse()
     try:
         first, *others = await asyncio.gather(*(models.address("small", purse) for _ in range(3)))
@@ -101,6 +102,7 @@ async def test_it_is_loaded_once_for_all_who_ask_and_again_when_it_died(project:
         assert not _answers(second, key="wrong")
         assert second.key not in repr(second)
         assert second.key not in _command_line(_pid(second))
+        assert "hidden-from-it" not in _environment(_pid(second)), "it asks nobody, so it gets no key"
     finally:
         await models.close()
     assert not _answers(second)
@@ -162,6 +164,10 @@ def _pid(address: Address) -> int:
         except OSError:
             continue
     raise AssertionError("nobody listens there")
+
+
+def _environment(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
 
 
 def _command_line(pid: int) -> str:

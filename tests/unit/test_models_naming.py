@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from remit.core.errors import Unavailable
-from remit.models.asking import Models
-from remit.models.breaker import FAILURES, PAUSE_SECONDS, Breakers
-from remit.models.known import NOT_FOR_WORDS, PROVIDERS
-from remit.models.naming import meant_by
-from remit.models.prices import price_of
+from remit.models.client import FAILURES, PAUSE_SECONDS, Breakers, Models
+from remit.models.pricing import price_of
+from remit.models.providers import NOT_FOR_WORDS, PROVIDERS, meant_by
 from remit.settings.values import ModelAddress, Price, Settings
 
 VARIABLES = {name for known in PROVIDERS.values() for name in (*known.keys, known.url_variable) if name} | {"OLLAMA_HOST"}
@@ -162,7 +160,7 @@ def test_prices_are_the_users_then_those_that_are_known_else_unknown() -> None:
 def test_choosing_imports_no_library() -> None:
     program = (
         "import sys\n"
-        "from remit.models.asking import Models\n"
+        "from remit.models.client import Models\n"
         "from remit.settings.values import Settings\n"
         "Models(Settings(model=('ollama:x',))).choice()\n"
         "assert not {'pydantic_ai', 'openai', 'anthropic', 'genai_prices', 'httpx2'} & set(sys.modules)"

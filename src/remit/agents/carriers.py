@@ -15,7 +15,7 @@ from remit.agents.uncarried import Uncarried
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.flow.context import Context
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.tool.office import Office
 
 _OURS = "remit.agents.builtin."

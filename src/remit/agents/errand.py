@@ -21,7 +21,7 @@ from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
 from remit.flow.context import Context
 from remit.flow.plain import clean
-from remit.models.asking import Models
+from remit.models.client import Models
 
 EMIT_CHARACTERS = 400
 EMIT_SECONDS = 0.2

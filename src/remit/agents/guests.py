@@ -14,7 +14,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.core.agents import AgentSpec, Answers, Workspace
 from remit.core.policy import Effect, Fact
 from remit.flow.context import Context
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.settings import load_settings
 
 Task = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]

@@ -137,7 +137,7 @@ def _spelled(name: str) -> str:
 
 def why_no_model(name: str, settings: Settings) -> str:
     """What is wrong with the name of a model, in a sentence; empty: nothing that could be seen without asking."""
-    from remit.models.naming import meant_by
+    from remit.models.providers import meant_by
 
     try:
         meant_by(settings, name)

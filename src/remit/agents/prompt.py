@@ -44,17 +44,16 @@ def first_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, 
     """What it is asked first."""
     if definition.kind is Kind.COMMAND and definition.spec.answers is Answers.VALUE:
         return _plain(definition, parameters)
-    parts = [_instructions(definition), _task(ctx, parameters), _limits(ctx)]
-    if definition.delegates:
-        parts.append(_DELEGATING)
-    return _joined(*parts, _background(ctx), _answering(ctx, definition))
+    delegating = _DELEGATING if definition.delegates else ""
+    stable = (_instructions(definition), delegating, _background(ctx))  # first, so that providers can cache it
+    return _joined(*stable, _task(ctx, parameters), _limits(ctx), _answering(ctx, definition))
 
 
 def model_prompt(definition: Definition, ctx: Context, parameters: Mapping[str, Any], agents: Sequence[str]) -> str:
     """What a model is asked first; its instructions are its system prompt. `agents`: those it may delegate to, by their names."""
     limits = f"## Limits\n\nYou are stopped in {max(0.0, ctx.remaining):.0f} seconds, whatever you do."
     delegating = _DELEGATING_MODEL.format(agents=_named(agents)) if agents else _ALONE
-    return _joined(_task(ctx, parameters), limits, delegating, _background(ctx), _answering(ctx, definition))
+    return _joined(delegating, _background(ctx), _task(ctx, parameters), limits, _answering(ctx, definition))
 
 
 def system_prompt(definition: Definition) -> str:

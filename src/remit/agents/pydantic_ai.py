@@ -15,7 +15,7 @@ from remit.agents.guests import Declared, guest
 from remit.agents.spending import Answered
 from remit.core.errors import Misused, Stopped
 from remit.flow.context import Context
-from remit.models.counting import Spent
+from remit.models.pricing import Spent
 from remit.tool.missing import needs
 
 with needs("pydantic-ai", "pydantic_ai"):

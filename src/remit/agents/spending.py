@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from remit.flow.context import Context
-from remit.models.counting import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
+from remit.models.pricing import CHARACTERS_PER_TOKEN, MOST_TOLD, Spent
 
 Costs = Callable[[str, Spent], float | None]
 """What so many tokens of the model of that name cost; None: unknown."""

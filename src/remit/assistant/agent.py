@@ -20,8 +20,8 @@ from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.flow.context import Context
 from remit.flow.plain import clean
-from remit.models.asking import Models
-from remit.models.question import Choice
+from remit.models.client import Models
+from remit.models.messages import Choice
 from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.tool.office import Office

@@ -9,7 +9,7 @@ from remit.core.errors import RemitError
 from remit.flow.raised import TOOL_UNAVAILABLE, error_of
 from remit.flow.reply import shortened
 from remit.flow.summary import summary_warnings
-from remit.models.question import Ended
+from remit.models.messages import Ended
 
 _MARKUP = re.compile(r"```.{0,4000}?(?:```|\Z)|[`*_#>|~\[\]]|^\s*(?:[-+]|\d+[.)])\s+", re.DOTALL | re.MULTILINE)
 _SENTENCE = re.compile(r"[^.!?]{3,}[.!?]")

@@ -9,7 +9,7 @@ from remit.core.agents import ASSISTANT
 from remit.core.events import Event, EventKind
 from remit.core.result import Return
 from remit.flow.context import Handle
-from remit.models.question import RESTART
+from remit.models.messages import RESTART
 
 _HALVES = re.compile("[\ud800-\udfff]")
 

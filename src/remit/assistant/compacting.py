@@ -12,10 +12,9 @@ from typing import Protocol
 
 from remit.agents.model.bounding import squeezed, tokens_of, tokens_of_text
 from remit.core.budget import Limits
-from remit.models.asking import Models
-from remit.models.messages import Message, Result, Said
+from remit.models.client import Models
+from remit.models.messages import Message, Purse, Result, Said
 from remit.models.optional import MATERIAL, fenced, hear
-from remit.models.question import Purse
 from remit.models.summarising import shortened
 
 KEPT_SHARE = 0.5

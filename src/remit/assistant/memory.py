@@ -22,7 +22,7 @@ from remit.assistant.compacting import (
 from remit.assistant.conversations import Conversation
 from remit.assistant.history import history_of
 from remit.assistant.lines import Compacted
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.models.messages import Message, Said
 
 _LEAST_SECONDS = 10.0

@@ -29,9 +29,8 @@ from remit.core.errors import Stopped as HasEnded
 from remit.engine.vitals import below
 from remit.flow.context import Context
 from remit.flow.plain import clean
-from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
-from remit.models.question import Choice
+from remit.models.client import Models
+from remit.models.messages import Choice, Message, Reply, Result, Said, ToolCall
 from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.tool.faults import DelegateError

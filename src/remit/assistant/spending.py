@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from remit.core.budget import Limits
 from remit.core.record import Record
 from remit.flow.context import Context
-from remit.models.prices import price_of
-from remit.models.question import Asked
+from remit.models.messages import Asked
+from remit.models.pricing import price_of
 from remit.settings import Settings
 
 

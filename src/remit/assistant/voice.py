@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.core.errors import RemitError
-from remit.models.question import RESTART
+from remit.models.messages import RESTART
 
 GATHER_SECONDS = 0.05
 GATHER_CHARACTERS = 2000

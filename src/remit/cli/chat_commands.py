@@ -84,7 +84,7 @@ async def _rename(session: "Session", rest: str) -> None:
 
 
 async def _model(session: "Session", rest: str) -> None:
-    from remit.models.asking import Models
+    from remit.models.client import Models
     from remit.settings import load_settings
 
     if not rest:

@@ -10,10 +10,9 @@ from typing import Any
 
 from remit.core.errors import Unavailable
 from remit.core.secrets import redacted_text
-from remit.models.known import PROVIDERS
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
-from remit.models.naming import LOCAL, Meant, meant_by
-from remit.models.prices import price_for
+from remit.models.pricing import price_for
+from remit.models.providers import LOCAL, PROVIDERS, Meant, meant_by
 from remit.settings.values import Price, Settings
 
 

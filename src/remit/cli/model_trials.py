@@ -66,7 +66,7 @@ def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: fl
 
 
 async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
-    from remit.models.asking import Models
+    from remit.models.client import Models
 
     models = Models(settings, root)
     await asyncio.to_thread(_import_for, settings, names)
@@ -78,7 +78,7 @@ async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds
 
 def _import_for(settings: Settings, names: Sequence[str]) -> None:
     """The clients of their providers: that takes a second or more, which is no model's fault. What is missing is told by the trial."""
-    from remit.models.naming import LOCAL, meant_by
+    from remit.models.providers import LOCAL, meant_by
 
     for name in names:
         with suppress(RemitError, ImportError, ValueError):
@@ -89,8 +89,7 @@ def _import_for(settings: Settings, names: Sequence[str]) -> None:
 
 
 async def _try(models: Any, name: str, seconds: float) -> Trial:
-    from remit.models.messages import Said
-    from remit.models.question import Question
+    from remit.models.messages import Question, Said
 
     began = time.monotonic()
     try:

@@ -101,7 +101,7 @@ def open_directory(root: Path) -> "Directory":
     from remit.agents.builtin import offer_built_in
     from remit.agents.directory import Directory
     from remit.assistant.agent import offer_assistant
-    from remit.models.asking import Models
+    from remit.models.client import Models
     from remit.settings import load_settings
 
     settings = load_settings(root, {})

@@ -11,7 +11,7 @@ from typing import Any
 from remit.agents.builtin import loader
 from remit.agents.function import FunctionAgent
 from remit.client.configs import DelegationConfig
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.proto.times import nanoseconds
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.values import struct_of

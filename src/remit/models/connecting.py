@@ -1,7 +1,7 @@
 """Connections to models: pydantic-ai's objects, made when a model is first asked, each with one HTTP client of ours.
 
-Retries of the providers' clients are off (`asking` fails over itself), redirects are not followed (a key would go along), proxies are
-those of the environment. A connection belongs to the event loop it was made on. Used by `asking`.
+Retries of the providers' clients are off (`client` fails over itself), redirects are not followed (a key would go along), proxies are
+those of the environment. A connection belongs to the event loop it was made on. Used by `client`.
 """
 
 import asyncio
@@ -18,9 +18,8 @@ from urllib.parse import urlsplit
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import Held, hold_secrets, redacted_text
-from remit.models.known import PROVIDERS
-from remit.models.naming import INSTALL, LOCAL, Meant
-from remit.models.question import Purse
+from remit.models.messages import Purse
+from remit.models.providers import INSTALL, LOCAL, PROVIDERS, Meant
 from remit.settings.values import Settings
 from remit.system.threads import off_loop
 
@@ -205,7 +204,7 @@ def _imported(meant: Meant) -> None:
         from pydantic_ai.providers import infer_provider_class
 
         import remit.models.faults
-        import remit.models.streaming  # noqa: F401 - imported here, on a thread, so that the loop finds it there
+        import remit.models.stream  # noqa: F401 - imported here, on a thread, so that the loop finds it there
 
         if meant.provider == LOCAL:
             infer_provider_class("openai")
@@ -255,7 +254,7 @@ def missing(meant: Meant, error: ImportError | None = None) -> Unavailable:
 def _client(idle_seconds: float) -> "AsyncClient":
     import httpx2
 
-    from remit.models.bounded import PLAIN, bound
+    from remit.models.stream import PLAIN, bound
 
     timeout = httpx2.Timeout(connect=min(CONNECT_SECONDS, idle_seconds), read=idle_seconds, write=idle_seconds, pool=CONNECT_SECONDS)
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30)

@@ -1,4 +1,4 @@
-"""What went wrong with a model, in words a person understands and can act on; without its key. Used by `asking`.
+"""What went wrong with a model, in words a person understands and can act on; without its key. Used by `client`.
 
 Imports pydantic-ai: only when a model was asked.
 """
@@ -26,9 +26,8 @@ from pydantic_ai.exceptions import (
 
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
-from remit.models.bounded import Unfit
 from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
-from remit.models.streaming import Died, Silent
+from remit.models.stream import Died, Silent, Unfit
 
 _MOST = 300
 """Of a provider's own words."""

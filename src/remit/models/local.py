@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from remit.core.errors import Unavailable
 from remit.core.secret_looks import is_secret_name
-from remit.models.question import Purse
+from remit.models.messages import Purse
 from remit.settings import Settings
 from remit.settings.values import ModelAddress
 from remit.system.threads import off_loop

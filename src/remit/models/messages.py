@@ -1,12 +1,13 @@
-"""A conversation with a model as values of our own: what was said, what was called, what came back. Stored as plain JSON.
+"""Values of a conversation with a model: messages, calls, results, questions and answers. Stored as plain JSON.
 
-No provider's and no library's: `translating` makes pydantic-ai's messages of them. What a provider wants to see again unchanged (signed
-thoughts, ids of its own) travels along in `Reply.raw`.
+They belong to no provider; `stream` converts them to pydantic-ai's messages. What a provider must see again unchanged (signed thoughts, its
+own ids) is kept in `Reply.raw`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +60,96 @@ class ToolOffer:
     """JSON schema of its arguments."""
     strict: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
     """The same with conditions between the arguments, where a reply can be held to it; made when it is needed."""
+
+
+# ---- questions
+
+
+class Purse(Protocol):
+    """What a question draws on: a `Context`."""
+
+    @property
+    def remaining(self) -> float: ...
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None: ...
+    def progress(self, message: str, fraction: float | None = None) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which models are asked, in this order: the next one when one fails."""
+
+    names: tuple[str, ...]
+    """`anthropic:claude-…`, or NAME of `[models.NAME]`."""
+    source: str = ""
+    """Where it was said, for messages to people."""
+
+
+class Ended(StrEnum):
+    """Why a reply ended."""
+
+    FINISHED = "finished"
+    LENGTH = "length"
+    """It had more to say than it was allowed tokens for, or than we take."""
+    REFUSED = "refused"
+    """The provider's filter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    choice: Choice
+    instructions: str = ""
+    """The system prompt."""
+    messages: Sequence[Message] = ()
+    tools: Sequence[ToolOffer] = ()
+    output_schema: Mapping[str, Any] | None = None
+    """The reply is to be JSON of this schema: held by the provider where it can, else only by what the prompt says."""
+    hear: Callable[[str], None] | None = None
+    """Told the words of the reply as they come. Told `RESTART` when another model begins anew."""
+    temperature: float | None = None
+    """None: the provider's own. Not held to where a model takes none."""
+    max_tokens: int | None = None
+    max_characters: int = 400_000
+    """Of a reply; a longer one is cut off there (`Ended.LENGTH`), so that no model fills the memory."""
+
+
+RESTART = "\0"
+"""Said to `hear`: what was said so far is void, another model begins anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A model that did not answer."""
+
+    model: str
+    fault: str
+    """In words a person understands; no key in it."""
+
+
+class Call(NamedTuple):
+    """One model that was asked: for whoever watches."""
+
+    provider: str
+    model: str
+    """The provider's own name for it."""
+    seconds: float
+    used: tuple[int, int] | None
+    """Tokens in and out; None: it did not answer."""
+    error: str
+    """A code, or the name of what was raised; empty: it answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    reply: Reply
+    ended: Ended = Ended.FINISHED
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    """None: the price of this model is unknown."""
+    tried: tuple[Tried, ...] = ()
+    """Those that failed before."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens

@@ -1,6 +1,6 @@
 """Tools for models that know none: the offer is put into words, and the reply held to a schema, `{"TOOL": {…}}` or `{"answer": "…"}`.
 
-Pure: a question is made into another one without tools, and its reply into one with calls. `asking` does so for `tools = "prompted"`, and
+Pure: a question is made into another one without tools, and its reply into one with calls. `client` does so for `tools = "prompted"`, and
 for local models whose template knows no tools. One call to a reply is asked for; several are taken.
 """
 
@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
-from remit.models.question import RESTART, Question
+from remit.models.messages import RESTART, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
 
 ANSWER = "answer"
 _ANSWER_BEGINS = re.compile(r'\s*(?:```(?:json)?\s*)?\{\s*"answer"\s*:\s*"')

@@ -7,8 +7,8 @@ Never longer than asked for, and never in the way: whatever a model does, someth
 import asyncio
 from dataclasses import dataclass
 
+from remit.models.messages import Purse
 from remit.models.optional import MATERIAL, Writes, fenced, hear
-from remit.models.question import Purse
 
 CHUNK_CHARACTERS = 24_000
 MOST_CHUNKS = 8

@@ -20,8 +20,8 @@ from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
-    from remit.models.asking import Models
-    from remit.models.question import Call
+    from remit.models.client import Models
+    from remit.models.messages import Call
     from remit.signals.sending import Sender
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"

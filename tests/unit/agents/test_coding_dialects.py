@@ -13,6 +13,7 @@ from remit.agents.coding.dialect import Began, Broke, Denied, Dialect, Ended, No
 from remit.agents.coding.opencode import CONTENT, OpenCode
 from remit.agents.coding.permits import for_claude, for_opencode, may_change, may_fetch
 from remit.agents.definition import definition_of
+from remit.agents.own_tools import server_command
 
 VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())
 TOLD = {"REMIT_CALLER": "a-secret", "REMIT_ROOT": "/p", "PATH": "/bin"}
@@ -81,14 +82,14 @@ def test_codex_asks_nobody_and_stays_in_its_workspace() -> None:
 
 @pytest.mark.parametrize("dialect", VENDORS, ids=lambda one: one.vendor)
 def test_one_that_delegates_is_given_our_server_and_the_token_only_by_name(dialect: Dialect) -> None:
-    """Item 8: the token stands in no argument and in no file."""
+    """The token stands in no argument and in no file."""
     line = dialect.command_line(turn(dialect.vendor, delegates=True))
     told = json.dumps([line.argv, dict(line.environment), dict(line.imposed)])
-    assert "remit.cli.main" in told
+    assert json.dumps(server_command()[0]).strip('"') in told
     assert "REMIT_CALLER" in told
     assert "a-secret" not in told
     without = dialect.command_line(turn(dialect.vendor))
-    assert "remit.cli.main" not in json.dumps([without.argv, dict(without.imposed)])
+    assert server_command()[0] not in json.dumps([without.argv, dict(without.imposed)])
 
 
 def test_the_users_own_settings_for_opencode_are_kept_but_for_permissions() -> None:

@@ -38,7 +38,7 @@ def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> 
 
 def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
     from remit.agents.builtin import loader
-    from remit.models.asking import Models
+    from remit.models.client import Models
     from remit.settings import Settings
 
     bare = []

@@ -13,7 +13,7 @@ from remit.agents.files import definitions_of
 from remit.agents.reaching import OPERATIONS, is_reached, reach_of
 from remit.agents.watching import look
 from remit.core.agents import Isolation
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.settings import Settings, load_settings
 
 PROJECT = 'model = "openai:gpt-5"\n'

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.core.errors import Stopped, Unavailable
-from remit.models.asking import Models
-from remit.models.messages import Reply
-from remit.models.question import Asked, Purse
+from remit.models.client import Models
+from remit.models.messages import Asked, Purse, Reply
 from remit.models.summarising import MOST_CHUNKS, shortened, summarised
 from remit.settings.values import ModelAddress, Settings
 from remit.testing.models import Say, ScriptedModels

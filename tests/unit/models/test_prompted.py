@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.models.messages import Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.messages import RESTART, Choice, Question, Reply, Result, Said, ToolCall, ToolOffer
 from remit.models.prompted import AnswerHeard, in_words, is_needed, reply_schema, understood
-from remit.models.question import RESTART, Choice, Question
 
 STRICT: dict[str, Any] = {
     "type": "object",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from remit.agents.function import FunctionAgent
 from remit.core.agents import ROLES_GROUP
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.settings import Settings
 
 if TYPE_CHECKING:

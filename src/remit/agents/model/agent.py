@@ -22,9 +22,8 @@ from remit.flow.context import Context
 from remit.flow.format import return_schema, value_repair
 from remit.flow.output_schema import schema_faults
 from remit.flow.receive import read_answer
-from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Result, Said
-from remit.models.question import Choice, Ended
+from remit.models.client import Models
+from remit.models.messages import Choice, Ended, Message, Reply, Result, Said
 from remit.system.threads import off_loop
 from remit.tool.office import Office
 from remit.tool.shortening import shortened

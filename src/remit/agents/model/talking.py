@@ -15,9 +15,8 @@ from remit.agents.model.calling import Called, Caller, Ending, Shown, Started, f
 from remit.agents.model.taking import taken
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
-from remit.models.asking import Models
-from remit.models.messages import Message, Reply, Result, Said, ToolCall, ToolOffer
-from remit.models.question import Asked, Choice, Ended, Question
+from remit.models.client import Models
+from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
 from remit.tool.shortening import shortened
 from remit.tool.tool import DelegateTool
 

@@ -8,8 +8,7 @@ import time
 from remit.agents.telling import Words
 from remit.flow.context import Context, warn
 from remit.flow.plain import clean
-from remit.models.messages import Message, Reply
-from remit.models.question import RESTART, Asked, Ended
+from remit.models.messages import RESTART, Asked, Ended, Message, Reply
 
 PIECE_CHARACTERS = 800
 PIECE_SECONDS = 0.5

@@ -24,8 +24,8 @@ from remit.core.result import Return
 from remit.flow.context import Context, Handle, Repair
 from remit.flow.plain import plain
 from remit.flow.request import Request
+from remit.models.messages import Asked, Purse
 from remit.models.optional import Writes
-from remit.models.question import Asked, Purse
 
 _PATHS_AT_ONCE = 2000
 

@@ -16,8 +16,7 @@ from remit.core.lineage import Lineage
 from remit.core.states import Priority
 from remit.flow.context import Repair
 from remit.flow.request import Request
-from remit.models.messages import Reply
-from remit.models.question import Asked, Ended
+from remit.models.messages import Asked, Ended, Reply
 
 _TASK_FIELDS = frozenset(f.name for f in fields(TaskContext)) - {"extra"}
 _REQUEST_FIELDS = frozenset(f.name for f in fields(Request))

@@ -5,7 +5,7 @@ from remit.agents.builtin.coder.execute import EXECUTE
 from remit.agents.builtin.coder.generate import generating
 from remit.agents.builtin.coder.review import REVIEW
 from remit.agents.function import FunctionAgent
-from remit.models.asking import Models
+from remit.models.client import Models
 from remit.settings import Settings
 
 

@@ -1,31 +1,106 @@
-"""`Models`: the models of one project, asked one question at a time. Fails over, counts, and never waits beyond the deadline.
+"""`Models`: the language models of one project. Fails over, counts tokens and cost, never waits beyond the deadline.
 
-`naming` says which are meant, `connecting` reaches them, `streaming` asks one of them, `breaker` passes over those that keep failing.
+`providers` resolves names, `connecting` opens connections, `stream` asks one model; a circuit breaker skips models that keep failing.
 """
 
 import asyncio
 import importlib.util
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from remit.core.errors import OutOfTime, RemitError, Unavailable
-from remit.models.breaker import BREAKERS, PAUSE_SECONDS
 from remit.models.connecting import Connection, Connections, missing
-from remit.models.counting import Spent, most_tokens, spent
 from remit.models.local import DEFAULT_CONTEXT_TOKENS as DEFAULT_TOKENS
-from remit.models.messages import Said
-from remit.models.naming import EXAMPLE, LOCAL, Meant, meant_by
-from remit.models.prices import context_of, cost_by_name, cost_of, load_prices, price_for
+from remit.models.messages import RESTART, Asked, Call, Choice, Purse, Question, Said, Tried
+from remit.models.pricing import Spent, context_of, cost_by_name, cost_of, load_prices, most_tokens, price_for, spent
 from remit.models.prompted import in_words, is_needed, understood
-from remit.models.question import RESTART, Asked, Call, Choice, Purse, Question, Tried
+from remit.models.providers import EXAMPLE, LOCAL, Meant, meant_by
 from remit.settings.values import Settings
 
 if TYPE_CHECKING:
     from remit.models.faults import Fault
-    from remit.models.streaming import Heard
+    from remit.models.stream import Heard
+
+
+# ---- circuit breaker
+
+
+FAILURES = 3
+"""In a row; then it is passed over."""
+PAUSE_SECONDS = 30.0
+_MOST = 1000
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _State:
+    failures: int = 0
+    due: float = 0.0
+    """When it may be tried again; by a clock that does not jump."""
+
+
+class Breakers:
+    """Called from any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._states: dict[str, _State] = {}
+        self._lock = threading.Lock()
+        self._clock = clock
+
+    def in_order(self, models: Sequence[T], key: Callable[[T], str]) -> tuple[list[T], list[T]]:
+        """Those to try, in order, and those that are passed over."""
+        now = self._clock()
+        with self._lock:
+            due = {key(model): self._due(key(model)) for model in models}
+            ready = [model for model in models if due[key(model)] <= now] or sorted(models, key=lambda one: due[key(one)])[:1]
+        return ready, [model for model in models if model not in ready]
+
+    def begins(self, key: str, *, is_only: bool) -> bool:
+        """Whether whoever comes to it now may try it: when its pause is over the first who asks may, and whoever has nobody else."""
+        now = self._clock()
+        with self._lock:
+            state = self._states.get(key)
+            if state is None or state.failures < FAILURES:
+                return True
+            if state.due > now and not is_only:
+                return False
+            state.due = now + PAUSE_SECONDS  # whoever asks meanwhile does not wait for the same answer
+            return True
+
+    def failed(self, key: str) -> None:
+        with self._lock:
+            if len(self._states) >= _MOST:
+                self._states.clear()
+            state = self._states.setdefault(key, _State())
+            state.failures += 1
+            if state.failures >= FAILURES:
+                state.due = self._clock() + PAUSE_SECONDS
+
+    def answered(self, key: str) -> None:
+        with self._lock:
+            self._states.pop(key, None)
+
+    def pause(self, key: str) -> float:
+        """For how many seconds it is still passed over; 0: it is not."""
+        with self._lock:
+            return max(0.0, self._due(key) - self._clock())
+
+    def _due(self, key: str) -> float:
+        state = self._states.get(key)
+        return state.due if state is not None and state.failures >= FAILURES else 0.0
+
+
+BREAKERS = Breakers()
+
+
+# ---- models
+
 
 RETRY_SECONDS = 20.0
 """So long one that is busy is waited for at most, when nobody else can be asked."""
@@ -192,7 +267,7 @@ class _Attempt:
 
     async def _once(self, tried: Sequence[Tried], *, structured: bool) -> "Asked | Fault":
         from remit.models.faults import fault_of
-        from remit.models.streaming import Heard, answer
+        from remit.models.stream import Heard, answer
 
         heard = Heard()
         most = most_tokens(self._purse, self._question, self._connection.meant.max_tokens, self._price)

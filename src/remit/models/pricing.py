@@ -1,0 +1,243 @@
+"""Tokens and cost of a question: estimated before it is asked and where a provider reports nothing, otherwise as reported.
+
+An estimate is the number of characters divided by four. Prices come from `[prices]`, then from the installed genai-prices, never from the
+network; an unknown price is reported as unknown.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, Protocol
+
+from remit.core.budget import Limits
+from remit.core.errors import Stopped, Unavailable
+from remit.models.messages import Message, Purse, Question, Reply, Result, Said
+from remit.models.providers import LOCAL, OWN_HOSTS, Meant, meant_by
+from remit.settings.values import Price, Settings
+from remit.system.threads import off_loop
+
+# ---- tokens
+
+
+CHARACTERS_PER_TOKEN = 4
+FEWEST_TOKENS = 64
+"""Of a reply: below it no provider says anything, and some refuse."""
+MOST_TOLD = 1_000_000_000
+"""Tokens that one reply can have used; a provider that says more has said nothing."""
+UNPRICED = "The price of this model is unknown, so the budget of money does not hold it: limit tokens, or say its price under [prices]."
+_PER = 1_000_000
+
+
+class Usage(Protocol):
+    """As pydantic-ai counts it."""
+
+    @property
+    def input_tokens(self) -> int: ...
+    @property
+    def output_tokens(self) -> int: ...
+    @property
+    def cache_read_tokens(self) -> int: ...
+    @property
+    def cache_write_tokens(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    """Those of the input that the provider read from its cache."""
+    written_tokens: int = 0
+    """Those that it put there, at a price of their own."""
+    is_estimated: bool = False
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+def estimated_input(question: Question) -> int:
+    characters = len(question.instructions) + sum(map(_size, question.messages))
+    characters += sum(len(tool.description) + len(str(tool.schema)) for tool in question.tools)
+    return characters // CHARACTERS_PER_TOKEN + 1
+
+
+def _size(message: Message) -> int:
+    if isinstance(message, Said | Result):
+        return len(message.text)
+    assert isinstance(message, Reply)
+    return len(message.text) + sum(len(call.name) + len(str(call.arguments)) for call in message.calls)
+
+
+def spent(usage: Usage, question: Question, *, characters: int, is_whole: bool) -> Spent:
+    """What a provider said was used, of a whole reply. Where it said nothing, or the reply broke off before it could, at least what
+    was seen: the question, and the characters that came."""
+    given, taken = _sound(usage.input_tokens), _sound(usage.output_tokens)
+    is_told = is_whole and given is not None and taken is not None and given + taken > 0
+    return Spent(
+        input_tokens=(given or 0) if is_told else given or estimated_input(question),
+        output_tokens=(taken or 0) if is_told else max(taken or 0, -(-characters // CHARACTERS_PER_TOKEN)),
+        cached_tokens=_sound(usage.cache_read_tokens) or 0,
+        written_tokens=_sound(usage.cache_write_tokens) or 0,
+        is_estimated=not is_told,
+    )
+
+
+def _sound(tokens: Any) -> int | None:
+    """A number that can be one of tokens: less than nothing would fill a budget up again. None: it is none."""
+    return tokens if isinstance(tokens, int) and 0 <= tokens <= MOST_TOLD else None
+
+
+def money(price: Price | None, used: Spent) -> float | None:
+    """None: the price is unknown."""
+    if price is None:
+        return None
+    cached = min(used.cached_tokens, used.input_tokens)
+    cached_price = price.input if price.cached is None else price.cached
+    return ((used.input_tokens - cached) * price.input + cached * cached_price + used.output_tokens * price.output) / _PER
+
+
+def most_tokens(purse: Purse, question: Question, own: int | None, price: Price | None) -> int | None:
+    """How long the reply may be: what was asked for, what the model's table says, what the tree's budget has left. None: no limit of ours.
+
+    Raises `Stopped` (BUDGET_EXCEEDED) where the question alone would pass the budget by far: it is not asked at all.
+    """
+    bounds = [bound for bound in (question.max_tokens, own) if bound is not None]
+    left: Any = getattr(purse, "budget", None)
+    if isinstance(left, Limits):
+        asking = estimated_input(question)
+        if left.tokens is not None:
+            bounds.append(_affordable(left.tokens - asking, f"{left.tokens} tokens are left", asking))
+        if left.cost is not None and price is not None and price.output > 0:
+            rest = (left.cost - asking * price.input / _PER) / price.output * _PER
+            bounds.append(_affordable(int(rest), f"{left.cost:g} of money is left", asking))
+        elif left.cost is not None and price is None:
+            purse.progress(UNPRICED)
+    return min(bounds) if bounds else None
+
+
+def _affordable(tokens: int, left: str, asking: int) -> int:
+    if tokens < -asking // 2 or (tokens <= 0 and asking < FEWEST_TOKENS):
+        raise Stopped(
+            f"The question is about {asking} tokens long, and {left} in this tree's budget: it was not asked.",
+            code="BUDGET_EXCEEDED",
+            advice="Give the tree a larger budget.",
+        )
+    return max(tokens, FEWEST_TOKENS)
+
+
+# ---- prices
+
+
+_FREE = Price(input=0.0, output=0.0)
+_IDS = {
+    "openai-chat": "openai",
+    "openai-responses": "openai",
+    "azure-responses": "azure",
+    "google-cloud": "google",
+    "bedrock": "aws",
+    "bedrock-mantle": "aws",
+    "xai": "x-ai",
+}
+"""What genai-prices calls a provider, where it differs."""
+
+
+def price_of(settings: Settings, name: str) -> Price | None:
+    """For a million tokens, in dollars unless `[prices]` says otherwise. None: unknown. Never raises for a name nobody knows."""
+    try:
+        return price_for(settings, meant_by(settings, name))
+    except Unavailable:
+        return settings.prices.get(name)
+
+
+def price_for(settings: Settings, meant: Meant) -> Price | None:
+    """By its name, then as `provider:model`, then by what is known of it at the provider's own address."""
+    said = _said(settings, meant)
+    if said is not None:
+        return said
+    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    if found is None:
+        return None
+    prices = found.get_prices(datetime.now(UTC))
+    given, taken = _each(prices.input_mtok), _each(prices.output_mtok)
+    return Price(input=given, output=taken, cached=_each(prices.cache_read_mtok)) if given is not None and taken is not None else None
+
+
+def cost_of(settings: Settings, meant: Meant, used: Spent) -> float | None:
+    """Of one question: with the steps and the cached parts that a provider's prices have. None: unknown."""
+    said = _said(settings, meant)
+    if said is not None:
+        return money(said, used)
+    found = None if _is_elsewhere(meant) else _found(_id(meant), meant.model)
+    if found is None:
+        return None
+    from genai_prices.types import Usage
+
+    read = min(used.cached_tokens, used.input_tokens)
+    written = min(used.written_tokens, used.input_tokens - read)
+    usage = Usage(input_tokens=used.input_tokens, output_tokens=used.output_tokens, cache_read_tokens=read, cache_write_tokens=written)
+    with suppress(LookupError, ValueError):
+        return float(found.get_prices(datetime.now(UTC)).calc_price(usage)["total_price"])
+    return money(price_for(settings, meant), used)
+
+
+def cost_by_name(settings: Settings, name: str, used: Spent) -> float | None:
+    """`cost_of` a model that somebody else asks, by what they call it."""
+    try:
+        return cost_of(settings, meant_by(settings, name), used)
+    except Unavailable:
+        return money(settings.prices.get(name), used)
+
+
+async def load_prices() -> None:
+    """The table of genai-prices takes a while to load."""
+    if not _found.cache_info().currsize:
+        await off_loop(_found, "openai", "any")
+
+
+def context_of(meant: Meant) -> int | None:
+    """How many tokens it can read at once. None: unknown."""
+    if meant.context_tokens is not None or meant.provider == LOCAL:
+        return meant.context_tokens
+    found = _found(_id(meant), meant.model)
+    return None if found is None else found.context_window
+
+
+def _said(settings: Settings, meant: Meant) -> Price | None:
+    for name in (meant.name, f"{meant.provider}:{meant.model}", f"{meant.provider}/{meant.model}"):
+        if name in settings.prices:
+            return settings.prices[name]
+    return _FREE if meant.provider == LOCAL else None
+
+
+def _is_elsewhere(meant: Meant) -> bool:
+    """Whether somebody else answers, who has prices of their own: a table with an address, or a server of one's own."""
+    if meant.provider in ("ollama", "vllm"):
+        return True
+    return meant.is_named and meant.url is not None and not any(host in meant.url for host in OWN_HOSTS)
+
+
+def _id(meant: Meant) -> str:
+    provider = meant.provider.removeprefix("gateway/")
+    return _IDS.get(provider, provider)
+
+
+@lru_cache(maxsize=256)
+def _found(provider: str, model: str) -> Any:
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return None
+    with suppress(LookupError, ValueError):
+        return get_snapshot().find_provider_model(model, provider=None, provider_id=provider, provider_api_url=None)[1]
+    return None
+
+
+def _each(price: Any) -> float | None:
+    """Of a price in steps the first: longer questions may cost more, which is then counted too low."""
+    if isinstance(price, Decimal | int | float):
+        return float(price)
+    base = getattr(price, "base", None)
+    return None if base is None else float(base)

@@ -1,0 +1,547 @@
+"""One question to one model, streamed: bounded in size, cut where it is too long, given up when nothing arrives.
+
+Bounds what a provider's server may send, converts our messages to pydantic-ai's and its responses to ours. Imports pydantic-ai, so it is
+imported only when a model is asked. It knows no other model and no retry; see `client`.
+"""
+
+import asyncio
+import hashlib
+import json
+import re
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from httpx2 import AsyncByteStream, Response
+from pydantic import ValidationError
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.messages import (
+    FilePart,
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    ModelResponsePart,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    ThinkingPart,
+    ThinkingPartDelta,
+    ToolCallPart,
+    ToolCallPartDelta,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings
+from pydantic_ai.tools import ToolDefinition
+
+from remit.core.secret_looks import REDACTED
+from remit.models.connecting import Connection
+from remit.models.messages import Ended, Message, Question, Reply, Result, Said, ToolCall
+from remit.models.pricing import Spent, spent
+
+# ---- bounded responses
+
+
+PLAIN = {"accept-encoding": "identity"}
+"""Asked for: a stream of small events gains little by being packed."""
+ERROR_BYTES = 1 << 20
+"""Of the page that comes with an error, whose first lines are shown; the rest is not read."""
+EVENT_BYTES = 16 << 20
+EVENT_LINES = 4096
+"""An event has two or three. Their clients copy what they have of one at each line: a million of them would hold the loop for hours."""
+STREAM_BYTES = 256 << 20
+_PIECE = 1 << 16
+_PACKED = frozenset({"gzip", "x-gzip", "deflate"})
+_GAPS = (b"\n\n", b"\r\r", b"\r\n\r\n")
+"""What ends an event."""
+_LONGEST_GAP = 4
+
+
+class Unfit(Exception):
+    """What comes is no answer that could be taken. Says why, in words for a person."""
+
+
+async def bound(response: Response) -> None:
+    """Of a response that has begun: whoever reads it reads no more than there may be."""
+    stream = response.stream
+    assert isinstance(stream, AsyncByteStream)
+    packed = [one.strip().lower() for one in response.headers.get("content-encoding", "").split(",") if one.strip()]
+    packed = [one for one in packed if one != "identity"]
+    if packed and (len(packed) > 1 or packed[0] not in _PACKED):
+        await stream.aclose()
+        raise Unfit(f"its answer is packed in a way that was not asked for ({', '.join(packed)[:40]})")
+    response.headers.pop("content-encoding", None)
+    pieces = _unpacked(stream) if packed else aiter(stream)
+    response.stream = _Bounded(stream, _beginning(pieces) if response.is_error else _events(pieces))
+
+
+class _Bounded(AsyncByteStream):
+    def __init__(self, stream: AsyncByteStream, pieces: AsyncIterator[bytes]) -> None:
+        self._stream, self._pieces = stream, pieces
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+async def _beginning(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    left = ERROR_BYTES
+    async for piece in pieces:
+        yield piece[:left]
+        left -= len(piece)
+        if left <= 0:
+            return
+
+
+async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    come, begun, lines, before = 0, 0, 0, b""
+    async for piece in pieces:
+        come += len(piece)
+        seen = before + piece
+        gap = max(seen.rfind(one) for one in _GAPS)
+        begun = begun + len(piece) if gap < 0 else len(seen) - gap
+        lines = lines + piece.count(b"\n") + piece.count(b"\r") if gap < 0 else 0
+        before = seen[1 - _LONGEST_GAP :]
+        if begun > EVENT_BYTES or lines > EVENT_LINES or come > STREAM_BYTES:
+            raise Unfit(f"it sent {come / 1e6:.1f} MB without coming to an end")
+        yield piece
+
+
+async def _unpacked(stream: AsyncByteStream) -> AsyncIterator[bytes]:
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)
+    async for packed in stream:
+        for piece in _pieces(unpacking, packed):
+            yield piece
+
+
+def _pieces(unpacking: "zlib._Decompress", packed: bytes) -> Iterator[bytes]:
+    try:
+        while packed and not unpacking.eof:
+            piece = unpacking.decompress(packed, _PIECE)
+            packed = unpacking.unconsumed_tail
+            if piece:
+                yield piece
+    except zlib.error:
+        raise Unfit("its answer is packed in a way that could not be read") from None
+
+
+# ---- messages
+
+
+NO_RESULT = "No result was recorded for this call: it was interrupted."
+_NOTHING = "(nothing)"
+_GO_ON = "Go on."
+_EARLIER = "(What was said before is left out.)"
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
+_INVALID = "INVALID_JSON"
+"""Where arguments that are no JSON object stand when they are shown to the model again; pydantic-ai calls it so too."""
+
+
+# ---- to the model
+
+
+def request_of(question: Question, name: str, model: Model[Any], *, structured: bool) -> tuple[list[ModelMessage], ModelRequestParameters]:
+    """What goes out to the model called `name`."""
+    parameters = ModelRequestParameters(
+        function_tools=[
+            ToolDefinition(name=tool.name, description=tool.description, parameters_json_schema=dict(tool.schema), strict=False)
+            for tool in question.tools
+        ]
+    )
+    if structured and question.output_schema is not None:
+        parameters = _structured(parameters, question.output_schema, model)
+    history = [_translated(message, name) for message in _in_order(question.messages)]
+    merged = _merged(history)
+    last = merged[-1]
+    if question.instructions.strip() and isinstance(last, ModelRequest):
+        merged[-1] = replace(last, instructions=_text(question.instructions))
+    return merged, parameters
+
+
+def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], model: Model[Any]) -> ModelRequestParameters:
+    """By the provider's own means where it has them, else as JSON without a schema, else by what the prompt says alone."""
+    profile = model.profile
+    answer = OutputObjectDefinition(json_schema=dict(schema), name="answer")
+    if profile.get("supports_json_schema_output", False) and not (parameters.function_tools and _either_or(profile)):
+        return replace(parameters, output_mode="native", output_object=answer)
+    if profile.get("supports_json_object_output", False) and not parameters.function_tools:
+        return replace(parameters, output_mode="prompted", output_object=answer, prompted_output_template=False)
+    return parameters
+
+
+def _either_or(profile: Mapping[str, Any]) -> bool:
+    """Older Gemini takes tools or a schema, not both."""
+    return profile.get("google_supports_tool_combination") is False
+
+
+def _in_order(messages: Sequence[Message]) -> list[Message]:
+    """Every call with one result, right after it and in the order of the calls; results of no call as words; nothing empty."""
+    ordered: list[Message] = []
+    waiting = [replace(message, text=_text(message.text)) for message in messages]
+    while waiting:
+        message = waiting.pop(0)
+        if isinstance(message, Result):
+            ordered.append(Said(text=f"Result of {_text(message.name) or 'a call'}: {message.text}"))
+        elif isinstance(message, Said):
+            if message.text.strip():
+                ordered.append(message)
+        elif message.calls:
+            message = _own_ids(message, ordered)
+            ordered.append(message)
+            ordered += _results(message, waiting)
+        elif message.text.strip() or message.raw is not None:
+            ordered.append(message)
+    if not ordered or isinstance(ordered[0], Reply):
+        ordered.insert(0, Said(text=_EARLIER if ordered else _GO_ON))
+    if isinstance(ordered[-1], Reply):
+        ordered.append(Said(text=_GO_ON))
+    return ordered
+
+
+def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
+    """Takes them out of what follows, up to the next reply."""
+    end = next((index for index, message in enumerate(waiting) if isinstance(message, Reply)), len(waiting))
+    found: list[Message] = []
+    for call in reply.calls:
+        place = next((i for i, one in enumerate(waiting[:end]) if isinstance(one, Result) and one.call_id == call.call_id), None)
+        if place is None:
+            found.append(Result(call_id=call.call_id, name=call.name, text=NO_RESULT, is_error=True))
+        else:
+            found.append(waiting.pop(place))
+            end -= 1
+    return found
+
+
+def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
+    """Two calls of one id in a reply would share a result: the second of them never had one of its own."""
+    seen: set[str] = set()
+    calls = []
+    for index, call in enumerate(reply.calls):
+        fresh = call if call.call_id not in seen else replace(call, call_id=f"{call.call_id}_{len(before)}_{index}")
+        seen.add(fresh.call_id)
+        calls.append(fresh)
+    return reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)
+
+
+def _translated(message: Message, name: str) -> ModelMessage:
+    if isinstance(message, Said):
+        return ModelRequest(parts=[UserPromptPart(content=message.text)])
+    if isinstance(message, Result):
+        outcome: Any = "failed" if message.is_error else "success"
+        text = message.text if message.text.strip() else _NOTHING
+        result = ToolReturnPart(tool_name=_name(message.name), content=text, tool_call_id=_id(message.call_id), outcome=outcome)
+        return ModelRequest(parts=[result])
+    if message.raw is not None and message.model == name:
+        own = _from_raw(message)
+        if own is not None:
+            return own
+    parts: list[ModelResponsePart] = [TextPart(content=message.text)] if message.text.strip() else []
+    parts += [ToolCallPart(tool_name=_name(call.name), args=_arguments(call), tool_call_id=_id(call.call_id)) for call in message.calls]
+    return ModelResponse(parts=parts or [TextPart(content=_NOTHING)])
+
+
+def _from_raw(message: Reply) -> ModelResponse | None:
+    """As the library kept it; None when what was stored is not of its making, or says other calls than ours."""
+    try:
+        (loaded,) = ModelMessagesTypeAdapter.validate_python([message.raw])
+    except (ValidationError, ValueError, TypeError):
+        return None
+    if not isinstance(loaded, ModelResponse):
+        return None
+    kept = [part.tool_call_id for part in loaded.parts if isinstance(part, ToolCallPart)]
+    return loaded if kept == [call.call_id for call in message.calls] else None
+
+
+def _merged(history: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Requests that follow one another as one, as a provider sees a turn."""
+    merged: list[ModelMessage] = []
+    for message in history:
+        before = merged[-1] if merged else None
+        if isinstance(message, ModelRequest) and isinstance(before, ModelRequest):
+            merged[-1] = replace(before, parts=[*before.parts, *message.parts])
+        elif isinstance(message, ModelResponse) and isinstance(before, ModelResponse):
+            merged += [ModelRequest(parts=[UserPromptPart(content=_GO_ON)]), message]
+        else:
+            merged.append(message)
+    return merged
+
+
+def _text(text: str) -> str:
+    """Without what no JSON can carry: half characters, and NUL, which some servers refuse."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _name(name: str) -> str:
+    return _NAME.sub("_", name)[:64] or "unnamed"
+
+
+def _id(call_id: str) -> str:
+    return call_id if _ID.match(call_id) else f"call_{hashlib.sha256(call_id.encode('utf-8', 'replace')).hexdigest()[:24]}"
+
+
+def _arguments(call: ToolCall) -> dict[str, Any]:
+    given = {_INVALID: call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
+    cleaned: dict[str, Any] = json.loads(_text(json.dumps(given, ensure_ascii=False, default=str)))
+    return cleaned
+
+
+# ---- from the model
+
+
+def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -> Reply:
+    """What it said, at most `most` characters of it. Kept as the library has it only where there is more to it than words and calls."""
+    response = replace(response, parts=_with_own_ids(response.parts))
+    words = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    notes = [_note(part) for part in response.parts if not isinstance(part, TextPart | ToolCallPart | ThinkingPart)]
+    text = "\n\n".join(filter(None, [words[:most], *filter(None, notes)]))
+    calls = tuple(
+        ToolCall(call_id=part.tool_call_id, name=part.tool_name, arguments=_given(part, most))
+        for part in response.parts
+        if isinstance(part, ToolCallPart)
+    )
+    return Reply(text=_text(text), calls=calls, model=name, raw=_raw(response) if is_whole else None)
+
+
+def _with_own_ids(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
+    """A call without an id, with one that is no id, or with that of another gets one of ours."""
+    seen: set[str] = set()
+    fresh: list[ModelResponsePart] = []
+    for part in parts:
+        if isinstance(part, ToolCallPart) and (part.tool_call_id in seen or not _ID.match(part.tool_call_id or "")):
+            made = hashlib.sha256(f"{part.tool_call_id}{len(fresh)}{id(parts)}".encode("utf-8", "replace")).hexdigest()[:24]
+            part = replace(part, tool_call_id=f"call_{made}")
+        if isinstance(part, ToolCallPart):
+            seen.add(part.tool_call_id)
+        fresh.append(part)
+    return fresh
+
+
+def _given(part: ToolCallPart, most: int) -> Mapping[str, Any] | str:
+    if isinstance(part.args, dict):
+        return part.args
+    text = part.args or ""
+    if not text.strip():
+        return {}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return _text(text[:most])
+    return found if isinstance(found, dict) else _text(text[:most])
+
+
+def _note(part: ModelResponsePart) -> str:
+    if isinstance(part, FilePart):
+        return f"[The model gave a file, {part.content.media_type}, {len(part.content.data)} bytes; files of models are not kept.]"
+    return f"[The model gave a part of the kind {part.part_kind}, which is not shown.]"
+
+
+def _raw(response: ModelResponse) -> Mapping[str, Any] | None:
+    plain = all(isinstance(part, TextPart | ToolCallPart) and not part.provider_details for part in response.parts)
+    if plain or any(isinstance(part, FilePart) for part in response.parts):
+        return None
+    if any(isinstance(part, ToolCallPart) and part.tool_name != _name(part.tool_name) for part in response.parts):
+        return None  # a call by a name that providers do not take: it is shown again under one that they do
+    dumped: Mapping[str, Any] = ModelMessagesTypeAdapter.dump_python([response], mode="json")[0]
+    return dumped
+
+
+# ---- streaming
+
+
+WORDLESS = 5
+"""A model whose connection is alive (it pings, as while it thinks) may say nothing so many times longer than one that is silent."""
+
+SHORTEST_KEY = 16
+
+
+class Died(Exception):
+    """The stream ended before the reply did, or the reply is none."""
+
+
+class Silent(Exception):
+    """Nothing came for too long."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it said nothing for {seconds:g} s")
+
+
+@dataclass(slots=True)
+class Heard:
+    """What one attempt has come to so far; read also when it failed."""
+
+    characters: int = 0
+    """Of words, calls and thoughts: what is paid for."""
+    words: int = 0
+    """Those that `hear` was told."""
+    response: ModelResponse | None = field(default=None, repr=False)
+    is_cut: bool = False
+    is_telling: bool = False
+    """While whoever listens is told: what is raised then is theirs, not the model's."""
+
+
+class KeyStruck:
+    """Words as they come, without the key that the model was asked with: some servers say it back. What may be its beginning is held until
+    it is known not to be. A short one is no secret: servers that want none are given any word."""
+
+    def __init__(self, key: str | None) -> None:
+        self._key = key if key is not None and len(key) >= SHORTEST_KEY else ""
+        self._held = ""
+
+    def __call__(self, words: str) -> str:
+        if not self._key:
+            return words
+        said = (self._held + words).replace(self._key, REDACTED)
+        begun = next((n for n in range(min(len(self._key) - 1, len(said)), 0, -1) if said.endswith(self._key[:n])), 0)
+        self._held = said[len(said) - begun :]
+        return said[: len(said) - begun]
+
+    def rest(self) -> str:
+        held, self._held = self._held, ""
+        return held
+
+    def of(self, reply: Reply) -> Reply:
+        return replace(reply, text=reply.text.replace(self._key, REDACTED)) if self._key and self._key in reply.text else reply
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    reply: Reply
+    ended: Ended
+    used: Spent
+
+
+async def answer(connection: Connection, question: Question, heard: Heard, *, max_tokens: int | None, structured: bool = True) -> Answered:
+    """Raises whatever the library raises, and `Died` and `Silent`; `heard` then says how far it came."""
+    messages, parameters = request_of(question, connection.meant.name, connection.model, structured=structured)
+    settings = ModelSettings(max_retries=0) if _takes_retries(connection) else ModelSettings()
+    if question.tools:
+        settings["cache"] = True  # a conversation goes on: what was read once is read again, at a tenth of the price
+    if question.temperature is not None and structured:
+        settings["temperature"] = question.temperature
+    if max_tokens is not None:
+        settings["max_tokens"] = max_tokens
+    patience = connection.idle_seconds * (WORDLESS if connection.is_ours else 1)
+    stream = model_request_stream(
+        connection.model, messages, model_settings=settings, model_request_parameters=parameters, instrument=False
+    )
+    struck = KeyStruck(connection.key)
+    async with _within(patience, stream) as opened:
+        try:
+            await _listen(opened, question, heard, patience, struck)
+        finally:
+            heard.response = opened.get()
+    answered = _judged(connection, question, heard)
+    return replace(answered, reply=struck.of(answered.reply))
+
+
+def _takes_retries(connection: Connection) -> bool:
+    return "max_retries" not in getattr(connection.model, "unsupported_settings", ())
+
+
+class _within:
+    """A stream that must open in time."""
+
+    def __init__(self, seconds: float, stream: Any) -> None:
+        self._seconds, self._stream = seconds, stream
+
+    async def __aenter__(self) -> StreamedResponse:
+        try:
+            async with asyncio.timeout(self._seconds) as limit:
+                opened: StreamedResponse = await self._stream.__aenter__()
+        except TimeoutError:
+            if limit.expired():
+                raise Silent(self._seconds) from None
+            raise
+        return opened
+
+    async def __aexit__(self, *how: Any) -> Any:
+        return await self._stream.__aexit__(*how)
+
+
+async def _listen(stream: StreamedResponse, question: Question, heard: Heard, patience: float, struck: KeyStruck) -> None:
+    events: AsyncIterator[Any] = aiter(stream)
+    clock = asyncio.get_running_loop().time
+    last = clock()
+    while True:
+        try:
+            async with asyncio.timeout_at(last + patience) as limit:
+                event = await anext(events)
+        except StopAsyncIteration:
+            _tell(question, heard, struck.rest())
+            return
+        except TimeoutError:
+            if limit.expired():
+                raise Silent(patience) from None
+            raise
+        words, others = _said(event)
+        if words or others:  # events that say nothing, however many, are silence
+            last = clock()
+        heard.characters += len(words) + others
+        _tell(question, heard, struck(words))
+        if heard.characters > question.max_characters:
+            heard.is_cut = True
+            return
+
+
+def _tell(question: Question, heard: Heard, words: str) -> None:
+    allowed = words[: max(0, question.max_characters - heard.words)]
+    if allowed and question.hear is not None:
+        heard.is_telling = True
+        question.hear(allowed)
+        heard.is_telling = False
+    heard.words += len(words)
+
+
+def _said(event: Any) -> tuple[str, int]:
+    """The words of an event, and how many characters it holds of what is not shown."""
+    if isinstance(event, PartStartEvent):
+        part = event.part
+        if isinstance(part, TextPart):
+            return part.content, 0
+        if isinstance(part, ThinkingPart):
+            return "", len(part.content) + len(part.signature or "")
+        if isinstance(part, ToolCallPart):
+            return "", len(part.tool_name) + len(part.args if isinstance(part.args, str) else str(part.args or ""))
+        return "", 1
+    if isinstance(event, PartDeltaEvent):
+        delta = event.delta
+        if isinstance(delta, TextPartDelta):
+            return delta.content_delta, 0
+        if isinstance(delta, ThinkingPartDelta):
+            return "", len(delta.content_delta or "") + len(delta.signature_delta or "")
+        if isinstance(delta, ToolCallPartDelta):
+            more = delta.args_delta
+            return "", len(more if isinstance(more, str) else str(more or "")) + len(delta.tool_name_delta or "")
+    return "", 0
+
+
+_CHATS = ("openai-chat", "ollama", "local")
+"""Of these the library takes an end without a reason for a good one, and keeps the reason only where there was one."""
+_ENDED = {"length": Ended.LENGTH, "content_filter": Ended.REFUSED}
+
+
+def _judged(connection: Connection, question: Question, heard: Heard) -> Answered:
+    response = heard.response
+    assert response is not None
+    # A stream that just ends, without a word on why, may be half of one: a proxy in between cuts like that.
+    # The library knows not every reason there is, and keeps those that it does not know.
+    says_why = (
+        "finish_reason" in (response.provider_details or {})
+        or response.finish_reason == "content_filter"
+        or (response.finish_reason is not None and connection.meant.provider not in _CHATS)
+    )
+    is_whole = response.state == "complete" and (says_why or not connection.is_ours)
+    if not heard.is_cut and (not is_whole or (response.finish_reason == "error" and not response.parts)):
+        raise Died("it broke off before it had finished")
+    name = connection.meant.name
+    ended = Ended.LENGTH if heard.is_cut else _ENDED.get(str(response.finish_reason), Ended.FINISHED)
+    reply = reply_of(response, name, most=question.max_characters, is_whole=not heard.is_cut)
+    return Answered(reply=reply, ended=ended, used=spent(response.usage, question, characters=heard.characters, is_whole=not heard.is_cut))
