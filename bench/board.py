@@ -17,7 +17,7 @@ from pathlib import Path
 
 from bench.figures import Figure, median, milliseconds
 from bench.sizes import Sizes
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task, slug_of
 

@@ -23,7 +23,7 @@ from typing import Any
 LOADED = (
     *("remit.cli.main", "remit.cli.project", "remit.cli.live", "remit.cli.answer", "typer.rich_utils", "remit.app", "remit.policy.project"),
     *("remit.agents.builtin.worker", "remit.agents.builtin.coder", "remit.agents.builtin.researcher", "remit.agents.coding.detect"),
-    *("remit.agents.pages", "remit.agents.roles", "remit.board", "remit.board.repository", "remit.orchestrator"),
+    *("remit.agents.pages", "remit.agents.roles", "remit.board", "remit.board.commits", "remit.orchestrator"),
 )
 """What most of the commands import."""
 AT_THE_START = ("PYTHON", "LANG", "LC_", "REMIT_")

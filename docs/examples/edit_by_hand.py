@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import Task
 

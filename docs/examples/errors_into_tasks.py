@@ -3,7 +3,7 @@
 import asyncio
 
 from remit import Remit, agent
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.orchestrator.errors import errors
 
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from remit import Context, Remit, agent
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import Task
 from remit.orchestrator.implement import implement
 

@@ -1,26 +1,28 @@
-"""An old pair of files, drifted apart, made into a board; then a person's edit of the new TODO.md taken over."""
+"""An old pair of files that differ, made into a board; then a person's edit of the new TODO.md merged."""
 
 import json
 from pathlib import Path
 
-from remit.board.book import Board
-from remit.board.importing import import_board
+from remit.board.board import Board
+from remit.board.importer import import_board
 
 old = Path(".opencode/specs")
 old.mkdir(parents=True)
 (old / "TODO.md").write_text(
-    "## High Priority Tasks\n\n### 7. Mend the parser ✅\n**Effort**: 3h\n**Owner**: Ann\n\n### 8. Explain it\n**Status**: [IN PROGRESS]\n"
+    "## High Priority Tasks\n\n### 7. Fix the parser\n- **Status**: [COMPLETED]\n- **Owner**: Ann\n\n---\n\n"
+    "### 8. Explain it\n- **Status**: [PLANNED]\n\n---\n"
 )
 (old / "state.json").write_text(
-    json.dumps({"active_projects": [{"project_number": "7", "title": "Mend the parser", "status": "in_progress", "sprint": 4}]})
+    json.dumps(
+        {"active_projects": [{"project_number": "7", "title": "Fix the parser", "status": "implementing", "effort": [3], "sprint": 4}]}
+    )
 )
 
 board = Board(Path.cwd())
 done = import_board(board)
-for one in done.drifts:
-    print(f"task {one.number} {one.field}: state.json {one.state}, TODO.md {one.todo} -> {one.settled}")
+print(*done.merged, *done.told, sep="\n")
 for task in board.look().state.tasks:
     print(task.number, task.title, f"[{task.status.marker}]", *task.lines, dict(task.extra))
 
-board.todo_path.write_text(board.todo_path.read_text().replace("[IMPLEMENTING]", "[PLANNED]") + "\n### New: Celebrate\n")
+board.todo_path.write_text(board.todo_path.read_text().replace("[PLANNED]", "[COMPLETED]") + "\n### New: Celebrate\n")
 print(*board.look().notices, sep="\n")

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 from remit import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.orchestrator.review import Asked, review
 
 

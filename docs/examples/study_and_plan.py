@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import State, Task
 from remit.orchestrator.plan import plan, revise
 from remit.orchestrator.research import research

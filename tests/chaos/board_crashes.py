@@ -16,8 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from remit.board import archive, writeset
-from remit.board.book import Board, Draft
+from remit.board import archive, write_set
+from remit.board.board import Board, Draft
 from remit.board.task import Task
 
 CALLS = ("open", "write", "fsync", "replace", "rename", "unlink", "link", "mkdir", "fchmod")
@@ -48,7 +48,7 @@ def die_when_committed(root: Path) -> None:
 
     def last(source: Any, target: Any) -> None:
         rename(source, target)
-        if Path(target).name == writeset.JOURNAL:
+        if Path(target).name == write_set.JOURNAL:
             os.kill(os.getpid(), signal.SIGKILL)
 
     os.rename = last  # type: ignore[assignment]
@@ -93,14 +93,14 @@ def count_calls(number: int) -> None:
 
     for name in CALLS:
         setattr(os, name, counted(getattr(os, name)))
-    writeset.exchange = counted(writeset.exchange)
-    writeset.name_new = counted(writeset.name_new)
+    write_set.exchange = counted(write_set.exchange)
+    write_set.name_new = counted(write_set.name_new)
 
 
 def main() -> None:
     os.fsync = lambda descriptor: None  # a process that dies takes nothing with it that it had written; only a machine does
     if "--no-exchange" in sys.argv:
-        writeset.exchange = lambda one, other: False
+        write_set.exchange = lambda one, other: False
     for line in sys.stdin:
         asked = json.loads(line)
         root = Path(asked["root"])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from remit import Context, Remit, agent
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import Task
 from remit.orchestrator.implement import implement

@@ -73,7 +73,7 @@ def test_the_page_of_a_task_reads_no_pipe_and_nothing_outside_in_place_of_its_pl
 ) -> None:
     from dataclasses import replace
 
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.task import task
 
     project = tmp_path / "project"
@@ -117,7 +117,7 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
 
 def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
     """S6.9"""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.orchestrator.abandoning import abandon
     from remit.orchestrator.tasks import Wanted, record
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.committing import Committed, commit, message_of, subject_of
-from remit.board.repository import find_repository
+from remit.board.commits import Committed, commit, message_of, subject_of
 
 SESSION = "sess_1770000000_abc123"
 
@@ -322,19 +321,6 @@ def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path)
     assert time.monotonic() - began < 15
 
 
-@pytest.mark.parametrize("inside", [".", "sub"])
-def test_hooks_are_looked_for_where_the_users_configuration_says(repository: Path, inside: str) -> None:
-    put(repository, "sub/a.md")
-    found = find_repository(repository / inside, time.monotonic() + 10)
-    assert found is not None
-    assert not found.has_hooks()
-    git(repository, "config", "core.hooksPath", "theirs")
-    put(repository, "theirs/pre-commit")
-    found = find_repository(repository / inside, time.monotonic() + 10)
-    assert found is not None
-    assert found.has_hooks()
-
-
 def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:
     hook(repository, "pre-commit", "git rm -q --cached a.md")
     done = commit(repository, [put(repository, "a.md"), put(repository, "b.md")], "task 1: x")
@@ -344,7 +330,7 @@ def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:
 
 def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path) -> None:
     """Its git waits for the hook, so that the hook must not wait for git."""
-    calls = "from pathlib import Path; from remit.board.committing import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
+    calls = "from pathlib import Path; from remit.board.commits import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
     hook(repository, "pre-commit", f'[ -e asked ] || {{ touch asked; {sys.executable} -c "{calls}" > said; }}')
     began = time.monotonic()
     put(repository, "b.md")
@@ -418,12 +404,12 @@ def test_in_the_middle_of_something_nothing_is_touched(repository: Path, what: s
 def test_the_index_in_other_hands_is_waited_for_and_then_named(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = repository / ".git/index.lock"
     lock.touch()
-    monkeypatch.setattr("remit.board.committing.INDEX_SECONDS", 0.2)
+    monkeypatch.setattr("remit.board.commits.INDEX_SECONDS", 0.2)
     done = commit(repository, [put(repository, "a.md")], "task 1: x")
     assert "index.lock is held" in done.warning
     assert "remove it" in done.warning
     removing = subprocess.Popen(["sh", "-c", f"sleep 0.3; rm {lock}"])
-    monkeypatch.setattr("remit.board.committing.INDEX_SECONDS", 10.0)
+    monkeypatch.setattr("remit.board.commits.INDEX_SECONDS", 10.0)
     assert commit(repository, ["a.md"], "task 1: x").hash
     assert removing.wait(10) == 0
 
@@ -459,7 +445,7 @@ def test_a_conflict_that_is_not_settled_is_never_committed(repository: Path) -> 
     git(repository, "commit", "-qam", "other")
     subprocess.run(["git", "stash", "pop"], cwd=repository, capture_output=True, check=False)
     done = commit(repository, [put(repository, "a.md"), "README.md"], "task 1: x")
-    assert done.warning == "Not committed: README.md (has a conflict that is not settled)."
+    assert done.warning == "Not committed: README.md (has a conflict that is not resolved)."
     assert (in_head(repository), status(repository)) == (["a.md"], ["UU README.md"])
 
 
@@ -467,7 +453,7 @@ def test_ctrl_c_ends_git_too(repository: Path) -> None:
     pid = repository.parent / "pid"
     hook(repository, "pre-commit", f"echo $$ > {pid}; sleep 60")
     put(repository, "a.md")
-    script = "from pathlib import Path; from remit.board.committing import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
+    script = "from pathlib import Path; from remit.board.commits import commit; commit(Path('.'), ['a.md'], 'task 1: x')"
     running = subprocess.Popen([sys.executable, "-c", script], cwd=repository, stderr=subprocess.DEVNULL)
     while not pid.exists() or not pid.read_text().strip():
         assert running.poll() is None
@@ -481,7 +467,7 @@ def test_ctrl_c_ends_git_too(repository: Path) -> None:
 def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:
     """Item 5: two commands at once on two tasks never mix their files."""
     script = (
-        "import sys; from pathlib import Path; from remit.board.committing import commit\n"
+        "import sys; from pathlib import Path; from remit.board.commits import commit\n"
         "number = sys.argv[1]\n"
         "for turn in range(6):\n"
         "    paths = [f'specs/{number}/{turn}-{part}.md' for part in range(2)]\n"

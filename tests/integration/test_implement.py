@@ -12,7 +12,7 @@ import pytest
 from implement_stage import PLAN, PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
 from remit import Context, Remit, agent
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.plans import read_plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import Task
@@ -332,7 +332,7 @@ KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from implement_stage import Worker, writes
-from remit.board.book import Board
+from remit.board.board import Board
 
 def dies(ctx, phase):
     (ctx.root / "half.txt").write_text("half")

@@ -11,7 +11,7 @@ import pytest
 from implement_stage import PLAN_PATH, Worker, entry, files_of, git, made_project, returned, subjects, writes
 
 from remit import Context
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.claims import claim
 from remit.core.clock import Clock
 from remit.core.errors import Refused, Unavailable

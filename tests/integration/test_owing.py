@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.board.book import Board
-from remit.board.owing import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
+from remit.board.board import Board
+from remit.board.pending_commits import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay_left
 from remit.board.task import TaskArtifact
 from remit.orchestrator.abandoning import abandon, recover
 from remit.orchestrator.archiving import todo
@@ -20,9 +20,9 @@ from remit.orchestrator.tidying import sync
 KILLED_BEFORE_GIT = """
 import os, signal, sys
 from pathlib import Path
-import remit.board.committing as committing
+import remit.board.commits as committing
 committing.commit = lambda *given, **more: os.kill(os.getpid(), signal.SIGKILL)
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.orchestrator.archiving import todo
 todo(Board(Path(sys.argv[1])), agreed=lambda tasks: True)
 """

@@ -16,7 +16,7 @@ import pytest
 from remit import agent
 from remit.agents.builtin.roles.changes import change_of_path
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused

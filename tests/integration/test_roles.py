@@ -11,7 +11,7 @@ import pytest
 from cli_project import remit as run_remit
 
 from remit import DelegateTool, Remit, Return
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.plans import read_plan
 from remit.cli.checkup import _roles
 from remit.cli.delegate import meant

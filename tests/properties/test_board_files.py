@@ -12,10 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from remit.board import todo
 from remit.board.archive import archived_tasks, bring_back, put_away
-from remit.board.book import Board
-from remit.board.entries import entry_to_task, task_to_entry
-from remit.board.entries_fast import task_of
-from remit.board.reading import read_state, state_to_bytes
+from remit.board.board import Board
+from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.statuses import Status
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact
 from remit.core.errors import Unavailable
@@ -70,8 +68,6 @@ def tasks(number: st.SearchStrategy[int] = numbers) -> st.SearchStrategy[Task]:
 def test_a_task_comes_back_from_its_entry_as_it_was(task: Task) -> None:
     entry = json.loads(json.dumps(task_to_entry(task)))
     assert entry_to_task(entry) == task
-    assert task_of(entry) in (task, None)
-    assert task_of(task_to_entry(replace(task, extra={}, artifacts=(), plan_versions=()))) is not None
 
 
 @settings(max_examples=50)
@@ -99,8 +95,6 @@ def test_any_bytes_are_read_or_told(data: bytes) -> None:
 def test_any_entry_is_read_or_told(entry: dict[str, Any]) -> None:
     entry = {"project_number": 1, "title": "A", "project_name": "a", "status": "planned"} | entry
     data = json.dumps({"active_projects": [entry]}).encode()
-    if (quickly := task_of(entry)) is not None:
-        assert quickly == entry_to_task(entry)
     try:
         state = read_state(data, "specs/state.json").state
     except Unavailable as error:

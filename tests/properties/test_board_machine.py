@@ -18,9 +18,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from remit.board import writeset
-from remit.board.book import Board
-from remit.board.reading import read_state
+from remit.board import write_set
+from remit.board.board import Board
+from remit.board.state_file import read_state
 from remit.board.statuses import Status, check_move
 from remit.board.todo import draw
 from remit.core.errors import RemitError
@@ -211,7 +211,7 @@ class BoardAndModel(RuleBasedStateMachine):
         """Between any two files of the set. The change is made, or it is not; whoever comes next sees to the rest."""
         word = self.word()
         calls = iter(range(100))
-        original = writeset._put
+        original = write_set._put
 
         def put(*args: Any, **more: Any) -> Any:
             if next(calls) == at:
@@ -219,7 +219,7 @@ class BoardAndModel(RuleBasedStateMachine):
             return original(*args, **more)
 
         try:
-            with patch.object(writeset, "_put", put):
+            with patch.object(write_set, "_put", put):
                 record(self.boards[who], Wanted(text=f"Task {word}"))
         except Killed:
             pass

@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.board.committing import commit
+from remit.board.commits import commit
 
 NAMES = ("a", "b.txt", "d/a", "d/-x y", "ü/*", "e/f/g", "h")
 KINDS = ("untouched", "changed", "staged", "staged and changed", "deleted", "staged deleted", "taken out of the index", "made executable")

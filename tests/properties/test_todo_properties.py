@@ -3,17 +3,15 @@
 import re
 from dataclasses import replace
 
-from hypothesis import event, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from remit.board import todo_merging
-from remit.board.entries import data_to_state, state_to_data
+from remit.board.state_file import data_to_state, state_to_data
 from remit.board.statuses import NEED_REASON, Status
 from remit.board.task import Priority, State, Task, TaskArtifact, slug_of
-from remit.board.todo import draw, merge
-from remit.board.todo_drawing import draw_placed
-from remit.board.todo_edits import may_become
-from remit.board.todo_lines import guarded, stripped, unguarded
+from remit.board.todo import draw
+from remit.board.todo_merge import may_become, merge
+from remit.board.todo_parser import guarded, stripped, unguarded
 
 AT = "2026-01-02T03:04:05Z"
 
@@ -170,25 +168,3 @@ def test_edits_are_applied_onto_a_board_that_has_moved_on(state: State, changes:
     assert set(found) >= {50, *(task.number for task in state.tasks)}
     assert all(found[task.number].session_id == "sess_x" for task in state.tasks)
     assert merge(state, draw(state), at=AT, onto=moved).state == moved
-
-
-@st.composite
-def long_sections(draw_from: st.DrawFn) -> State:
-    """Eight tasks in one section."""
-    tasks = tuple(replace(draw_from(task_with(number)), priority=Priority.LOW) for number in range(1, 9))
-    texts = draw_from(st.sampled_from([{}, {f"after:{task.number}": f"Note {task.number}" for task in tasks}, {"end:low": "## Own\n\nx"}]))
-    return State(tasks=tasks, texts=texts, next_number=9)
-
-
-@given(long_sections(), edits)
-@settings(max_examples=60)
-def test_what_is_read_from_the_part_that_was_touched_is_what_the_whole_says(state: State, changes: list) -> None:
-    """Only ever a saving of time."""
-    near = [(kind, 0.4 + where / 5, 0.4 + other / 5, text) for kind, where, other, text in changes]
-    text, _ = edited(draw(state), near)
-    given_ = todo_merging._Given(state=state, target=state, at=AT, taken_numbers=frozenset())
-    titles = {task.number: task.title for task in state.tasks}
-    in_part = todo_merging._merged_in_part(given_, draw_placed(state), text, titles)
-    event("in part" if in_part else "as a whole")
-    if in_part is not None:
-        assert in_part == todo_merging._merged_whole(given_, draw_placed(state), text, titles)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from remit.board.entries import task_to_entry
-from remit.board.files import read_or_none
-from remit.board.reading import read_state, state_to_bytes
+from remit.board.state_file import read_state, state_to_bytes, task_to_entry
 from remit.board.statuses import Status
 from remit.board.task import State, Task
+from remit.board.write_set import read_or_none
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.board.book import Board, Draft
+    from remit.board.board import Board, Draft
 
 FOLDER = "specs/archive"
 ARCHIVE = f"{FOLDER}/state.json"

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.core.errors import Refused, Unavailable
 from remit.system.files import atomic_write, file_lock
 from remit.system.own_folder import make_folder

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.claims import Holder, holders
-from remit.board.entries import task_to_entry
 from remit.board.graph import CLOSED, Graph, cycles, graph_of, next_command
+from remit.board.state_file import task_to_entry
 from remit.board.statuses import IN_PROGRESS, Status, status_of
 from remit.board.task import Priority, Task
 from remit.core.errors import Misused

@@ -33,7 +33,7 @@ def draw(
 ) -> Exit:
     """`remit board` alone."""
     from remit.board.archive import archived_tasks
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.board.view import chosen, view_of
     from remit.cli.output import say_json
     from remit.cli.project import find_root
@@ -60,7 +60,7 @@ def show(
     as_json: Json = False,
 ) -> Exit:
     """Show one task in full: what it waits for, its reports, the phases of its plan, what was delegated for it."""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.project import find_root
     from remit.cli.task_page import show_task
 

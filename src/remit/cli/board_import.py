@@ -1,4 +1,4 @@
-"""`remit board import`: an existing TODO.md and state.json made into a board. Only asks for it and tells; `board.importing` does it."""
+"""`remit board import`: an existing TODO.md and state.json made into a board. Only asks for it and tells; `board.importer` does it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,10 +11,9 @@ from remit.cli.options import Json, Root
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from remit.board.importing import Imported
+    from remit.board.importer import Imported
 
 _SHOWN = 20
-_RULE = "Where both files say something and differ, state.json counts; of two statuses the one further along."
 
 
 def board_import(
@@ -26,10 +25,10 @@ def board_import(
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
-    """Make a board of an existing TODO.md and state.json, however old their markers and however far they have drifted apart."""
-    from remit.board.book import Board
-    from remit.board.importing import import_board
-    from remit.board.owing import pay
+    """Make a board of an existing TODO.md and state.json, also where they differ."""
+    from remit.board.board import Board
+    from remit.board.importer import import_board
+    from remit.board.pending_commits import pay
     from remit.cli.outcomes import say_labelled
     from remit.cli.output import say, say_json
     from remit.cli.project import find_root
@@ -59,17 +58,16 @@ def _lines(found: "Imported") -> "Iterator[str]":
     for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
         if numbers:
             yield f"Only in {where}: {_some(list(map(str, numbers)))}."
-    if found.drifts:
-        yield f"The two differed in {_count(len(found.drifts), 'place')}. {_RULE}"
-        for one in found.drifts[:_SHOWN]:
-            yield f"  Task {one.number} {one.field}: state.json {one.state!r}, TODO.md {one.todo!r} → {one.settled}"
-        if len(found.drifts) > _SHOWN:
-            yield f"  and {len(found.drifts) - _SHOWN} more: --json lists all."
+    if found.merged:
+        yield f"TODO.md differed from state.json in {_count(len(found.merged), 'place')} and was merged:"
+        yield from (f"  {line}" for line in found.merged[:_SHOWN])
+        if len(found.merged) > _SHOWN:
+            yield f"  and {len(found.merged) - _SHOWN} more: --json lists all."
     yield from found.told[:_SHOWN]
     if len(found.told) > _SHOWN:
         yield f"and {len(found.told) - _SHOWN} more things to know: --json lists all."
     if found.kept_in:
-        yield f"The old files are kept in {found.kept_in}. What did not count is in each task's entry under `imported`."
+        yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
 
 
 def _count(number: int, noun: str) -> str:

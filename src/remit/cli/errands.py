@@ -34,7 +34,7 @@ def carry_out(errand: "Errand", root: Path | None, *, dry_run: bool, as_json: bo
 
 async def _carry_out(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
     from remit.app import Remit
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
     from remit.orchestrator.course import work_on
@@ -61,7 +61,7 @@ async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
 
 
 def _rehearse(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.output import say_json
     from remit.cli.project import open_directory, routed_settings
     from remit.orchestrator.rehearsing import rehearsed

@@ -38,7 +38,7 @@ def errors(
 
 async def _errors(folder: Path, type_: str | None, limit: float | None, *, as_json: bool) -> Exit:
     from remit.app import Remit
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
     from remit.orchestrator.errors import errors as mend
@@ -50,7 +50,7 @@ async def _errors(folder: Path, type_: str | None, limit: float | None, *, as_js
 
 
 def _rehearse(folder: Path, type_: str | None, ledger: "ErrorLedger", *, as_json: bool) -> Exit:
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.output import say_json
     from remit.cli.project import open_directory, routed_settings
     from remit.flow.route import GENERAL, route

@@ -10,7 +10,7 @@ from remit.cli.exits import Exit, exit_of_ending
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from remit.board.book import Board
+    from remit.board.board import Board
 
 USAGE = "remit implement N | N-M"
 
@@ -31,7 +31,7 @@ def implement(
     """Have a task carried out: the phases of its plan in turn, each committed; run again, it goes on where it stood."""
     import asyncio
 
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.numbers import numbers_of
     from remit.cli.project import find_root
     from remit.cli.values import seconds

@@ -79,7 +79,7 @@ def _reviewed(folder: Path, asked: "Asked", *, dry_run: bool, as_json: bool) -> 
 
 async def _carry_out(folder: Path, asked: "Asked", *, dry_run: bool, as_json: bool) -> Exit:
     from remit.app import Remit
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
     from remit.cli.project import open_directory, routed_settings

@@ -10,7 +10,7 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.board.task import Priority
     from remit.orchestrator.outcome import Outcome
 
@@ -63,7 +63,7 @@ def task(
     as_json: Json = False,
 ) -> Exit:
     """Record a task: nothing is carried out, whatever its text says. Or abandon, recover, divide, sync, review tasks."""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.project import find_root
 
     words = _words(text or [])

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.archive import archived_tasks
-from remit.board.book import Board
-from remit.board.files import read_or_none
+from remit.board.board import Board
 from remit.board.graph import next_command
 from remit.board.plans import Plan, read_plan
 from remit.board.statuses import PhaseStatus
 from remit.board.task import Task
 from remit.board.view import Standing, View, view_of
+from remit.board.write_set import read_or_none
 from remit.cli.cells import columns, cut, painted
 from remit.cli.exits import Exit
 from remit.cli.numbers import number_of

@@ -18,7 +18,7 @@ def todo(
     as_json: Json = False,
 ) -> Exit:
     """Archive completed and abandoned tasks with their folders, and tell which folders fit no task."""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.cli.outcomes import answer
     from remit.cli.project import find_root
     from remit.orchestrator.archiving import todo as archive

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from remit.board.archive import archived_tasks, bring_back
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.graph import CLOSED
 from remit.board.statuses import Status, check_move

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from remit.board.archive import put_away
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.statuses import Status
 from remit.board.task import State, Task

@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from remit.board.repository import find_repository
+from remit.board.commits import find_repository
 from remit.core.errors import RemitError
 from remit.workspaces.copying import TOOL_FOLDERS
 

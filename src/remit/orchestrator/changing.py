@@ -5,10 +5,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from remit.board.archive import archived_tasks, not_found
-from remit.board.book import Board, Draft, no_board
-from remit.board.committing import is_wanted
-from remit.board.owing import Debt, owed, pay, pay_left
-from remit.board.packing import Packing
+from remit.board.board import Board, Draft, no_board
+from remit.board.pending_commits import Debt, owed, pay, pay_left
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.orchestrator.outcome import Outcome
@@ -25,15 +23,9 @@ def changing(
     """
     if not is_rehearsal:
         left = pay_left(board)
-        packing = Packing(board.root)
-        try:
-            with board.change(make=make) as draft:
-                made = step(draft)
-                debt = _noted(board, draft, subject(made))
-                if debt is not None and is_wanted(board.root):
-                    draft.foreseen = packing.begin
-        finally:
-            packing.end()
+        with board.change(make=make) as draft:
+            made = step(draft)
+            debt = _noted(board, draft, subject(made))
         draft.notices = (*left, *draft.notices)
         return made, draft, debt
     seen = board.look()

@@ -12,8 +12,8 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
-from remit.board.book import Board
-from remit.board.owing import Debt, owed, pay, pay_left
+from remit.board.board import Board
+from remit.board.pending_commits import Debt, owed, pay, pay_left
 from remit.board.plans import read_plan
 from remit.board.statuses import BEGINS, Status
 from remit.board.task import State, Task

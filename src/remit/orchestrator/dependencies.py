@@ -6,7 +6,7 @@ Blocking: reads the archive.
 from collections.abc import Sequence
 
 from remit.board.archive import archived_tasks
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.graph import cycles, graph_of
 from remit.board.task import State, Task
 from remit.core.errors import Refused

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.claims import holders
 from remit.board.plans import read_plan
 from remit.board.statuses import Status, check_move

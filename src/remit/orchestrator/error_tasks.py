@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.archive import archived_tasks
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import ENDED, Status
 from remit.board.task import Task
 from remit.core.errors import RemitError

@@ -11,8 +11,8 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
-from remit.board.book import Board, Draft
-from remit.board.owing import owed, pay, pay_left
+from remit.board.board import Board, Draft
+from remit.board.pending_commits import owed, pay, pay_left
 from remit.board.statuses import ENDED, Status, is_legal
 from remit.board.task import Priority, State, Task, TaskArtifact
 from remit.core.errors import Refused

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.claims import claim
-from remit.board.owing import pay_left
+from remit.board.pending_commits import pay_left
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task

@@ -7,7 +7,7 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.plans import Phase
 from remit.board.statuses import Status
 from remit.board.task import State, Task

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.board.book import SPECS
-from remit.board.owing import owed, pay
+from remit.board.board import SPECS
+from remit.board.commits import find_repository
+from remit.board.pending_commits import owed, pay
 from remit.board.plans import Plan
-from remit.board.repository import find_repository
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import Task, TaskArtifact
 from remit.core.errors import ErrorInfo, Refused, RemitError

@@ -8,7 +8,7 @@ import os
 import re
 from dataclasses import dataclass
 
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.plans import Plan, read_plan, with_phase
 from remit.board.statuses import PhaseStatus
 from remit.board.task import Task

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from remit.app import Remit
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.claims import Held
-from remit.board.committing import subject_of
-from remit.board.owing import owed, pay
+from remit.board.commits import subject_of
+from remit.board.pending_commits import owed, pay
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task

@@ -1,7 +1,7 @@
 """`plan N` and `revise N [reason]`: the plan of a task, and the next version of it (S6.5, S6.9)."""
 
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import State, Task
 from remit.core.errors import Misused
 from remit.orchestrator.course import Errand, reports_of, work_on

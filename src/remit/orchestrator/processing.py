@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from remit.board.book import SPECS
+from remit.board.board import SPECS
 from remit.board.plans import read_plan
 from remit.board.statuses import BEGINS, DONE, Status
 from remit.board.task import PlanVersion, Task, TaskArtifact

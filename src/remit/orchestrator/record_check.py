@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remit.board.book import Board
+from remit.board.board import Board
+from remit.board.commits import find_repository, literal, task_commits
 from remit.board.plans import Plan, read_plan
-from remit.board.repository import find_repository, literal, task_commits
 from remit.board.statuses import IN_PROGRESS, Status
 from remit.board.task import Task
 from remit.core.errors import RemitError

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import BEGINS
 from remit.core.deadline import allowed_timeout
 from remit.core.ports import AgentPort

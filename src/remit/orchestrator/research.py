@@ -1,7 +1,7 @@
 """`research N [focus]`: a study of a task, filed as its next report (S6.5, S6.6)."""
 
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import State, Task
 from remit.orchestrator.course import Errand, reports_of, work_on
 from remit.orchestrator.outcome import Outcome, Waiting, plainly

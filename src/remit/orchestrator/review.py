@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import Task
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import Misused

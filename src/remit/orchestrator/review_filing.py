@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from remit.board.book import Board
-from remit.board.committing import Committed
-from remit.board.owing import Debt, owed, pay, pay_left
+from remit.board.board import Board
+from remit.board.commits import Committed
+from remit.board.pending_commits import Debt, owed, pay, pay_left
 from remit.board.task import Task, TaskArtifact
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, Status, StopReason

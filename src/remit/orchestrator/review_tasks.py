@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import ENDED
 from remit.board.task import Priority, State, Task
 from remit.orchestrator.findings import Finding

@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from remit.board.repository import find_repository, task_commits
+from remit.board.commits import find_repository, task_commits
 from remit.board.task import Task
 from remit.core.errors import RemitError
 from remit.orchestrator.prompts import Brief, about_task, quoted

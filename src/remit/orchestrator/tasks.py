@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.graph import CLOSED, closing
 from remit.board.task import Priority, State, Task, slug_of
 from remit.core.errors import Misused, Refused

@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from remit.board.book import Board, Draft
+from remit.board.board import Board, Draft
 from remit.board.claims import holders
-from remit.board.files import read_or_none
 from remit.board.graph import CLOSED, circle_words, cycles, next_command
-from remit.board.owing import owed
+from remit.board.pending_commits import owed
 from remit.board.statuses import IN_PROGRESS
 from remit.board.task import State, Task
+from remit.board.write_set import read_or_none
 from remit.orchestrator.changing import archived_statuses, changing, kept, named
 from remit.orchestrator.outcome import Outcome
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from remit.board.book import SPECS
+from remit.board.board import SPECS
 from remit.board.statuses import PhaseStatus, Status
 from remit.core.errors import ErrorInfo
 from remit.core.result import Artifact, Return, StopReason

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from remit.app import Remit
 from remit.board.archive import not_found
-from remit.board.book import Board, no_board
+from remit.board.board import Board, no_board
 from remit.board.statuses import BEGINS, IN_PROGRESS, Status, check_move
 from remit.board.task import State, Task
 from remit.core.errors import Misused, Refused

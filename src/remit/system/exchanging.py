@@ -1,7 +1,7 @@
 """Two names exchanged in one step, and a name given only where there is none: what `rename` alone cannot say.
 
 Linux has both in `renameat2`, for which Python has no name, hence `ctypes`. Where the kernel or the file system knows neither, `exchange`
-answers False and `name_new` does it by a link. Knows nothing of what the files mean. Used by `board.writeset`.
+answers False and `name_new` does it by a link. Knows nothing of what the files mean. Used by `board.write_set`.
 """
 
 import ctypes

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from remit.board import todo, writeset
-from remit.board.book import Board
-from remit.board.reading import state_to_bytes
+from remit.board import todo, write_set
+from remit.board.board import Board
+from remit.board.state_file import state_to_bytes
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.clock import Clock
@@ -58,7 +58,7 @@ def agrees(board: Board) -> State:
     seen = Board(board.root).look()
     assert seen.notices == ()
     assert board.todo_path.read_text() == todo.draw(seen.state)
-    assert json.loads(board.state_path.read_bytes())["_todo_sha256"] == writeset.hash_of(board.todo_path.read_bytes())
+    assert json.loads(board.state_path.read_bytes())["_todo_sha256"] == write_set.hash_of(board.todo_path.read_bytes())
     return seen.state
 
 
@@ -129,7 +129,7 @@ def test_what_a_person_saves_while_we_change_is_merged(
     board: Board, save: Save, has_exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not has_exchange:
-        monkeypatch.setattr(writeset, "exchange", lambda one, other: False)
+        monkeypatch.setattr(write_set, "exchange", lambda one, other: False)
     edit(board, "Text 1.", "Text 1, before.", save)
     with board.change() as draft:
         draft.state = titled(2, "Ours")(draft.state)
@@ -400,7 +400,7 @@ DAMAGE = {
     '{"active_projects": [{"project_number": 1, "title": "A", "status": "planned", "artifacts": [{}]}]}': "an artifact is an object with",
     '{"active_projects": [\n{"project_number": 1, "title": "A", "status": "planned"},\n'
     '{"project_number": 1, "title": "B", "status": "planned"}]}': "line 3: task 1: there are two tasks 1: 'A' and 'B'",
-    '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "project_name is '../x', which is no",
+    '{"active_projects": [{"project_number": 1, "project_name": "../x", "status": "planned"}]}': "project_name is '../x', which cannot",
     '{"active_projects": [], "_todo_texts": {"top": 5}}': "_todo_texts has a number under 'top'",
     '{"_schema_version": "2.0.0", "active_projects": []}': "schema version 2.0.0.*Update remit",
 }  # fmt: skip
@@ -431,7 +431,7 @@ def test_half_a_character_is_refused_and_nothing_is_written(board: Board) -> Non
 ADDING = """
 import sys, threading
 from pathlib import Path
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.task import Task
 
 def add(name):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.claims import claim, holder_of, holders
 from remit.core.clock import Clock
 from remit.core.errors import Refused
@@ -19,7 +19,7 @@ from remit.core.errors import Refused
 HOLDING = """
 import os, sys, time
 from pathlib import Path
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.claims import claim
 
 with claim(Board(Path(sys.argv[1])), 12, "research", seconds=600) as held:

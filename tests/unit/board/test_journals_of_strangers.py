@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from remit.board import writeset
-from remit.board.book import SET, Board
-from remit.board.files import hash_of
+from remit.board import write_set
+from remit.board.board import SET, Board
 from remit.board.task import Task
+from remit.board.write_set import hash_of
 from remit.core.errors import Unavailable
 
 EVIL = b"evil\n"
@@ -40,7 +40,7 @@ def plant(root: Path, **more: Any) -> None:
         else:
             entry[name] = value
     (root / SET / "0").write_bytes(EVIL)
-    (root / SET / writeset.JOURNAL).write_text(json.dumps(entry))
+    (root / SET / write_set.JOURNAL).write_text(json.dumps(entry))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_journal_that_leads_out_of_the_project_is_refused_and_nothing_is_touch
     ],
 )
 def test_one_that_is_none_is_told_in_plain_words(root: Path, entry: Any) -> None:
-    (root / SET / writeset.JOURNAL).write_text(json.dumps(entry))
+    (root / SET / write_set.JOURNAL).write_text(json.dumps(entry))
     with pytest.raises(Unavailable, match="cannot be read"):
         add(root, "Two")
 
@@ -125,10 +125,10 @@ def test_a_change_of_ours_is_finished_where_todo_is_a_link_that_leads_out(root: 
         raise KeyboardInterrupt
 
     with monkeypatch.context() as dying:
-        dying.setattr(writeset, "finish", dies)
+        dying.setattr(write_set, "finish", dies)
         with pytest.raises(KeyboardInterrupt):
-            writeset.write(root / SET, root, writeset.WriteSet(pieces=(writeset.Piece(path="specs/TODO.md", data=b"new\n"),), stamp="s"))
-    assert writeset.finish(root / SET, root) == ()
+            write_set.write(root / SET, root, write_set.WriteSet(pieces=(write_set.Piece(path="specs/TODO.md", data=b"new\n"),), stamp="s"))
+    assert write_set.finish(root / SET, root) == ()
     assert notes.read_bytes() == b"new\n"
 
 

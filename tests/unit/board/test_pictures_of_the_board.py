@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.page import page
 from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw
 from remit.board.statuses import Status
@@ -183,7 +183,7 @@ def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
 
 def _view(*tasks: Task) -> View:
     """Without files: titles that no file could hold are drawn as well."""
-    from remit.board.book import Seen
+    from remit.board.board import Seen
     from remit.board.task import State
 
     class Unwritten(Board):

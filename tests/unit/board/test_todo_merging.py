@@ -7,7 +7,8 @@ import pytest
 
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task
-from remit.board.todo import Merged, draw, merge
+from remit.board.todo import draw
+from remit.board.todo_merge import Merged, merge
 from remit.core.errors import Refused
 
 AT = "2026-01-02T03:04:05Z"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from remit.board import claims
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.cli.exits import Exit

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from remit.board.taking import FROM
+from remit.board.user_edits import FROM
 from remit.cli.outcomes import FROM_TODO, print_outcome
 from remit.core.errors import ErrorInfo
 from remit.orchestrator.outcome import Outcome

@@ -10,7 +10,7 @@ from typing import Any
 
 from remit import agent
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.flow.context import Context
 from remit.orchestrator.course import work_on
 from remit.orchestrator.research import research_errand

@@ -11,7 +11,7 @@ import pytest
 
 from remit import agent
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task, slug_of
 from remit.core.errors import Misused, Refused, Unavailable
@@ -416,7 +416,7 @@ async def test_a_slug_that_leads_out_of_the_project_is_refused(tmp_path: Path) -
     root = tmp_path / "project"
     root.mkdir()
     board_with(root, replace(task(), slug="x/../../../../outside"))
-    with pytest.raises(Unavailable, match="no name of a folder"):
+    with pytest.raises(Unavailable, match="cannot name a folder"):
         await study(root, diligent)
     assert not (tmp_path / "outside").exists()
 

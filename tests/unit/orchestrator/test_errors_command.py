@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State
 from remit.core.errors import ErrorInfo, Refused

@@ -12,8 +12,8 @@ import pytest
 from remit import Remit
 from remit.agents.builtin.roles.answering import shortly
 from remit.agents.builtin.roles.diagnosing import groups_of, report_of
-from remit.board.book import Board
-from remit.board.owing import owed
+from remit.board.board import Board
+from remit.board.pending_commits import owed
 from remit.board.statuses import Status
 from remit.core.clock import iso
 from remit.ledger import ErrorLedger

@@ -9,7 +9,7 @@ import pytest
 
 from remit import agent
 from remit.app import Remit
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.flow.context import Context

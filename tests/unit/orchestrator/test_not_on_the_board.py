@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.board import archive
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.errors import Misused

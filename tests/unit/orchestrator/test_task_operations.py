@@ -13,7 +13,7 @@ import pytest
 from remit.board import claims
 from remit.board import todo as drawing
 from remit.board.archive import archived_tasks
-from remit.board.book import Board
+from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task, TaskArtifact
 from remit.core.errors import Misused, Refused, Unavailable

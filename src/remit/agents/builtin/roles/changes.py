@@ -12,7 +12,7 @@ from pathlib import Path
 from remit.agents.builtin.coder.review.patch import LIMIT_CHARACTERS
 from remit.agents.builtin.coder.review.source import DIFF, as_new, open_git
 from remit.agents.builtin.coder.review.tree import read_below
-from remit.board.repository import task_commits
+from remit.board.commits import task_commits
 from remit.core.errors import Misused
 from remit.workspaces.git import Git, GitFailed
 

@@ -15,7 +15,7 @@ from remit.flow.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.board.committing import Committed
+    from remit.board.commits import Committed
     from remit.board.statuses import Status
     from remit.board.task import Task
 
@@ -32,7 +32,7 @@ async def committer(
     **more: Any,
 ) -> dict[str, Any]:
     """Commit named files, and only those."""
-    from remit.board.committing import commit
+    from remit.board.commits import commit
 
     made = await off_loop(lambda: commit(ctx.root, paths, subject, session_id=session_id or ctx.session_id))
     return _committed(made, len(paths))
@@ -61,7 +61,7 @@ async def status_keeper(
     **more: Any,
 ) -> dict[str, Any]:
     """Move a task of the board to another status, by the rules of the board; state.json and TODO.md are written as one."""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.board.statuses import Status, check_move, status_of
 
     new = status_of(status)
@@ -96,7 +96,7 @@ async def numberer(
     **more: Any,
 ) -> dict[str, Any]:
     """Record a new task on the board under the next free number; it is recorded and nothing else."""
-    from remit.board.book import Board
+    from remit.board.board import Board
     from remit.board.task import Priority, Task, slug_of
 
     words = (description or task).strip()

@@ -1,29 +1,206 @@
-"""TODO.md read: its tasks as blocks, a person's own text by where it stands, and the lines of one block (S6.2). Pure.
+"""TODO.md parsed: its tasks as blocks, a person's own text by where it stands, and the fields of one block.
 
-Knows what stands where, never what it means for the board: that is `todo_merging`'s. Used for the text a person left and for the
-drawing they began from alike, so that whatever is odd in both is no edit.
+A person's text may contain `---`, `### 9. Something`, a fence or a comment. Inside a fence or comment that closes, such lines mean nothing.
+Elsewhere `todo.draw` puts a backslash before such a line of a description (Markdown shows it as written) and parsing removes it.
+The drawing a person began from and the text they left are parsed alike, so that oddities in both are not edits.
 """
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from remit.board.task import Priority
-from remit.board.todo_lines import (
-    FIELD,
-    KNOWN_FIELDS,
-    NUMBER_LIMIT,
-    NUMBERED,
-    SECTION,
-    UNNUMBERED,
-    Zones,
-    first_plain,
-    heading_of,
-    is_followed_by_field,
-    is_rule,
-    plain,
-    stripped,
-    unguarded,
-)
+
+KNOWN_FIELDS = {
+    "status": "Status", "effort": "Effort", "priority": "Priority", "language": "Language", "dependencies": "Dependencies",
+    "started": "Started", "completed": "Completed", "blocking reason": "Blocking Reason", "research": "Research", "plan": "Plan",
+    "implementation": "Implementation",
+}  # fmt: skip
+"""Names of the lines of a task, as they are compared and as they are drawn."""
+NUMBER_LIMIT = 999_999
+"""Above it, what a person writes before the dot is part of a title and no task number."""
+
+SECTION = re.compile(r"##\s+(?:[^\w\s]+\s*)?(high|medium|low)[\s-]+priority\b", re.IGNORECASE)
+NUMBERED = re.compile(r"###\s+0*(\d{1,15})[.)](?!\d)\s*(.*)$")
+UNNUMBERED = re.compile(r"###\s+(\S.*)$")
+FIELD = re.compile(r"\s*(?:[-*+]\s+)?\*\*([^*\n]{1,60}?)(?::\*\*|\*\*\s*:)\s*(.*)$")
+_NEXT_FIELD = re.compile(
+    r"\s*(?:[-*+]\s+)?\*\*(?:" + "|".join(KNOWN_FIELDS) + r"|description)(?::\*\*|\*\*\s*:)", re.IGNORECASE
+)  # fmt: skip
+_FENCE = re.compile(r"\s*(`{3,}|~{3,})([^`]*)$")
+_DESCRIPTION = "**Description**:"
+_COMMENT_END = "-->"
+_LOOKS_BUILT = re.compile(r"\\*(?:---\s*$|##\s|###\s+\d{1,15}[.)])")
+_LOOKS_OPEN = re.compile(r"\\+\s*(?:```|~~~|<!--)")
+_HEADING = re.compile(r"\\*###\s")
+MAY_MEAN_MORE = re.compile(r"---|##|```|~~~|<!--|\r|\\")
+"""A text without any of it needs no marking."""
+
+
+def heading_of(priority: str) -> str:
+    """Of a section, as it is drawn."""
+    return f"## {priority.capitalize()} Priority"
+
+
+def is_rule(line: str) -> bool:
+    return line.startswith("---") and line.rstrip() == "---"
+
+
+def is_followed_by_field(lines: Sequence[str], index: int) -> bool:
+    """Whether the next line that is not blank is one of a task's own."""
+    for line in lines[index + 1 : index + 5]:
+        if line.strip():
+            return _NEXT_FIELD.match(line) is not None
+    return False
+
+
+class Zones:
+    """Fences and comments among some lines."""
+
+    def __init__(self, lines: Sequence[str], *, is_barrier: Callable[[int], bool] | None = None) -> None:
+        """`is_barrier`: a line that none of them reaches across: the heading of a task the board has."""
+        self._lines = lines
+        self._is_barrier = is_barrier
+        self._unclosed: dict[str, tuple[int, int]] = {}
+        """By kind: a length, and the line up to which nothing closes it. Thousands that never close are searched once."""
+
+    def end(self, index: int) -> int | None:
+        """The line that closes the zone opened at `index`; None: nothing opens there, or it never closes."""
+        line = self._lines[index]
+        if "```" not in line and "~~~" not in line and "<!--" not in line:
+            return None
+        if line.lstrip().startswith("<!--"):
+            return index if _COMMENT_END in line else self._closing(_COMMENT_END, 1, index)
+        opened = _FENCE.match(line)
+        return None if opened is None else self._closing(opened[1][:3], len(opened[1]), index)
+
+    def _closing(self, kind: str, length: int, index: int) -> int | None:
+        tried, until = self._unclosed.get(kind, (0, 0))
+        if length >= tried and index < until:
+            return None
+        at = index
+        for at in range(index + 1, len(self._lines)):
+            line = self._lines[at]
+            closes = _closed_length(line, kind) if kind in line else 0
+            if closes >= length:
+                return at
+            if not closes and line.startswith("### ") and self._is_barrier is not None and self._is_barrier(at):
+                break
+        self._unclosed[kind] = (length, at)
+        return None
+
+
+def _closed_length(line: str, kind: str) -> int:
+    """Length of the fence that the line closes; 1 for a comment; 0: it closes nothing."""
+    if kind == _COMMENT_END:
+        return 1
+    bare = line.strip()
+    return 0 if bare.strip(kind[0]) else len(bare)
+
+
+def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """With a backslash before each line that would be read as structure. `before_description`: one with its name follows them."""
+    if before_description:
+        return guarded([*lines, _DESCRIPTION])[:-1]
+    result: list[str] = []
+    zones = Zones(lines)
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        end = zones.end(index)
+        if end is not None:
+            result += [_guard_quoted(lines, at) for at in range(index, end + 1)]
+            index = end + 1
+            continue
+        result.append("\\" + line if _needs_mark(lines, index) or _opens(line) else line)
+        index += 1
+    return result
+
+
+def unguarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
+    """`guarded` taken back."""
+    if before_description:
+        return unguarded([*lines, _DESCRIPTION])[:-1]
+    result: list[str] = []
+    zones = Zones(lines)
+    index = 0
+    while index < len(lines):
+        end = zones.end(index)
+        if end is not None:
+            result += [_unguard_quoted(lines, at) for at in range(index, end + 1)]
+            index = end + 1
+            continue
+        line = lines[index]
+        is_marked = line.startswith("\\") and (_needs_mark(lines, index) or _LOOKS_OPEN.match(line) is not None)
+        result.append(line[1:] if is_marked else line)
+        index += 1
+    return result
+
+
+def _opens(line: str) -> bool:
+    """A fence or comment that does not close (or its like, marked already)."""
+    bare = line.lstrip()
+    return bare.startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None
+
+
+def _needs_mark(lines: Sequence[str], index: int) -> bool:
+    line = lines[index]
+    if _LOOKS_BUILT.match(line):
+        return True
+    return _HEADING.match(line) is not None and is_followed_by_field(lines, index)
+
+
+def _guard_quoted(lines: Sequence[str], index: int) -> str:
+    """Within a fence only a whole task would be taken for one."""
+    line = lines[index]
+    return "\\" + line if _HEADING.match(line) and is_followed_by_field(lines, index) else line
+
+
+def _unguard_quoted(lines: Sequence[str], index: int) -> str:
+    line = lines[index]
+    return line[1:] if line.startswith("\\") and _HEADING.match(line) and is_followed_by_field(lines, index) else line
+
+
+def first_plain(lines: Sequence[str]) -> int:
+    """Where a task whose description has no name begins to say what it is: the first line that is no field and no comment."""
+    zones = Zones(lines)
+    index = 0
+    while index < len(lines):
+        line = lines[index]
+        is_comment = line.lstrip().startswith("<!--")
+        end = zones.end(index) if is_comment else None
+        is_below = line[:1] in (" ", "\t") and index > 0  # a list of its own below a field
+        if not line.strip() or end is not None or is_below or FIELD.match(line):
+            index = index + 1 if end is None else end + 1
+            continue
+        return index
+    return len(lines)
+
+
+def stripped(lines: Sequence[str]) -> list[str]:
+    """Without the blank lines at both ends."""
+    first, last = 0, len(lines)
+    while first < last and not lines[first].strip():
+        first += 1
+    while last > first and not lines[last - 1].strip():
+        last -= 1
+    return list(lines[first:last])
+
+
+def plain(text: str) -> str:
+    """Line ends as one sort, no byte order mark, no zero bytes."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if "\0" in text:
+        text = text.replace("\0", "")
+    return text.removeprefix("\ufeff")
+
+
+def one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+# ---- the file
 
 
 @dataclass(slots=True)
@@ -79,16 +256,9 @@ class Written:
     description: str = ""
 
 
-def read_sheet(text: str, titles: Mapping[int, str], next_number: int, *, section: Priority | None = None) -> Sheet:
-    """`titles`: of the tasks the board has. They tell a task from a heading within a description.
-
-    `section`: the text is a part of a whole, cut out there between tasks.
-    """
-    reader = Reader(plain(text).split("\n"), titles, next_number)
-    if section is not None:
-        reader.section = section
-        reader.sheet.gaps.clear()
-    return reader.read()
+def read_sheet(text: str, titles: Mapping[int, str], next_number: int) -> Sheet:
+    """`titles`: of the tasks the board has. They tell a task from a heading within a description."""
+    return Reader(plain(text).split("\n"), titles, next_number).read()
 
 
 def _striking(lines: Sequence[str]) -> list[int]:

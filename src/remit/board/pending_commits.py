@@ -15,16 +15,17 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.board import writeset
-from remit.board.files import read_or_none
-from remit.board.finding import OWN, SET, STATE, TODO
+from remit.board import write_set
+from remit.board.board import OWN, SET, STATE
+from remit.board.user_edits import TODO
+from remit.board.write_set import read_or_none
 from remit.core.errors import RemitError
 from remit.system.files import atomic_write
 from remit.system.processes import is_alive, pid_space, process_start
 
 if TYPE_CHECKING:
-    from remit.board.book import Board
-    from remit.board.committing import Committed
+    from remit.board.board import Board
+    from remit.board.commits import Committed
 
 FOLDER = f"{OWN}/uncommitted"
 GIVEN_UP_SECONDS = 600.0
@@ -80,7 +81,7 @@ def owed(board: "Board", subject: str, paths: Iterable[str], *, deleted: Iterabl
 
 def pay(board: "Board", debt: Debt | None) -> "Committed":
     """Commit what is owed; None: nothing is."""
-    from remit.board.committing import Committed, commit  # only here: a command that commits nothing does not load it
+    from remit.board.commits import Committed, commit  # only here: a command that commits nothing does not load it
 
     if debt is None:
         return Committed(nothing=True)
@@ -99,7 +100,7 @@ def pay(board: "Board", debt: Debt | None) -> "Committed":
 def pay_left(board: "Board") -> tuple[str, ...]:
     """Commit what processes that ended have left to commit; a line each for whoever is here. A change they were at is finished first."""
     said: list[str] = []
-    if writeset.pending(board.root / SET):
+    if write_set.pending(board.root / SET):
         with board.change() as draft:
             pass
         said += draft.notices

@@ -1,23 +1,22 @@
-"""`Board`: the files of a project's board, read and changed as one. The only door to `specs/state.json` and `specs/TODO.md` (S6.1).
+"""`Board`: the files of a project's board, read and changed as one. The only access to `specs/state.json` and `specs/TODO.md`.
 
-state.json is the truth and carries the hash of the TODO.md drawn from it: a TODO.md with another hash was edited by a person, and is merged
+state.json is the source and carries the hash of the TODO.md drawn from it. A TODO.md with another hash was edited by a person: it is merged
 before anything else happens. Blocking; callers on an event loop use `system.threads.off_loop`.
 """
 
 import contextlib
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from remit.board import amending, archive, saved, todo, writeset
-from remit.board.files import hash_of, read_or_none
-from remit.board.finding import DRAWN, LEFT, LOCK, LOCK_SECONDS, NOTE, OWN, SET, SPECS, STATE, TODO, Finder, Found
-from remit.board.reading import Read, state_to_bytes, to_bytes
-from remit.board.taking import Taking, numbers_of
+from remit.board import archive, todo, user_edits, write_set
+from remit.board.state_file import Read, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
-from remit.board.writeset import Piece, WriteSet
+from remit.board.user_edits import TODO, EditMerger, Found, Version, numbers_of
+from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
 from remit.system.files import file_lock
@@ -25,8 +24,14 @@ from remit.system.own_folder import make_folder
 
 __all__ = ["SPECS", "Board", "Draft", "Seen"]
 
+SPECS = "specs"
+STATE = f"{SPECS}/state.json"
+OWN = ".remit/board"
+LOCK, SET, LEFT, DRAWN = (f"{OWN}/{name}" for name in ("lock", "set", "left", "drawn"))
+LOCK_SECONDS = 30.0
+_READS = 50
 _ROUNDS = 5
-"""So often a person's save may fall into one change before the rest is left to the next."""
+"""So many saves of a person may fall into one change; the rest is left to the next change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +40,7 @@ class Seen:
 
     state: State
     notices: tuple[str, ...] = ()
-    """What was taken over from TODO.md (`taking.FROM` begins it) and what could not be, a line each."""
+    """What was taken over from TODO.md (`user_edits.FROM` begins it) and what could not be, a line each."""
     exists: bool = True
     """False: the project has no board yet."""
 
@@ -53,8 +58,6 @@ class Draft:
     """More files of the same change, by path relative to the root: plans, reports, the archive."""
     moves: dict[str, str] = field(default_factory=dict)
     """Folders renamed with it, from and to, relative to the root."""
-    foreseen: Callable[[bytes], None] = lambda _data: None
-    """Told the new content of the board's own files as soon as it is known, before it is written."""
     _root: Path = Path()
     _read: dict[str, str] = field(default_factory=dict)
 
@@ -68,8 +71,8 @@ class Draft:
         return None if data is None else data.decode(errors="replace")
 
     def move(self, source: str, target: str) -> None:
-        writeset.check_path(source)
-        writeset.check_path(target)
+        write_set.check_path(source)
+        write_set.check_path(target)
         self.moves[source] = target
 
     def expected(self, path: str) -> str | None:
@@ -87,14 +90,15 @@ class Board:
         self.archive_path = root / archive.ARCHIVE
         self.folder = root / OWN
         """Locks, the journal of write sets, late drawings: of this machine, never in git."""
-        self._finder = Finder(root)
+        self._last: tuple[bytes, Read] | None = None
+        """The state.json that was read or written last: a command reads it more than once."""
 
     def now(self) -> str:
         return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def look(self) -> Seen:
         """For reading: waits for nobody, writes nothing. A change that was interrupted is seen as made."""
-        found = self._finder.find()
+        found = self._find()
         return self._nothing() if found.data is None else self._seen(found, found.read.state)
 
     @contextlib.contextmanager
@@ -104,13 +108,13 @@ class Board:
         `make`: a project without a board gets one; else that is an error. Nothing is written when the body raises, or changes nothing.
         `anew`: the draft begins empty, whatever state.json and TODO.md hold; both are kept beside as NAME.kept-TIME.
         """
-        if not (make or anew or self.state_path.exists() or writeset.pending(self.root / SET)):
+        if not (make or anew or self.state_path.exists() or write_set.pending(self.root / SET)):
             raise self._no_board()
         make_folder(self.root / ".remit")
-        writeset.make_ready(self.root / SET, self.root)
+        write_set.make_ready(self.root / SET, self.root)
         with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
             finished = self._finish()
-            found = Found() if anew else self._finder.find()
+            found = Found() if anew else self._find()
             if found.data is None and not anew:
                 if not make:
                     raise self._no_board()
@@ -123,11 +127,11 @@ class Board:
     def _seen(self, found: Found, state: State, before: frozenset[int] | None = None) -> Seen:
         if not found.versions:
             return Seen(state=state)
-        state, notices = self._taking().taken_over(found, state, numbers_of(state) if before is None else before)
+        state, notices = self._merger().merge(found, state, numbers_of(state) if before is None else before)
         return Seen(state=state, notices=notices)
 
-    def _taking(self) -> Taking:
-        return Taking(drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self))
+    def _merger(self) -> EditMerger:
+        return EditMerger(drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self))
 
     def _nothing(self) -> Seen:
         """A project without a state.json. Raises when it has a TODO.md all the same."""
@@ -143,68 +147,95 @@ class Board:
         self._nothing()
         return no_board()
 
+    # ---- reading
+
+    def _find(self) -> Found:
+        """The files at one moment, read without a lock, and again when somebody wrote meanwhile."""
+        for _ in range(_READS):
+            pending, before = write_set.pending(self.root / SET), _signature(self.root / STATE)
+            found = self._read_files(pending)
+            after = write_set.pending(self.root / SET)
+            if _signature(self.root / STATE) == before and (after.raw if after else None) == (pending.raw if pending else None):
+                return found
+        with file_lock(self.root / LOCK, timeout=LOCK_SECONDS):
+            return self._read_files(write_set.pending(self.root / SET))
+
+    def _read_files(self, pending: write_set.Pending | None) -> Found:
+        waiting = pending.waiting(STATE) if pending else None
+        data = waiting[0] if waiting else read_or_none(self.root / STATE)
+        if data is None:
+            return Found()
+        if self._last is None or self._last[0] != data:
+            self._last = (data, read_state(data, STATE))
+        read = self._last[1]
+        not_put = pending.waiting(TODO) if pending else None
+        # A drawing that is not in place yet: what stands there is of the one before.
+        base = read.drawn if not_put is None else not_put[1] or ""
+        path = self.root / TODO
+        text = user_edits.read_at_rest(path, base)
+        is_drawn = text is not None and hash_of(text) == base
+        versions = () if text is None or is_drawn else (Version(data=text, base=base, path=path),)
+        left = tuple(user_edits.left(self.root / LEFT))
+        return Found(data=data, read=read, versions=(*left, *versions), is_drawn=is_drawn)
+
     # ---- writing
 
     def _finish(self) -> tuple[str, ...]:
         """What a process that died has left to do."""
-        told = ("An interrupted change of the board was finished.",) if writeset.pending(self.root / SET) else ()
-        return (*told, *writeset.finish(self.root / SET, self.root))
+        told = ("An interrupted change of the board was finished.",) if write_set.pending(self.root / SET) else ()
+        return (*told, *write_set.finish(self.root / SET, self.root))
 
     def _write(self, draft: Draft, found: Found, before: State, activity: str, *, anew: bool) -> None:
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
-        elif found.is_drawn and not found.versions and (amending.is_written_out(self.root / NOTE, found) or _is_shown(found.read)):
+        elif found.is_drawn and not found.versions and _is_shown(found.read):
             return
         began = numbers_of(found.read.state)
         draft.notices += self._write_once(draft, found, before, draft.files, draft.moves)
         for _ in range(_ROUNDS):
-            if next(saved.left(self.root / LEFT), None) is None:
+            if next(user_edits.left(self.root / LEFT), None) is None:
                 break
-            found = self._finder.find()
+            found = self._find()
             seen = self._seen(found, found.read.state, began)
             draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
             draft.notices += self._write_once(draft, found, seen.state, {}, {})
-        saved.sweep_left(self.root / LEFT)
+        user_edits.sweep_left(self.root / LEFT)
 
     def _write_once(
         self, draft: Draft, found: Found, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
     ) -> tuple[str, ...]:
         """`merged`: the board with all that was read in TODO.md, before the change."""
         draft.state = replace(draft.state, last_updated=draft.at)
-        rest = amending.amended(self.root / NOTE, found, draft.state)
-        text = (rest and rest.todo()) or to_bytes(todo.draw(draft.state))
-        draft.foreseen(text)
+        text = to_bytes(todo.draw(draft.state))
         drawn = hash_of(text)
-        state = (rest and rest.state(drawn)) or state_to_bytes(draft.state, drawn, found.read.entries.known)
-        draft.foreseen(state)
+        state = state_to_bytes(draft.state, drawn, found.read.entries)
         stamp = re.sub(r"[-:]", "", draft.at)
         was, consumed = found.read.drawn, []
         for version in found.versions:
             hashed = hash_of(version.data)
-            goes_on_from = self._taking().goes_on_from(found, version, merged)
+            goes_on_from = self._merger().goes_on_from(found, version, merged)
             if goes_on_from is not None:
-                known = state_to_bytes(goes_on_from, known=found.read.entries.known)
-                saved.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
+                known = state_to_bytes(goes_on_from, known=found.read.entries)
+                user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)
             if version.is_displaced:
-                place = f"{LEFT}/{saved.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
+                place = f"{LEFT}/{user_edits.left_name(hashed)}" if goes_on_from is not None else f"{TODO}.kept-{stamp}-{hashed[:4]}"
                 consumed.append((version.path.relative_to(self.root).as_posix(), place, hashed))
             else:
                 was = hashed
-        saved.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
-        amending.remember(self.root / NOTE, drawn, state)
+        user_edits.keep_drawing(self.root / DRAWN, drawn, state, self.root / LEFT)
         files_of_set = WriteSet(
             pieces=(
                 *(Piece(path=path, data=data, expected=draft.expected(path)) for path, data in files.items()),
                 Piece(path=STATE, data=state, expected=hash_of(found.data)),
-                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{saved.left_name(was)}" if was else ""),
+                Piece(path=TODO, data=text, expected=was, displaced_to=f"{LEFT}/{user_edits.left_name(was)}" if was else ""),
             ),
             moves=tuple(moves.items()),
             consumed=tuple(consumed),
             stamp=stamp,
         )
-        notices = writeset.write(self.root / SET, self.root, files_of_set)
-        self._finder.remember(state, Read(state=draft.state, drawn=drawn, entries=found.read.entries))
+        notices = write_set.write(self.root / SET, self.root, files_of_set)
+        self._last = (state, Read(state=draft.state, drawn=drawn, entries=found.read.entries))
         return notices
 
 
@@ -217,3 +248,11 @@ def no_board() -> Misused:
 def _is_shown(read: Read) -> bool:
     """Not when state.json was edited by hand: TODO.md is then as drawn last, and not what would be drawn now."""
     return hash_of(to_bytes(todo.draw(read.state))) == read.drawn
+
+
+def _signature(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size

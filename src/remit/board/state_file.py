@@ -1,13 +1,15 @@
-"""state.json as data and back: names as the file has them, unknown keys kept, damage told (S6.3). Pure."""
+"""`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its place, never guessed at."""
 
+import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from remit.board.entries_fast import NO_NAME, task_of
+from pydantic_core import from_json, to_json
+
 from remit.board.statuses import Status, status_of
-from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact, slug_of
-from remit.core.errors import Misused
+from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Task, TaskArtifact, slug_of
+from remit.core.errors import Misused, Unavailable
 
 _FIRST = ("type", "description", "effort", "created")
 _LATER = (
@@ -23,7 +25,7 @@ _OTHERS = frozenset(
     }
 )  # fmt: skip
 DRAWN = "_todo_sha256"
-"""Hash of TODO.md as it was drawn last; `board.book` keeps it beside the state."""
+"""Key of the hash of TODO.md as it was drawn last."""
 _STATE_KEYS = frozenset(
     {
         "_schema_version", "_last_updated", "next_project_number", "active_projects", "completed_projects", "recent_activities",
@@ -31,12 +33,21 @@ _STATE_KEYS = frozenset(
     }
 )  # fmt: skip
 _ARTIFACT_KEYS = frozenset({"type", "path", "summary"})
-_STATUSES = {str(status): status for status in Status}
 _PRIORITIES = {str(priority): priority for priority in Priority}
 
 
+_NO_NAME = frozenset("/\\\0\n")
+"""Characters that a slug must not have: a folder in specs/ is named after it."""
+_CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
+_BLANK = b"\0 \t\r\n"
+_PLACE = re.compile(r" at line (\d+) column \d+$")
+
+Entries = Mapping[int, tuple[Task, Mapping[str, Any]]]
+"""Tasks by number, each with the entry it was read from: an unchanged task is written as it was."""
+
+
 class BadEntry(Misused):
-    """An entry that is no task of ours. `index` counts in `active_projects`; `number` is its number where that much can be read."""
+    """An invalid entry. `index` counts in `active_projects`; `number` is the task's, if it can be read."""
 
     index: int = -1
     number: int | None = None
@@ -74,23 +85,23 @@ def task_to_entry(task: Task) -> dict[str, Any]:
 
 
 def entry_to_task(entry: Mapping[str, Any]) -> Task:
-    """Raises `Misused` that says what is wrong with it; `board import` is more patient."""
-    if type(entry) is not dict and not isinstance(entry, Mapping):
+    """Raises `Misused` that says what is wrong with it; `board import` is more lenient."""
+    if not isinstance(entry, Mapping):
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
     texts: dict[str, str] = {}
     extra: dict[str, Any] = {}
     for key, value in entry.items():
         if key in _TEXTS:
             if value:
-                texts[key] = value if type(value) is str else _text(entry, key)
+                texts[key] = _text(entry, key)
         elif key not in _OTHERS:
             extra[key] = value
     get = entry.get
     name, title = _text(entry, "project_name"), _text(entry, "title")
     if not (name or title):
         raise BadEntry("it has neither title nor project_name")
-    if not NO_NAME.isdisjoint(name):
-        raise BadEntry(f"project_name is {name[:40]!r}, which is no name of a folder")
+    if not _NO_NAME.isdisjoint(name):
+        raise BadEntry(f"project_name is {name[:40]!r}, which cannot name a folder")
     parent = get("parent")
     return Task(
         number=_number(get("project_number"), "project_number"),
@@ -110,8 +121,7 @@ def entry_to_task(entry: Mapping[str, Any]) -> Task:
     )
 
 
-def state_to_data(state: State, known: Mapping[int, tuple[Task, Mapping[str, Any]]] | None = None) -> dict[str, Any]:
-    """`known`: tasks by number with the entries they were read from; of those that are still the same, the entry is the same."""
+def state_to_data(state: State, known: Entries | None = None) -> dict[str, Any]:
     known = known or {}
     return {
         "_schema_version": state.schema_version,
@@ -127,8 +137,8 @@ def state_to_data(state: State, known: Mapping[int, tuple[Task, Mapping[str, Any
     }
 
 
-def data_to_state(data: Any, tasks: tuple[Task, ...] | None = None) -> State:
-    """`tasks`: its own, where they are read already. Raises `BadEntry` (a `Misused`) for what is no board of ours."""
+def data_to_state(data: Any) -> State:
+    """Raises `BadEntry` (a `Misused`)."""
     if not isinstance(data, Mapping):
         raise BadEntry(f"the whole is {_kind(data)}, not an object")
     texts = data.get("_todo_texts") or {}
@@ -137,7 +147,7 @@ def data_to_state(data: Any, tasks: tuple[Task, ...] | None = None) -> State:
     for key, text in texts.items():
         if not isinstance(text, str):
             raise BadEntry(f"_todo_texts has {_kind(text)} under {key!r}, where a text belongs")
-    tasks = _tasks_of(_list(data, "active_projects")) if tasks is None else tasks
+    tasks = _tasks_of(_list(data, "active_projects"))
     state = State(
         tasks=tasks,
         next_number=_number(data.get("next_project_number") or 1, "next_project_number"),
@@ -150,17 +160,12 @@ def data_to_state(data: Any, tasks: tuple[Task, ...] | None = None) -> State:
     return replace(state, next_number=max(state.next_number, 1 + max((task.number for task in tasks), default=0)))
 
 
-def sole(tasks: list[Task]) -> tuple[Task, ...] | None:
-    """None: two of them have one number, and it is to be told which."""
-    return tuple(tasks) if len({task.number for task in tasks}) == len(tasks) else None
-
-
 def _tasks_of(entries: list[Any]) -> tuple[Task, ...]:
     tasks: list[Task] = []
     seen: dict[int, int] = {}
     for index, entry in enumerate(entries):
         try:
-            task = task_of(entry) or entry_to_task(entry)
+            task = entry_to_task(entry)
             if seen.setdefault(task.number, index) != index:
                 raise BadEntry(f"there are two tasks {task.number}: {tasks[seen[task.number]].title!r} and {task.title!r}")
         except Misused as error:
@@ -182,9 +187,9 @@ def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
 def _artifact_of(value: Any) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
-    if (type(value) is not dict and not isinstance(value, Mapping)) or not isinstance(value.get("path"), str):
+    if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
         raise BadEntry("an artifact is an object with a path, or a path alone")
-    more = {} if value.keys() <= _ARTIFACT_KEYS else {key: one for key, one in value.items() if key not in _ARTIFACT_KEYS}
+    more = {key: one for key, one in value.items() if key not in _ARTIFACT_KEYS}
     return TaskArtifact(type=_text(value, "type") or "data", path=value["path"], summary=_text(value, "summary"), extra=more)
 
 
@@ -238,16 +243,12 @@ def _number(value: Any, key: str) -> int:
 
 
 def _status(value: Any) -> Status:
-    if type(value) is str and value in _STATUSES:
-        return _STATUSES[value]
     if not isinstance(value, str):
         raise BadEntry("it has no status" if value is None else f"status is {_kind(value)}, not a text")
     return status_of(value)
 
 
 def _priority(value: Any) -> Priority:
-    if type(value) is str and value in _PRIORITIES:
-        return _PRIORITIES[value]
     found = _PRIORITIES.get(value.strip().lower()) if isinstance(value, str) else None
     if found is None:
         raise BadEntry(f"priority is {value!r}", advice="Use high, medium or low.")
@@ -258,3 +259,120 @@ def _kind(value: Any) -> str:
     if value is None:
         return "missing"
     return {dict: "an object", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+
+
+# ---- the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    state: State
+    drawn: str
+    """Hash of TODO.md as it was drawn from it."""
+    entries: Entries = field(default_factory=dict)
+
+
+def read_state(data: bytes, name: str) -> Read:
+    """`name` is the file's, relative to the root. Raises `Unavailable`."""
+    if not data.strip(_BLANK):
+        raise _damaged(name, None, "it is empty")
+    text = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        value: Any = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise _not_json(data, name, str(error)) from None
+    try:
+        _check_version(value, name)
+        state = data_to_state(value)
+    except BadEntry as error:
+        raise _bad(data, name, error) from None
+    drawn = value.get(DRAWN)
+    entries = {task.number: (task, entry) for task, entry in zip(state.tasks, value.get("active_projects") or (), strict=True)}
+    return Read(state=state, drawn=drawn if isinstance(drawn, str) else "", entries=entries)
+
+
+def state_to_bytes(state: State, drawn: str = "", known: Entries | None = None) -> bytes:
+    """Indented, so that git shows changes line by line."""
+    data = state_to_data(state, known)
+    if drawn:
+        data[DRAWN] = drawn
+    return json_bytes(data)
+
+
+def json_bytes(data: Mapping[str, Any]) -> bytes:
+    try:
+        return to_json(data, indent=2, inf_nan_mode="null") + b"\n"
+    except ValueError as error:
+        raise _not_encodable(error) from None
+
+
+def to_bytes(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise _not_encodable(error) from None
+
+
+def _not_encodable(error: ValueError) -> Misused:
+    """From a terminal without UTF-8, or a program that cut a text in the middle of a character."""
+    return Misused(f"The board cannot be written: {error}.", advice="Use text in UTF-8. Nothing was changed.")
+
+
+def _check_version(value: Any, name: str) -> None:
+    version = value.get("_schema_version") if isinstance(value, dict) else None
+    major = str(version or SCHEMA_VERSION).partition(".")[0]
+    if major.isdigit() and int(major) > int(SCHEMA_VERSION.partition(".")[0]):
+        raise Unavailable(
+            f"{name} has schema version {version}; this remit knows {SCHEMA_VERSION}.",
+            code="STATUS_SYNC_FAILED",
+            advice="Update remit. Nothing was changed.",
+        )
+
+
+def _not_json(data: bytes, name: str, error: str) -> Unavailable:
+    if conflict := _CONFLICT.search(data):
+        return Unavailable(
+            f"{name}, line {_line_at(data, conflict.start())}: git left a conflict there.",
+            code="STATUS_SYNC_FAILED",
+            advice=f"Settle it in an editor, or take one side: `git checkout --ours {name}` (or --theirs). Nothing was changed.",
+        )
+    found = _PLACE.search(error)
+    return _damaged(name, int(found[1]) if found else None, f"it is not JSON ({_PLACE.sub('', error)})")
+
+
+def _bad(data: bytes, name: str, error: BadEntry) -> Unavailable:
+    line = None
+    which = ""
+    if error.index >= 0:
+        which = f"task {error.number}" if error.number is not None else f"entry {error.index + 1} of active_projects"
+        line = _line_of_entry(data, error)
+    return _damaged(name, line, f"{which}: {error.message}" if which else error.message, error.advice)
+
+
+def _line_of_entry(data: bytes, error: BadEntry) -> int | None:
+    """Of its number; of two tasks with one number, of the second."""
+    start = max(data.find(b'"active_projects"'), 0)
+    if error.number is None:
+        return None
+    found = [one.start() for one in re.finditer(rb'"project_number"\s*:\s*%d\b' % error.number, data[start:])]
+    if not found:
+        return None
+    is_double = error.message.startswith("there are two") and len(found) > 1
+    return _line_at(data, start + found[1 if is_double else 0])
+
+
+def _line_at(data: bytes, place: int) -> int:
+    return data.count(b"\n", 0, place) + 1
+
+
+def _damaged(name: str, line: int | None, what: str, advice: str = "") -> Unavailable:
+    where = f"{name}, line {line}" if line else name
+    git = f"get it back from git (`git checkout -- {name}`)"
+    ways = f"Fix it in an editor, or {git}."
+    if "archive" not in name:
+        ways = f"Fix it in an editor, {git}, or make it anew from TODO.md (`remit board import`)."
+    return Unavailable(
+        f"{where}: {what}.",
+        code="STATUS_SYNC_FAILED",
+        advice=f"{advice} {ways} Nothing was changed.".strip(),
+    )

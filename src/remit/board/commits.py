@@ -1,0 +1,462 @@
+"""Git commits of the board: exactly the named paths, made as the user would make them, and never at the price of the command.
+
+The commit is built in a private copy of the index, so the user's staged changes stay staged, and a failed or killed commit leaves their
+index untouched. Name, hooks, filters and signature are the user's. A failure is a warning (`GIT_COMMIT_FAILED`). Blocking.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import RemitError, Unavailable
+from remit.system.files import file_lock
+from remit.workspaces.git import Git, GitFailed
+
+CODE = "GIT_COMMIT_FAILED"
+SUBJECT_LENGTH = 72
+LOCK_SECONDS = 30.0
+INDEX_SECONDS = 5.0
+"""How long to wait while another git holds the index."""
+WITHIN_HOOK_SECONDS = 0.5
+"""The same inside a git hook: the git above waits for the hook, and the hook for us."""
+_TIDY_SECONDS = 15.0
+"""For updating the index, after the time for the commit itself has run out."""
+_WORDS_SHOWN = 600
+_UNDER_WAY = {
+    "MERGE_HEAD": "merge",
+    "rebase-merge": "rebase",
+    "rebase-apply": "rebase",
+    "CHERRY_PICK_HEAD": "cherry-pick",
+    "REVERT_HEAD": "revert",
+    "sequencer": "cherry-pick or revert",
+    "BISECT_LOG": "bisect",
+}
+_SHARED = ("agents", "commands", "context", ".gitignore")
+"""Parts of `.remit/` that belong to the project and not to this machine (see `.remit/.gitignore`), besides the policy."""
+_PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """The outcome."""
+
+    hash: str = ""
+    """Of the commit, in full; empty: none was made."""
+    warning: str = ""
+    """Paths that were not committed, and why; empty: all is well."""
+    nothing: bool = False
+    """There was nothing to commit, or no git repository."""
+    later: bool = False
+    """Not made because of something temporary: a merge under way, a locked index."""
+
+    @property
+    def short(self) -> str:
+        return self.hash[:9]
+
+
+class Busy(Unavailable):
+    """Something else must end first: the same commit can be made later."""
+
+
+def commit(
+    root: Path,
+    paths: Sequence[str],
+    subject: str,
+    *,
+    session_id: str = "",
+    deleted: Sequence[str] = (),
+    body: str = "",
+    seconds: float = 60.0,
+) -> Committed:
+    """Commit these files as they are in the working tree. Paths are relative to `root`; a folder means all files below it.
+
+    `deleted`: files that are gone, such as the old name of a renamed one. They need not be known to git.
+    """
+    message = message_of(subject, body=body, session_id=session_id)
+    stop_at = time.monotonic() + seconds
+    try:
+        repository = find_repository(root, stop_at) if (paths or deleted) and is_wanted(root) else None
+        if repository is None:
+            return Committed(nothing=True)
+        with _alone(repository, min(seconds, _patience(LOCK_SECONDS))):
+            return _commit(repository, paths, deleted, message)
+    except Busy as error:
+        return Committed(warning=_failed(error.message), later=True)
+    except GitFailed as error:
+        return Committed(warning=_failed(_reason(error)), later="index.lock" in error.words and "File exists" in error.words)
+    except (RemitError, OSError) as error:
+        return Committed(warning=_failed(getattr(error, "message", str(error))))
+
+
+def is_wanted(root: Path) -> bool:
+    """The setting `board_commits`. Read here because loading all settings takes longer than `remit task`.
+
+    A value that cannot be read is reported when all settings are read; here it counts as not set.
+    """
+    said = os.environ.get("REMIT_BOARD_COMMITS", "").strip().lower()
+    if said in ("true", "false"):
+        return said == "true"
+    for name, table in (("remit.toml", ()), ("pyproject.toml", ("tool", "remit"))):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            text = (root / name).read_bytes()
+            found: Any = _toml(text) if b"board_commits" in text else {}
+            for key in table:
+                found = found.get(key, {})
+            if isinstance(found.get("board_commits"), bool):
+                return bool(found["board_commits"])
+    return True
+
+
+def _toml(text: bytes) -> Any:
+    import tomllib  # most projects do not set it
+
+    return tomllib.loads(text.decode())
+
+
+def message_of(subject: str, *, body: str = "", session_id: str = "") -> str:
+    parts = [subject_of(subject), _printable(body, keep="\n").strip()]
+    if re.fullmatch(r"[A-Za-z0-9_-]+", session_id):
+        parts.append(f"Session: {session_id}")
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def subject_of(text: str) -> str:
+    """One line of at most 72 characters, cut between words."""
+    line = " ".join(_printable(text).split()) or "remit: update the board"
+    if len(line) <= SUBJECT_LENGTH:
+        return line
+    cut = line[:SUBJECT_LENGTH].rpartition(" ")[0]
+    return (cut if len(cut) > SUBJECT_LENGTH // 2 else line[: SUBJECT_LENGTH - 1]).rstrip(" ,;:-") + "…"
+
+
+# ---- the repository
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repository:
+    root: Path
+    """The project's, without links."""
+    top: Path
+    """Of the checkout: paths are named from here."""
+    git_dir: Path
+    """Of this checkout: a linked worktree has its own, with its own index."""
+    common_dir: Path
+    git: Git
+    """At the top, with the user's configuration."""
+
+    @property
+    def index(self) -> Path:
+        return self.git_dir / "index"
+
+    @property
+    def prefix(self) -> str:
+        """The project within the checkout: "" or "sub/project/"."""
+        inside = os.path.relpath(self.root, self.top)
+        return "" if inside == "." else f"{inside}/"
+
+    def until(self, stop_at: float) -> "Repository":
+        return replace(self, git=replace(self.git, stop_at=stop_at))
+
+    def under_way(self) -> str:
+        """merge, rebase, …: begun by a person and not ended; empty: nothing."""
+        return next((word for name, word in _UNDER_WAY.items() if os.path.lexists(self.git_dir / name)), "")
+
+    def head(self) -> str:
+        """The commit checked out; empty: there is none yet."""
+        try:
+            return self.git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        except GitFailed:
+            return ""
+
+    def tree(self, head: str) -> str:
+        """HEAD, or the empty tree where there is no commit yet."""
+        return head or self.git.says("hash-object", "-t", "tree", os.devnull)
+
+    def names(self, *arguments: str, paths: Sequence[str] = ()) -> list[str]:
+        """The paths that a command lists with `-z`."""
+        return _names(self.git.run(*arguments, *(("--", *map(literal, paths)) if paths else ())))
+
+    def ignored(self, paths: Sequence[str]) -> list[str]:
+        return _names(self.git.run("check-ignore", "-z", "--stdin", allowed=(0, 1), stdin=_lines(paths))) if paths else []
+
+
+def find_repository(root: Path, stop_at: float) -> Repository | None:
+    """None: no git, no checkout, or one that ignores the project. Raises `GitFailed` where a repository cannot be used."""
+    real = Path(os.path.realpath(root))
+    try:
+        answer = os.fsdecode(Git(folder=real, stop_at=stop_at).run(*_PARTS))
+    except Unavailable as error:
+        if error.code == "TOOL_UNAVAILABLE":
+            return None
+        raise
+    except GitFailed as error:
+        if "not a git repository (or any" in error.words or "must be run in a work tree" in error.words:
+            return None
+        raise
+    inside, git_dir, common_dir, up = [*answer.removesuffix("\n").split("\n", 3), "", "", ""][:4]
+    if inside != "true":
+        return None
+    top = Path(os.path.realpath(real / up))
+    found = Repository(
+        root=real,
+        top=top,
+        git_dir=Path(git_dir),
+        common_dir=Path(os.path.realpath(real / common_dir)),
+        git=Git(folder=top, stop_at=stop_at, as_user=True),
+    )
+    if found.prefix and found.ignored([found.prefix.rstrip("/")]):
+        return None  # such as a project below a home folder that is a repository of dot files
+    return found
+
+
+def task_commits(git: Git, number: int) -> list[tuple[str, str]]:
+    """Commits of this branch whose subject names the task: hash and subject, the newest first."""
+    try:
+        head = git.says("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+    except GitFailed:
+        return []
+    said = git.run("log", "-z", "--format=%H %s", f"--grep=^task {number}[: ]", head).decode("utf-8", "replace").split("\0")
+    found = (line.partition(" ")[::2] for line in said if line)
+    return [(commit, subject) for commit, subject in found if re.match(rf"task {number}(:| phase \d+:)", subject)]
+
+
+def literal(path: str) -> str:
+    """A pathspec that means this path and nothing else, whatever characters it has."""
+    return f":(literal){path}"
+
+
+# ---- which of the named paths can be committed
+
+
+def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """The paths from the top of the checkout, each with the caller's name for it; and those left out, with the reason."""
+    left_out: list[str] = []
+    chosen: dict[str, str] = {}
+    for path in dict.fromkeys((*paths, *deleted)):
+        placed, why = _placed(repository, path)
+        if why:
+            left_out.append(f"{_shown(path)} ({why})")
+        else:
+            chosen[placed] = path
+    others = _nested(repository, list({parent for placed in chosen for parent in _parents(placed)}), head)
+    for placed in list(chosen):
+        inside = next((parent for parent in _parents(placed) if parent in others), "")
+        if inside:
+            left_out.append(f"{_shown(chosen.pop(placed))} (in {_shown(inside)}, a repository of its own: commit it there)")
+    left_out += [f"{_shown(chosen.pop(placed))} (ignored by git)" for placed in repository.ignored(list(chosen))]
+    conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
+    unmerged = [entry.partition("\t")[2] for entry in conflicts]
+    for placed in [one for one in chosen if any(path == one or path.startswith(f"{one}/") for path in unmerged)]:
+        left_out.append(f"{_shown(chosen.pop(placed))} (has a conflict that is not resolved)")
+    return chosen, left_out
+
+
+def _placed(repository: Repository, path: str) -> tuple[str, str]:
+    """From the top, links above it followed; or why it cannot be committed."""
+    if "\0" in path or os.path.normpath(path) == ".":
+        return "", "no file of the project"
+    folder, name = os.path.split(os.path.normpath(repository.root / path))
+    real = os.path.join(os.path.realpath(folder), name)
+    if not real.startswith(f"{str(repository.root).rstrip('/')}/"):
+        return "", "outside the project"
+    parts = os.path.relpath(real, repository.root).split(os.sep)
+    if any(part.lower() == ".git" for part in parts):
+        return "", "git's own"
+    if parts[0] == ".remit" and not (len(parts) > 1 and (parts[1] in _SHARED or parts[1].startswith("policy."))):
+        return "", "remit's own, of this machine"
+    return os.path.relpath(real, repository.top), ""
+
+
+def _nested(repository: Repository, folders: Sequence[str], head: str) -> set[str]:
+    """Folders that are submodules, or repositories of their own."""
+    found = {folder for folder in folders if os.path.lexists(repository.top / folder / ".git")}
+    if head and folders and (repository.top / ".gitmodules").exists():
+        entries = _names(repository.git.run("ls-tree", "-z", head, "--", *folders))
+        found.update(entry.partition("\t")[2] for entry in entries if entry.startswith("160000 "))
+    return found
+
+
+def _parents(path: str) -> Iterator[str]:
+    parts = path.split("/")[:-1]
+    return ("/".join(parts[: end + 1]) for end in range(len(parts)))
+
+
+# ---- making the commit
+
+
+def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str], message: str) -> Committed:
+    under_way = repository.under_way()
+    if under_way:
+        raise Busy(f"a {under_way} is under way here, which comes first")
+    _wait_for_index(repository, _patience(INDEX_SECONDS))
+    before = repository.head()
+    chosen, left_out = _select(repository, before, paths, deleted)
+    with _private_index(repository) as private:
+        changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
+        made = _made(private, before, message) if changed else Committed(nothing=not left_out)
+    if made.hash:
+        made = _with_index(repository, before, made, changed)
+    return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not chosen)))))
+
+
+@contextlib.contextmanager
+def _private_index(repository: Repository) -> Iterator[Repository]:
+    """The repository with a copy of the user's index. Only one commit is made at a time; what a killed one left is replaced."""
+    index = repository.git_dir / "remit-index"
+    for path in (index, index.with_name(f"{index.name}.lock")):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.copyfile(repository.index, index)
+    try:
+        yield replace(repository, git=repository.git.using(index))
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequence[str], left_out: list[str]) -> list[str]:
+    """Make the private index HEAD plus the chosen paths as they are in the working tree. The paths that differ from HEAD."""
+    private.git.run("read-tree", "--reset", private.tree(head))  # keeps what is known of unchanged files: none is read again
+    files = private.names("ls-files", "-z", "--cached", "--others", "--exclude-standard", paths=list(chosen))
+    for placed in [one for one in chosen if not os.path.lexists(private.top / one)]:
+        path = chosen[placed]
+        if path not in deleted and not any(file == placed or file.startswith(f"{placed}/") for file in files):
+            left_out.append(f"{_shown(path)} (not there)")
+    files = [file for file in files if not file.endswith("/")]
+    private.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=_lines(files))
+    return private.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", private.tree(head))
+
+
+def _made(private: Repository, before: str, message: str) -> Committed:
+    try:
+        private.git.run("commit", "--quiet", "--cleanup=whitespace", "-m", message)
+        return Committed(hash=private.head())
+    except (GitFailed, Unavailable) as error:
+        late = _tidying(private)
+        after = late.head()
+        # It may have been stopped after the commit was made, for example by a post-commit hook that hangs.
+        if after != before and late.git.says("rev-list", "--parents", "-n", "1", after).split()[1:] == [one for one in (before,) if one]:
+            return Committed(hash=after, warning=f"The commit was made, but git did not end well: {_reason(error)}.")
+        raise
+
+
+def _with_index(repository: Repository, before: str, made: Committed, named: Sequence[str]) -> Committed:
+    """Bring the user's index up to HEAD in the paths that the commit changed.
+
+    A hook may have changed more files on the way (a formatter that adds its result); of those, the ones that the user has staged
+    themselves are left alone.
+    """
+    late = _tidying(repository)
+    try:
+        base = late.tree(before)
+        committed = late.names("diff-tree", "-r", "--name-only", "-z", "--no-renames", base, made.hash)
+        more = [path for path in committed if path not in named]
+        theirs = late.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", base, paths=more) if more else []
+        _wait_for_index(late, INDEX_SECONDS)
+        entries = late.git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", base, made.hash)
+        late.git.run("update-index", "-z", "--index-info", stdin=_index_info(entries, leave={*theirs}))
+    except RemitError as error:
+        warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
+        return replace(made, warning=" ".join(filter(None, (made.warning, warning))))
+    kept_out = [path for path in named if path not in committed]
+    if kept_out and not made.warning:
+        return replace(made, warning=f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}.")
+    return made
+
+
+def _index_info(raw: bytes, leave: set[str]) -> bytes:
+    """The new side of `diff-tree --raw` as `update-index --index-info` reads it."""
+    fields = os.fsdecode(raw).split("\0")
+    lines = []
+    for entry, path in zip(fields[::2], fields[1::2], strict=False):
+        _, mode, _, blob, _ = entry.lstrip(":").split(" ")
+        if path not in leave:
+            lines.append(f"{mode} {blob}\t{path}")
+    return _lines(lines)
+
+
+@contextlib.contextmanager
+def _alone(repository: Repository, seconds: float) -> Iterator[None]:
+    """One commit of ours at a time."""
+    with contextlib.ExitStack() as held:
+        try:
+            held.enter_context(file_lock(repository.common_dir / "remit-commit.lock", timeout=seconds))
+        except Unavailable as error:
+            if error.__cause__ is not None:  # not held by another process: it cannot be had at all
+                raise
+            raise Busy(error.message) from None
+        yield
+
+
+def _wait_for_index(repository: Repository, seconds: float) -> None:
+    """Until no git writes it. Raises `Busy` naming the lock."""
+    lock = repository.index.with_name("index.lock")
+    give_up_at = min(time.monotonic() + seconds, repository.git.stop_at)
+    while os.path.lexists(lock):
+        if time.monotonic() >= give_up_at:
+            raise Busy(f"{lock} is held. If no git is running here, one that died left it: remove it")
+        time.sleep(0.05)
+
+
+def _patience(seconds: float) -> float:
+    return WITHIN_HOOK_SECONDS if "GIT_INDEX_FILE" in os.environ else seconds  # git sets it for the hooks of a commit
+
+
+def _tidying(repository: Repository) -> Repository:
+    return repository.until(max(repository.git.stop_at, time.monotonic() + _TIDY_SECONDS))
+
+
+# ---- words
+
+
+def _reason(error: RemitError) -> str:
+    """The end of what git or a hook printed: that is where the reason is."""
+    if isinstance(error, Busy):
+        return error.message.rstrip(".")
+    if not isinstance(error, GitFailed):
+        return f"{error.message.rstrip('.')} (a hook or a question for a passphrase may be waiting)"
+    lines = [line.strip() for line in _printable(error.words, keep="\n").splitlines()]
+    words = "; ".join(line for line in lines if line and not line.startswith("hint:")).replace(":; ", ": ")
+    if "tell me who you are" in error.words or "user.useConfigOnly" in error.words:
+        return (
+            'git does not know who you are. Run: git config --global user.name "Your Name"; git config --global user.email you@example.com'
+        )
+    return ("…" + words[-_WORDS_SHOWN:] if len(words) > _WORDS_SHOWN else words).rstrip(".") or f"git exited with {error.exit_code}"
+
+
+def _failed(why: str) -> str:
+    return f"{CODE}: {why.rstrip('.')}. The files are written, but not committed."
+
+
+def _left_out_words(left_out: Sequence[str], *, is_all: bool) -> str:
+    if not left_out:
+        return ""
+    off = " (board_commits = false in remit.toml switches commits off.)" if is_all else ""
+    return f"Not committed: {_listed(left_out)}.{off}"
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _names(output: bytes) -> list[str]:
+    return [os.fsdecode(name) for name in output.split(b"\0") if name]
+
+
+def _lines(texts: Sequence[str]) -> bytes:
+    return b"".join(os.fsencode(text) + b"\0" for text in texts)
+
+
+def _shown(path: str) -> str:
+    return path.encode(errors="replace").decode() if path.isprintable() else repr(path)
+
+
+def _printable(text: str, keep: str = "") -> str:
+    cleaned = "".join(c if c.isprintable() or c in keep else " " for c in text)
+    return cleaned.encode(errors="replace").decode()

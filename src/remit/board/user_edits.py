@@ -1,0 +1,309 @@
+"""TODO.md as people save it, at any moment and with any editor: read when it is complete, merged against the drawing its person began from.
+
+An editor truncates the file and writes it, or writes another and renames it; either may happen in the middle of a change of ours. So a file
+that was touched just now is read once it is at rest, and a displaced TODO.md (`left/`) is read again later: an editor that had it open may
+have written there. The last few drawings are remembered (`drawn/`), so that each version is merged against the right one.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from remit.board import todo
+from remit.board.state_file import Read, read_state
+from remit.board.task import State
+from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
+from remit.core.errors import Refused, Unavailable
+
+if TYPE_CHECKING:
+    from remit.board.todo_merge import Merged
+
+TODO = "specs/TODO.md"
+FROM = "From TODO.md: "
+"""Begins a notice about an edit that was merged. Other notices are warnings."""
+QUIET_SECONDS = 0.03
+"""A file that was not touched for this long is complete."""
+LONGEST_WAIT_SECONDS = 1.0
+LEFT_SECONDS = 10.0
+"""How long a displaced TODO.md is kept for an editor that still writes to it."""
+LEFT_AT_MOST = 8
+DRAWINGS_KEPT = 4
+_NUMBER = re.compile(r"^###\s+0*(\d{1,15})[.)]", re.MULTILINE)
+_NAMED = 5
+_NO_BOARD = Read(state=State(), drawn="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """TODO.md as a person left it."""
+
+    data: bytes
+    base: str
+    """Hash of the drawing they began from."""
+    path: Path
+    is_displaced: bool = False
+    """It is not TODO.md any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The board's files at one moment."""
+
+    data: bytes | None = None
+    """state.json; None: there is none."""
+    read: Read = _NO_BOARD
+    versions: tuple[Version, ...] = ()
+    """Edited TODO.md files, the oldest first: displaced ones, then the present one."""
+    is_drawn: bool = False
+    """TODO.md exists and is as drawn last."""
+    merges: "list[tuple[Version, State, Merged]]" = field(default_factory=list, compare=False, repr=False)
+    """Results of merging, kept because they are needed twice: version, target, result."""
+    older: list[tuple[Version, State | None]] = field(default_factory=list, compare=False, repr=False)
+    """For each version that was examined: the older drawing that it began from, if any."""
+
+
+def read_at_rest(path: Path, drawn: str) -> bytes | None:
+    """The file once nobody is writing it; at once when it is `drawn`. None: there is none."""
+    give_up_at = time.monotonic() + LONGEST_WAIT_SECONDS
+    while True:
+        before = _touched(path)
+        data = read_or_none(path)
+        if data is not None and hash_of(data) == drawn:
+            return data
+        is_same = before == _touched(path)
+        age = time.time() - before[0] / 1e9
+        if (is_same and not 0 <= age < QUIET_SECONDS) or time.monotonic() > give_up_at:
+            return data
+        time.sleep(QUIET_SECONDS / 3)
+
+
+def _touched(path: Path) -> tuple[int, int, int]:
+    """When it was written last, or, where there is none, when its folder was: a moment ago means that it is being renamed."""
+    with contextlib.suppress(OSError):
+        found = os.stat(path)
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    with contextlib.suppress(OSError):
+        return os.stat(path.parent).st_mtime_ns, 0, 0
+    return 0, 0, 0
+
+
+# ---- displaced versions
+
+
+def left_name(drawn: str) -> str:
+    return f"{drawn or 'unknown'}-{secrets.token_hex(4)}.md"
+
+
+def left(folder: Path) -> Iterator[Version]:
+    """Displaced versions that are not what they were drawn as, oldest first: a person's."""
+    for touched, path in _by_age(folder):
+        base = _base_of(path)
+        data = None if touched == UNTOUCHED else read_at_rest(path, base)
+        if data is not None and data.strip() and hash_of(data) != base:
+            yield Version(data=data, base=base, path=path, is_displaced=True)
+
+
+def sweep_left(folder: Path) -> None:
+    """Away with those that nobody wrote to, once they are old or many."""
+    found = [(path.stat().st_ctime, touched, path) for touched, path in _by_age(folder)]
+    for place, (displaced_at, touched, path) in enumerate(sorted(found)):
+        is_old = time.time() - displaced_at > LEFT_SECONDS
+        if touched == UNTOUCHED:
+            is_theirs = not (is_old or place < len(found) - LEFT_AT_MOST)
+        else:
+            data = path.read_bytes()
+            is_theirs = not is_old or (bool(data.strip()) and hash_of(data) != _base_of(path))
+        if not is_theirs:
+            path.unlink()
+
+
+def _base_of(path: Path) -> str:
+    return path.name.partition("-")[0]
+
+
+# ---- remembered drawings
+
+
+def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
+    """Remember the board that this drawing shows, as long as it is among the last, or something is left that began from it. Not on disk
+    for certain, and not where there is no room: without it, a displaced version is kept beside TODO.md."""
+    temporary = folder / "new"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary.unlink(missing_ok=True)  # it may be a link that came with somebody's project
+        with temporary.open("xb") as file:
+            file.write(state)
+        os.replace(temporary, folder / f"{drawn}.json")
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)  # half of it would be in the way of the change itself
+        return
+    needed = {_base_of(path) for _, path in _by_age(left_in)}
+    for _, path in _by_age(folder)[:-DRAWINGS_KEPT]:
+        if path.stem not in needed:
+            path.unlink(missing_ok=True)
+
+
+def drawing(folder: Path, drawn: str) -> bytes | None:
+    """The state.json of the board that it shows, if it is remembered."""
+    return read_or_none(folder / f"{drawn}.json") if drawn else None
+
+
+def drawings(folder: Path) -> Iterator[bytes]:
+    """All that are remembered, the newest first."""
+    for _, path in reversed(_by_age(folder)):
+        data = read_or_none(path) if path.suffix == ".json" else None
+        if data is not None:
+            yield data
+
+
+def _by_age(folder: Path) -> list[tuple[int, Path]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((entry.stat().st_mtime_ns, Path(entry.path)) for entry in entries if entry.is_file())
+    except FileNotFoundError:  # no such folder, or one of them has just gone: then a change is being made, and it is read again
+        return []
+
+
+# ---- merging
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditMerger:
+    """Merges the versions that people saved into the board."""
+
+    drawn: Path
+    """Folder of the remembered drawings."""
+    at: str
+    taken_numbers: Collection[int]
+    """Of the archive."""
+
+    def merge(self, found: Found, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
+        """`state` with the edits of all versions, and what is to be said of them. `before`: the numbers the board had at first; a task that
+        is new since and stands in two versions is one task. Raises `Refused` when TODO.md cannot be taken over as it is."""
+        notices: tuple[str, ...] = ()
+        for version in found.versions:
+            if not version.data.strip():
+                notices += (f"{TODO} was empty; it is drawn again from state.json.",)
+                continue
+            merged = self._merged(found, version, state)
+            if merged is None:
+                notices += (f"A {TODO} that was saved meanwhile could not be taken over: it is kept beside as TODO.md.kept-….",)
+                continue
+            twice = _twice(state, merged.state, before)
+            state = merged.state.without(twice) if twice else merged.state
+            is_new = tuple(f"Task {number} is new" for number in twice)
+            taken = (line for line in merged.taken if not (is_new and line.startswith(is_new)))
+            notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
+            notices += self._about_older(found, version)
+        return state, notices
+
+    def goes_on_from(self, found: Found, version: Version, merged: State) -> State | None:
+        """What this person sees: should they save again, or only now write the rest, it is this that they changed. Without what others did
+        since, and with the numbers that their new tasks have got. None: it was not taken over."""
+        base, text = self._began_from(found, version), todo.text_of(version.data)
+        if base is None or not text.strip():
+            return base
+        edited = self._merged(found, version, base)
+        if edited is None:
+            return None
+        before = numbers_of(found.read.state)
+        new = [task for task in merged.tasks if task.number not in before and task.title in text]
+        known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
+        return replace(known, next_number=merged.next_number).with_tasks(new)
+
+    def _merged(self, found: Found, version: Version, onto: State) -> "Merged | None":
+        """None: a displaced version of which nobody knows what it began from, or with the marks of an unfinished merge. A person can mend
+        TODO.md and is told to; this one they do not see."""
+        known = next((one for one in found.merges if one[0] is version and one[1] is onto), None)
+        if known is not None:
+            return known[2]
+        base = self._began_from(found, version)
+        if base is None:
+            return None
+        from remit.board.todo_merge import merge  # most commands find TODO.md as it was drawn
+
+        try:
+            merged = merge(base, todo.text_of(version.data), at=self.at, onto=onto, taken_numbers=self.taken_numbers)
+            found.merges.append((version, onto, merged))
+            return merged
+        except Refused:
+            if version.is_displaced:
+                return None
+            raise
+
+    def _began_from(self, found: Found, version: Version) -> State | None:
+        """The board that the person saw."""
+        base = self._drawn_last(found, version)
+        return base if base is None or version.is_displaced else self._older(found, version, base) or base
+
+    def _older(self, found: Found, version: Version, base: State) -> State | None:
+        """An old buffer that was saved lacks the tasks that have come since, and knows nothing of what else has. Taken for edits of the
+        last drawing, it would undo what it does not know; it is held against the drawing of before them, if that explains it better."""
+        known = next((one for one in found.older if one[0] is version), None)
+        if known is not None:
+            return known[1]
+        text = todo.text_of(version.data)
+        numbers = frozenset(map(int, _NUMBER.findall(text)))
+        older = self._better(base, text, numbers) if numbers_of(base) - numbers else None
+        found.older.append((version, older))
+        return older
+
+    def _better(self, base: State, text: str, numbers: frozenset[int]) -> State | None:
+        """The remembered board from which the fewest edits lead to the text, the newer of two; None: none of them explains it better."""
+        from remit.board.todo_merge import merge
+
+        best: State | None = None
+        with contextlib.suppress(Refused):
+            merged = merge(base, text, at=self.at)
+            faults, fewest = len(merged.kept), len(merged.kept) + len(merged.taken)
+            for data in drawings(self.drawn):
+                with contextlib.suppress(Unavailable):
+                    older = read_state(data, TODO).state
+                    merged = merge(older, text, at=self.at)
+                    edits = len(merged.kept) + len(merged.taken)
+                    is_better = len(merged.kept) < faults and edits < fewest and not numbers_of(older) - numbers
+                    if is_better and not _makes_again(older, merged.state, base):
+                        best, fewest = older, edits
+        return best
+
+    def _about_older(self, found: Found, version: Version) -> tuple[str, ...]:
+        older = next((older for judged, older in found.older if judged is version), None)
+        if older is None:
+            return ()
+        came = sorted(numbers_of(found.read.state) - numbers_of(older))
+        shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
+        tasks = "Task" if len(came) == 1 else "Tasks"
+        return (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
+
+    def _drawn_last(self, found: Found, version: Version) -> State | None:
+        """Not the board on disk when that was changed since it was drawn, by us or by hand."""
+        shown = drawing(self.drawn, version.base)
+        if shown is not None and shown != found.data:
+            with contextlib.suppress(Unavailable):  # half written when the power went
+                return read_state(shown, version.base).state
+        return None if version.is_displaced and version.base != found.read.drawn else found.read.state
+
+
+def _makes_again(older: State, merged: State, base: State) -> bool:
+    """Whether a new task of it is one that we have by now."""
+    new = {task.title for task in merged.tasks if older.find(task.number) is None}
+    return any(task.title in new for task in base.tasks if older.find(task.number) is None)
+
+
+def numbers_of(state: State) -> frozenset[int]:
+    return frozenset([task.number for task in state.tasks])
+
+
+def _twice(state: State, merged: State, before: frozenset[int]) -> tuple[int, ...]:
+    """New tasks of one version that another has brought already: who saves twice while we write has saved the first ones again."""
+    if len(merged.tasks) == len(state.tasks):
+        return ()
+    known = {(task.title, task.description) for task in state.tasks if task.number not in before}
+    return tuple(task.number for task in merged.tasks if state.find(task.number) is None and (task.title, task.description) in known)

@@ -1,0 +1,431 @@
+"""Several files written as one set: all of them or none, whatever ends the process in between.
+
+New contents are staged in a folder of the board, then a journal names them: its appearance is the moment of the change. Only then are the
+files put in place, one after the other, and read back. A process that dies before the journal appears has changed nothing. After that,
+the next command finishes the change from the journal (`finish`), and readers see through it (`Pending`).
+
+A file is put in place by exchanging names, so the file that it displaces is never lost: if it differs from what the writer had read, it
+belongs to somebody else and is kept. Callers hold the board's lock.
+"""
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.core.errors import Misused, Unavailable
+from remit.system.exchanging import exchange, name_new
+
+LARGEST_BYTES = 256 << 20
+NOTHING = ""
+"""As a hash: no file."""
+UNTOUCHED = 0
+"""Modification time of a displaced file, until somebody writes to it."""
+JOURNAL = "journal.json"
+_TRIES = 100
+_STEP = ("path", "staged", "new", "displaced_to", "kept_as")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """One file of a set."""
+
+    path: str
+    """Relative to the root."""
+    data: bytes
+    expected: str | None = None
+    """Hash of the file that the writer had read; None: it read none. Any other file found there is kept beside the new one."""
+    displaced_to: str = ""
+    """Where the displaced file goes in any case, relative to the root: somebody may still be writing to it. Empty: nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteSet:
+    pieces: tuple[Piece, ...]
+    moves: tuple[tuple[str, str], ...] = ()
+    """Folders to rename before the files are put in place."""
+    consumed: tuple[tuple[str, str, str], ...] = ()
+    """Files displaced earlier that this change has merged: from where, to where, and the hash of what was merged."""
+    stamp: str
+    """For the names of files that are kept."""
+
+
+class Pending:
+    """A change whose journal exists and whose files are not all in place: it counts as made."""
+
+    def __init__(self, folder: Path, raw: bytes) -> None:
+        self._folder = folder
+        self.raw = raw
+        self._steps: dict[str, dict[str, Any]] = {step["path"]: step for step in _parse_journal(raw, folder)["pieces"]}
+
+    def waiting(self, path: str) -> tuple[bytes, str | None] | None:
+        """The new content that is not in place yet, and the hash its writer expected there; None: it is in place, or not in the set."""
+        step = self._steps.get(path)
+        if step is None:
+            return None
+        data = read_or_none(self._folder / step["staged"])
+        return (data, step["expected"]) if data is not None and hash_of(data) == step["new"] else None
+
+
+def pending(folder: Path) -> Pending | None:
+    raw = read_or_none(folder / JOURNAL)
+    return Pending(folder, raw) if raw is not None else None
+
+
+def make_ready(folder: Path, root: Path) -> None:
+    """Raises `Unavailable` where nothing can be written, or where the folder is a link (it may come with a cloned project): its files are
+    deleted."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _cannot(root, error, "nothing was changed") from error
+    for place in (folder.parent, folder):
+        if place.is_symlink():
+            raise Unavailable(
+                f"{place} is a link.", code="STATUS_SYNC_FAILED", advice="The board keeps its own files there: remove the link."
+            )
+
+
+def write(folder: Path, root: Path, files: WriteSet) -> tuple[str, ...]:
+    """Make the change; returns a line for each file that was kept beside a new one. Raises `Unavailable`; then nothing was changed."""
+    journal = folder / JOURNAL
+    try:
+        _empty(folder)
+        steps = [_stage(folder, root, str(number), piece, files.stamp) for number, piece in enumerate(files.pieces)]
+        write_synced(folder / "journal.new", b"", None)
+        inode = (folder / "journal.new").stat().st_ino
+        entry = {"format": 1, "pieces": steps, "moves": files.moves, "consumed": files.consumed, "inode": inode}
+        write_synced(folder / "journal.new", json.dumps(entry).encode(), None)
+        _sync(folder)  # the staged names are on disk before the journal can be
+        os.rename(folder / "journal.new", journal)
+        _sync(folder)
+    except OSError as error:
+        if not journal.exists():
+            raise _cannot(root, error, "nothing was changed") from error
+        raise _cannot(root, error, "the next command finishes it") from error
+    return finish(folder, root, is_fresh=True)
+
+
+def finish(folder: Path, root: Path, *, is_fresh: bool = False) -> tuple[str, ...]:
+    """Put in place what a journal names and is not there yet. May be repeated, after a crash anywhere in it."""
+    raw = read_or_none(folder / JOURNAL)
+    entry = {"moves": (), "pieces": (), "consumed": ()} if raw is None else _parse_journal(raw, folder)
+    if raw is not None and not is_fresh:
+        _check_journal(folder / JOURNAL, root, entry)
+    notices: list[str] = []
+    try:
+        _move_all(root, entry["moves"])
+        for step in entry["pieces"]:
+            # A file that is in place already was exchanged for the one that is staged now.
+            if is_fresh or hash_of(read_or_none(folder / step["staged"])) == step["new"]:
+                _put(root, step, folder / step["staged"])
+        _sync_all(_target(root, step["path"]).parent for step in entry["pieces"])
+        for step in entry["pieces"]:
+            notices += _keep_displaced(root, step, folder / step["staged"])
+        for path, place, expected in entry["consumed"]:
+            _lay_aside(root / path, root / place, expected)
+        (folder / JOURNAL).unlink(missing_ok=True)
+        _empty(folder)
+    except OSError as error:
+        raise _cannot(root, error, "the next command finishes it") from error
+    return tuple(notices)
+
+
+# ---- the journal
+
+
+def check_path(path: str) -> None:
+    parts = Path(path).parts
+    if not parts or Path(path).is_absolute() or ".." in parts:
+        raise Misused(f"{path!r} is not inside the project.", advice="Paths of a change are relative to the project's root.")
+
+
+def _parse_journal(raw: bytes, folder: Path) -> dict[str, Any]:
+    with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
+        entry: dict[str, Any] = json.loads(raw)
+        is_complete = (
+            all(all(isinstance(step[name], str) for name in _STEP) and isinstance(step["expected"], str | None) for step in entry["pieces"])
+            and all(len(move) == 2 and all(isinstance(one, str) for one in move) for move in entry["moves"])
+            and all(len(one) == 3 and all(isinstance(part, str) for part in one) for one in entry["consumed"])
+        )
+        if entry["format"] == 1 and is_complete:
+            return entry
+    raise Unavailable(
+        f"{folder / JOURNAL} cannot be read: an interrupted change of the board cannot be finished.",
+        code="STATUS_SYNC_FAILED",
+        advice=f"Compare the files in {folder} with specs/, then move that folder away.",
+    )
+
+
+def _check_journal(journal: Path, root: Path, entry: dict[str, Any]) -> None:
+    """Raises `Unavailable` for a journal that would write outside the project: it may come with a cloned project.
+
+    Where a link leads out (people link their TODO.md), the journal counts only as the very file that was written here: a copy has another
+    inode.
+    """
+    try:
+        for step in entry["pieces"]:
+            _check_name(step["staged"])
+            _check_name(step["kept_as"])
+        paths = list(_paths_of(entry))
+        for path in paths:
+            check_path(path)
+        inside = _target(root, ".")
+        leads_out = next((path for path in paths if not _target(root, path).is_relative_to(inside)), None)
+    except (Misused, ValueError) as error:  # ValueError: characters that no path has
+        raise _refused(journal, f"{error}") from None
+    if leads_out is not None and entry.get("inode") != journal.stat().st_ino:
+        raise _refused(journal, f"{leads_out!r} leads out of the project, and the journal was not written here.")
+
+
+def _paths_of(entry: dict[str, Any]) -> Iterator[str]:
+    for step in entry["pieces"]:
+        yield step["path"]
+        if step["displaced_to"]:
+            yield step["displaced_to"]
+    for move in entry["moves"]:
+        yield from move
+    for path, place, _ in entry["consumed"]:
+        yield from (path, place)
+
+
+def _check_name(name: str) -> None:
+    if name != Path(name).name or "\0" in name:
+        raise Misused(f"{name!r} is not a file name.")
+
+
+def _refused(journal: Path, why: str) -> Unavailable:
+    return Unavailable(
+        f"{journal} names an interrupted change of the board that is not finished: {why}",
+        code="STATUS_SYNC_FAILED",
+        advice=f"If it is yours, compare the files in {journal.parent} with specs/; then move that folder away.",
+    )
+
+
+# ---- putting files in place
+
+
+def _stage(folder: Path, root: Path, name: str, piece: Piece, stamp: str) -> dict[str, Any]:
+    check_path(piece.path)
+    target = _target(root, piece.path)
+    mode: int | None = None
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        found = target.stat()
+        mode = stat.S_IMODE(found.st_mode)
+        if not stat.S_ISREG(found.st_mode):
+            raise Misused(f"{piece.path} is not a file.", advice="The board writes there: move it away.")
+    write_synced(folder / name, piece.data, mode)
+    return {
+        "path": piece.path,
+        "staged": name,
+        "new": hash_of(piece.data),
+        "expected": piece.expected,
+        "displaced_to": piece.displaced_to,
+        "kept_as": f"{target.name}.kept-{stamp}",
+    }
+
+
+def _put(root: Path, step: dict[str, Any], staged: Path) -> None:
+    target = _target(root, step["path"])
+    _make_folders(target.parent)
+    before = staged.stat()
+    for _ in range(_TRIES):
+        try:
+            _put_once(step, staged, target)
+            break
+        except (FileNotFoundError, FileExistsError):  # an editor saves here by renaming: there one moment, gone the next
+            continue
+    else:
+        raise Unavailable(f"{target} is being replaced by others all the time.", code="STATUS_SYNC_FAILED", advice="Try again.")
+    _verify(step, target, before)
+
+
+def _put_once(step: dict[str, Any], staged: Path, target: Path) -> None:
+    displaced = _displaced_at(staged)
+    try:
+        if not target.exists():
+            name_new(staged, target)
+        elif not exchange(staged, target):
+            displaced.unlink(missing_ok=True)
+            _copy_or_link(target, displaced)
+            os.replace(staged, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _put_across(step, staged, target, displaced)
+
+
+def _put_across(step: dict[str, Any], staged: Path, target: Path, displaced: Path) -> None:
+    """The target is on another disk: copied there first. `staged` is removed last, since its presence says that this is not done."""
+    standing = read_or_none(target)
+    if hash_of(standing) != step["new"]:
+        if standing is not None:
+            _copy_or_link(target, displaced)
+        beside = target.with_name(f".{target.name}.remit-{os.getpid()}.tmp")
+        beside.unlink(missing_ok=True)
+        write_synced(beside, staged.read_bytes(), stat.S_IMODE(staged.stat().st_mode))
+        os.replace(beside, target)
+    staged.unlink()
+
+
+def _verify(step: dict[str, Any], target: Path, before: os.stat_result) -> None:
+    """Read back. A difference because somebody has saved there since is theirs, and fine."""
+    if hash_of(read_or_none(target)) == step["new"]:
+        return
+    with contextlib.suppress(FileNotFoundError):
+        found = target.stat()
+        if (found.st_ino, found.st_mtime_ns, found.st_size) == (before.st_ino, before.st_mtime_ns, before.st_size):
+            raise Unavailable(
+                f"{target} was written, and reads back as something else.",
+                code="STATUS_SYNC_FAILED",
+                advice="Check the disk; `git diff` shows what is there now.",
+            )
+
+
+def _keep_displaced(root: Path, step: dict[str, Any], staged: Path) -> list[str]:
+    """Move the displaced file to its place when it has one, beside the new file when it is not the expected one."""
+    displaced = _displaced_at(staged) if _displaced_at(staged).exists() else staged
+    if step["displaced_to"]:
+        _lay_aside(displaced, root / step["displaced_to"], step["expected"])
+        return []
+    data = read_or_none(displaced)
+    if data is None or step["expected"] is None or hash_of(data) in (step["expected"], step["new"]):
+        return []
+    kept = _keep_beside(displaced, _target(root, step["path"]).with_name(step["kept_as"]))
+    return [f"{step['path']} was changed by somebody else while it was written: their version is kept as {kept.name}."]
+
+
+def _lay_aside(file: Path, place: Path, expected: str) -> None:
+    """Keep it there, marked as untouched as long as it is what was expected."""
+    with contextlib.suppress(FileNotFoundError, PermissionError):  # another user's file: it is read again each time
+        os.utime(file, (UNTOUCHED, UNTOUCHED))  # first: a later write shows in the time, an earlier one in the hash
+    data = read_or_none(file)
+    if data is None:
+        return
+    if hash_of(data) != expected:
+        with contextlib.suppress(PermissionError):
+            os.utime(file)
+    _make_folders(place.parent)
+    os.replace(file, place)
+
+
+def _keep_beside(file: Path, wanted: Path) -> Path:
+    for number in range(1, 1000):
+        place = wanted if number == 1 else wanted.with_name(f"{wanted.name}-{number}")
+        try:
+            name_new(file, place)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.copyfile(file, place)
+            file.unlink()
+        return place
+    raise Unavailable(f"Too many files named {wanted} are kept already.", code="STATUS_SYNC_FAILED", advice="Look at them.")
+
+
+def _displaced_at(staged: Path) -> Path:
+    """Where the displaced file is when names could not be exchanged."""
+    return staged.with_name(f"{staged.name}.out")
+
+
+def _move_all(root: Path, moves: Iterable[Sequence[str]]) -> None:
+    touched: set[Path] = set()
+    for source, target in moves:
+        old, new = root / source, root / target
+        if old.exists() and not new.exists():
+            _make_folders(new.parent)
+            os.rename(old, new)
+            touched |= {old.parent, new.parent}
+    _sync_all(touched)
+
+
+def _empty(folder: Path) -> None:
+    """Without a journal nothing in the folder means anything."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in os.listdir(folder):
+        os.unlink(folder / name)
+
+
+# ---- single files
+
+
+def hash_of(data: bytes | None) -> str:
+    return NOTHING if data is None else hashlib.sha256(data).hexdigest()
+
+
+def read_or_none(path: Path) -> bytes | None:
+    """None: there is no such file. Raises `Unavailable` for what cannot be read, also a pipe (nobody may ever write to it) and a device."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with os.fdopen(descriptor, "rb") as opened:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.EINVAL, "it is not a file")
+            if found.st_size > LARGEST_BYTES:
+                raise OSError(errno.EFBIG, f"it has more than {LARGEST_BYTES >> 20} MiB")
+            return opened.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Unavailable(
+            f"{path} cannot be read: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check what it is, and its permissions."
+        ) from error
+
+
+def write_synced(path: Path, data: bytes, mode: int | None) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    with os.fdopen(descriptor, "wb") as opened:
+        if mode is not None:
+            os.fchmod(descriptor, mode)
+        opened.write(data)
+        opened.flush()
+        os.fsync(descriptor)
+
+
+def _target(root: Path, path: str) -> Path:
+    """A link is followed, so that the file it names is replaced."""
+    return Path(os.path.realpath(root / path))
+
+
+def _make_folders(folder: Path) -> None:
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True)
+        _sync(folder.parent)
+
+
+def _copy_or_link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another disk, or one without links
+        shutil.copyfile(source, target)
+
+
+def _sync_all(folders: Iterable[Path]) -> None:
+    for folder in sorted(set(folders)):
+        _sync(folder)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _cannot(root: Path, error: OSError, then: str) -> Unavailable:
+    where = error.filename2 or error.filename or root
+    return Unavailable(
+        f"The board cannot be written: {where}: {error.strerror or error}.",
+        code="STATUS_SYNC_FAILED",
+        advice=f"Check free space and permissions; {then}.",
+    )
