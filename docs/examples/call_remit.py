@@ -1,10 +1,10 @@
-"""A program that has work done by a remit elsewhere: `remit serve` in one folder, `WorkerDelegation` anywhere."""
+"""A program that has work done by a remit elsewhere: `remit serve` in one folder, `Client` anywhere."""
 
 import asyncio
 import sys
 from pathlib import Path
 
-from remit.client import WorkerDelegation, discover
+from remit.client import Client, discover
 
 
 async def main() -> None:
@@ -15,17 +15,14 @@ async def main() -> None:
     try:
         found = discover(".")
         print(Path(found.address.removeprefix("unix:")).name, found.token)
-        async with WorkerDelegation(found.address, {"defaultTimeout": 30_000}) as worker:
-            written = await worker.delegate(
-                {"target": "worker", "operation": "write_file", "parameters": {"path": "notes.txt", "content": "all is well"}},
-                "a conversation of mine",
-            )
+        async with Client(found.address) as client:
+            note = {"path": "notes.txt", "content": "all is well"}
+            written = await client.delegate("worker", "write_file", note, session_id="a conversation of mine")
             print(written.task_state, written.success)
-            read = {"target": "worker", "operation": "read_file", "parameters": {"path": "notes.txt"}}
-            async for chunk in worker.stream(read):
+            async for chunk in client.stream("worker", "read_file", {"path": "notes.txt"}):
                 if chunk.result is not None:
                     print(chunk.type, chunk.result.data["content"])
-            missing = await worker.delegate({**read, "parameters": {"path": "nothing.txt"}, "timeout": 5000})
+            missing = await client.delegate("worker", "read_file", {"path": "nothing.txt"}, timeout=5000)
             assert missing.error is not None
             print(missing.task_state, missing.error.code)
     finally:

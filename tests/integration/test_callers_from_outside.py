@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.access.delegating import narrowed
 from remit.access.entrance import Entrance
 from remit.access.visitor import OWNER, Grants, Visitor
 from remit.core.budget import Limits
@@ -21,6 +20,7 @@ from remit.flow.permit import pending_again
 from remit.flow.request import call
 from remit.policy.audit_reading import check_log, entries
 from remit.serve.service import Call, Service
+from remit.testing.clock import ManualClock
 
 RULES = """
 @id("agents-may-work")
@@ -203,7 +203,7 @@ async def test_a_token_is_of_use_to_who_it_was_handed_to_and_to_nobody_else(stag
     assert visitor.parent == running.delegation.session_id
     for shown in ({"authorization": thief}, {"is_socket": True}, {}):
         assert code_of(stage.entrance.enter, delegation=token, **shown) == "UNAUTHENTICATED"
-        assert "somebody else" in why(stage) or not shown
+        assert "another principal" in why(stage) or not shown
     assert code_of(stage.entrance.enter, authorization=f"Bearer {token}") == "UNAUTHENTICATED"
     stage.entrance.tokens.revoke("box")
     assert not stage.entrance.is_welcome(visitor), "whose own token was revoked holds none of others"
@@ -214,41 +214,16 @@ async def test_a_forged_a_foreign_and_an_expired_token_are_refused(stage: Stage,
     running = await stage.running()
     token = stage.entrance.token_for(running)
     elsewhere = Entrance(tmp_path / "other", stage.remit.settings.serve, living=stage.remit.engine.running.get)
-    late = narrowed(token, deadline_at=stage.remit.clock.wall() - 1)
-    middle = len(token) // 2
-    forged = token[:middle] + ("A" if token[middle] != "A" else "B") + token[middle + 1 :]
-    for wrong, reason in ((forged, "forged"), (elsewhere.token_for(running), "another project"), (late, "expired"), ("rmd_", "no token")):
+    for wrong in (token[:-1], f"{token}A", elsewhere.token_for(running), "rmd_"):
         assert code_of(stage.entrance.by_bearer, wrong) == "UNAUTHENTICATED"
-        assert reason in why(stage)
-
-
-async def test_what_was_narrowed_on_the_way_holds_for_what_is_asked(stage: Stage) -> None:
-    running = await stage.running()
-    token = stage.entrance.token_for(running)
-
-    async def asked(narrower: str, name: str = "leaf", **parameters: Any) -> str:
-        try:
-            result = await stage.ask(stage.entrance.by_bearer(narrower), name, **parameters)
-        except RemitError as error:
-            return error.code
-        return result.errors[0].code if result.errors else str(result.status)
-
-    assert await asked(narrowed(token, operations=["le*"])) == "completed"
-    assert await asked(narrowed(narrowed(token, operations=["le*"]), operations=["host"])) == "FORBIDDEN"
-    assert await asked(narrowed(token, operations=["leaf"]), "host") == "FORBIDDEN"
-    assert await asked(narrowed(token, depth=1)) == "MAX_DEPTH_EXCEEDED"
-    two = narrowed(token, budget={"delegations": 2})
-    assert [await asked(two, word=word) for word in "abc"] == ["completed", "completed", "BUDGET_EXCEEDED"]
-    assert await asked(narrowed(two, budget={"delegations": 9}), word="d") == "BUDGET_EXCEEDED"
-    assert await asked(token, word="e") == "completed", "the wider one still has what the delegation has"
-
-
-async def test_a_child_does_not_outlive_the_deadline_of_the_token(stage: Stage) -> None:
-    running = await stage.running()
-    visitor = stage.entrance.by_bearer(narrowed(stage.entrance.token_for(running), deadline_at=stage.remit.clock.wall() + 5))
-    handle = await stage.service.begin(Call(visitor=visitor, door="grpc"), {"target": "leaf", "parameters": {}})
-    record = await stage.remit.describe(handle.session_id)
-    assert record.timeout_seconds <= 5
+        assert "unknown" in why(stage)
+    assert stage.entrance.by_bearer(token).parent == running.delegation.session_id
+    clock = ManualClock(wall=running.delegation.deadline_wall + 1).as_clock()
+    later = Entrance(
+        stage.remit.folder, stage.remit.settings.serve, living=stage.remit.engine.running.get, note=stage.remit.note_access, clock=clock
+    )
+    assert code_of(later.by_bearer, later.token_for(running)) == "UNAUTHENTICATED"
+    assert "expired" in why(stage)
 
 
 async def test_a_token_is_struck_out_of_what_agents_say(stage: Stage) -> None:

@@ -1,4 +1,4 @@
-"""`WorkerDelegation` and its siblings against a real door, and against servers that break, hang and cannot stream (issue 7 item 1)."""
+"""`remit.client.Client` against a real gRPC server, and against servers that break, hang and cannot stream."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,10 @@ from grpc_stage import Authority, Stage, grpc_stage
 
 from remit import DelegateError, Misused, Refused
 from remit.access.visitor import Doing
+from remit.client import Client, discover
 
-READ = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
-
-
-def client() -> Any:
-    import remit.client
-
-    return remit.client
+READ: Any = {"target": "worker", "operation": "read_file", "parameters": {"path": "a.txt"}}
+ENDLESS: Any = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
 
 
 @pytest.fixture
@@ -33,12 +29,10 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 
 async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
-    """S5.7: the same final object either way."""
-    async with client().WorkerDelegation(stage.address) as worker:
-        streamed = await worker.delegate(READ, "conversation-1")
-        worker.update_config(enable_streaming=False, poll_interval=20)
-        polled = await worker.delegate(READ, "conversation-1")
-        chunks = [chunk async for chunk in worker.stream(READ)]
+    async with Client(stage.address) as streaming, Client(stage.address, streaming=False, poll_seconds=0.02) as polling:
+        streamed = await streaming.delegate(**READ, session_id="conversation-1")
+        polled = await polling.delegate(**READ, session_id="conversation-1")
+        chunks = [chunk async for chunk in streaming.stream(**READ)]
     assert streamed.success
     assert streamed.data["content"] == "some words"
     for result in (polled, chunks[-1].result):
@@ -49,27 +43,26 @@ async def test_streaming_and_polling_give_the_same_result(stage: Stage) -> None:
     assert record.came.session == "conversation-1"
 
 
-async def test_a_task_that_fails_is_a_result_and_times_out_as_asked(stage: Stage) -> None:
-    async with client().WorkerDelegation(stage.address) as worker:
-        missing = await worker.delegate({**READ, "parameters": {"path": "none.txt"}})
+async def test_any_target_of_the_server_can_be_delegated_to(stage: Stage) -> None:
+    async with Client(stage.address) as client:
+        assert (await client.delegate("researcher", "synthesize_sources", {"sources": ["a.txt"]})).metadata.target == "researcher"
+        assert (await client.delegate("echo", parameters={"value": "hello"})).data == {"value": "hello"}
+
+
+async def test_a_task_that_fails_or_times_out_is_a_result(stage: Stage) -> None:
+    async with Client(stage.address) as client:
+        missing = await client.delegate("worker", "read_file", {"path": "none.txt"})
         assert (missing.success, missing.task_state, missing.error.code) == (False, "FAILED", "TASK_FAILED")
-        assert (await worker.look(missing.task_id)).error == missing.error
-    async with client().CoderDelegation(stage.address, {"defaultTimeout": 1500}) as coder:
-        endless = {"target": "coder", "operation": "execute_code", "parameters": {"code": "while True: pass", "language": "python"}}
-        late = await coder.delegate(endless)
+        assert (await client.get(missing.task_id)).error == missing.error
+        late = await client.delegate(**ENDLESS, timeout=1500)
         assert (late.task_state, late.success) in (("TIMEOUT", False), ("FAILED", False))
 
 
 async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
-    async with client().CoderDelegation(stage.address) as coder:
-        asked = {
-            "target": "coder",
-            "operation": "execute_code",
-            "parameters": {"code": "while True: pass", "language": "python"},
-        }
-        calling = asyncio.ensure_future(coder.delegate(asked))
+    async with Client(stage.address) as client:
+        calling = asyncio.ensure_future(client.delegate(**ENDLESS))
         async with asyncio.timeout(20):
-            while not stage.remit.engine.running:  # noqa: ASYNC110 - it is told to nobody
+            while not stage.remit.engine.running:  # noqa: ASYNC110 - there is no event to wait for
                 await asyncio.sleep(0.02)
             task_id = next(iter(stage.remit.engine.running))
             await asyncio.sleep(0.3)
@@ -78,51 +71,34 @@ async def test_cancelling_the_call_cancels_the_task_there(stage: Stage) -> None:
             await calling
         ended = await stage.remit.result(task_id, wait_seconds=10)
         assert (await stage.remit.describe(task_id)).state == "cancelled", ended
-        assert (await coder.cancel(task_id)).task_state == "CANCELLED"  # of one that has ended nothing is done
+        assert (await client.cancel(task_id)).task_state == "CANCELLED"  # nothing happens to a task that has ended
 
 
-async def test_requests_are_judged_before_anything_is_sent() -> None:
-    """S5.3: target, operation, their fit, parameters, then the rest. Nobody listens here: nothing is sent."""
-    worker = client().WorkerDelegation("127.0.0.1:1")
-    for params, code in (
-        ({**READ, "target": "coder"}, "INVALID_TARGET"),
-        ({**READ, "operation": "fly"}, "INVALID_OPERATION"),
-        ({"target": "worker"}, "INVALID_OPERATION"),
-        ({**READ, "parameters": {}}, "INVALID_PARAMETERS"),
-        ({**READ, "parameters": {"path": 7}}, "INVALID_PARAMETERS"),
-        ({**READ, "timeout": 300_001}, "INVALID_PARAMETERS"),
-        ({**READ, "timeout": -1}, "INVALID_PARAMETERS"),
-        ({**READ, "priority": "urgent"}, "INVALID_PARAMETERS"),
-        ({**READ, "surprise": 1}, "INVALID_PARAMETERS"),
-        ({**READ, "key": "half \ud800"}, "INVALID_PARAMETERS"),
-        ("read it", "INVALID_PARAMETERS"),
-    ):
-        with pytest.raises(DelegateError) as found:
-            await worker.delegate(params)
-        assert found.value.code == code, params
-    await worker.close()
+async def test_a_faulty_request_raises_with_the_code_of_the_delegate_tool(stage: Stage) -> None:
+    async with Client(stage.address) as client:
+        for request, code in (
+            ({**READ, "target": "nobody"}, "INVALID_TARGET"),
+            ({**READ, "operation": "fly"}, "INVALID_OPERATION"),
+            ({"target": "worker"}, "INVALID_OPERATION"),
+            ({**READ, "parameters": {}}, "INVALID_PARAMETERS"),
+            ({**READ, "parameters": {"path": 7}}, "INVALID_PARAMETERS"),
+            ({**READ, "timeout": 300_001}, "INVALID_PARAMETERS"),
+            ({**READ, "timeout": -1}, "INVALID_PARAMETERS"),
+            ({**READ, "priority": "urgent"}, "INVALID_PARAMETERS"),
+            ({**READ, "surprise": 1}, "INVALID_PARAMETERS"),
+            ({**READ, "key": "half \ud800"}, "INVALID_PARAMETERS"),
+        ):
+            with pytest.raises(DelegateError) as found:
+                await client.delegate(**request)
+            assert found.value.code == code, request
 
 
-def test_configurations_have_the_defaults_of_the_specification() -> None:
-    """S2.2, in milliseconds."""
-    remit_client = client()
-    for config, default, longest in (
-        (remit_client.WorkerConfig(), 60_000, 300_000),
-        (remit_client.ResearcherConfig(), 300_000, 600_000),
-        (remit_client.CoderConfig(), 120_000, 300_000),
-    ):
-        assert (config.default_timeout, config.max_timeout, config.enable_streaming, config.poll_interval) == (default, longest, True, 500)
-    worker = remit_client.WorkerDelegation("unix:/nowhere", {"defaultTimeout": 1000, "workerAgentId": "agent_1"})
-    assert worker.get_config().to_dict()["defaultTimeout"] == 1000
-    assert worker.get_config().agent_id == "agent_1"
-    assert worker.update_config({"maxTimeout": 2000}, grace=10).max_timeout == 2000
-    for wrong in ({"max_timeout": 1}, {"default_timeout": "soon"}, {"enable_streaming": 1}, {"worker_agent_id": 5}, {"colour": "red"}):
-        with pytest.raises(Misused):
-            worker.update_config(wrong)
-    assert worker.get_config().max_timeout == 2000
+def test_a_wrong_address_or_option_is_refused_at_once() -> None:
     for address in ("", "nowhere", "host:port", "unix:", "http://x:1/y"):
         with pytest.raises(Misused):
-            remit_client.WorkerDelegation(address)
+            Client(address)
+    with pytest.raises(Misused, match="grace_seconds"):
+        Client("unix:/nowhere", grace_seconds=-1)
 
 
 async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
@@ -131,20 +107,19 @@ async def test_by_tls_with_a_token_and_not_without(tmp_path: Path) -> None:
     certificate, key = authority.issue("server")
     async with grpc_stage(tmp_path, addresses=["127.0.0.1:0"], tls_certificate=str(certificate), tls_key=str(key)) as stage:
         token = stage.token("app", frozenset({Doing.DELEGATE}), agents=("worker",))
-        async with client().WorkerDelegation(stage.address, token=token, ca_file=authority.certificate) as worker:
-            assert (await worker.delegate(READ)).success
+        async with Client(stage.address, token=token, ca_file=authority.certificate) as client:
+            assert (await client.delegate(**READ)).success
         for wrong in (None, "rmt_wrong"):
-            async with client().WorkerDelegation(stage.address, token=wrong, ca_file=authority.certificate) as worker:
+            async with Client(stage.address, token=wrong, ca_file=authority.certificate) as client:
                 with pytest.raises(Refused) as found:
-                    await worker.delegate(READ)
+                    await client.delegate(**READ)
                 assert found.value.code == "UNAUTHENTICATED"
-        coder = client().CoderDelegation(stage.address, token=token, ca_file=authority.certificate)
-        with pytest.raises(Refused):
-            await coder.delegate({"target": "coder", "operation": "execute_code", "parameters": {"code": "1"}})
-        await coder.close()
+        async with Client(stage.address, token=token, ca_file=authority.certificate) as client:
+            with pytest.raises((Refused, DelegateError)):
+                await client.delegate(**ENDLESS)
     with pytest.raises(Misused, match="in the clear"):
-        async with client().WorkerDelegation("plain:example.com:50051", token="rmt_secret") as worker:
-            await worker.delegate(READ)
+        async with Client("plain:example.com:50051", token="rmt_secret") as client:
+            await client.delegate(**READ)
 
 
 async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,16 +127,16 @@ async def test_the_server_of_a_project_is_found_by_its_folder(stage: Stage, tmp_
     from remit.system.announced import announce, withdraw
 
     with pytest.raises(Unavailable, match="remit serve"):
-        client().discover(tmp_path)
+        discover(tmp_path)
     announce(tmp_path / ".remit" / "run", grpc=stage.address, http=None, token_file=None)
     (tmp_path / "deep" / "down").mkdir(parents=True)
-    found = client().discover(tmp_path / "deep" / "down")
+    found = discover(tmp_path / "deep" / "down")
     assert (found.address, found.token) == (stage.address, None)
     monkeypatch.chdir(tmp_path / "deep")
-    async with client().WorkerDelegation() as worker:
-        assert (await worker.delegate(READ)).success
+    async with Client() as client:
+        assert (await client.delegate(**READ)).success
     announce(tmp_path / ".remit" / "run", grpc="127.0.0.1:50051", http=None, token_file=None)
-    token = client().discover(tmp_path).token
+    token = discover(tmp_path).token
     assert token is not None
     assert stage.entrance.by_bearer(token).is_local
     withdraw(tmp_path / ".remit" / "run")
@@ -261,8 +236,8 @@ async def test_a_broken_stream_is_taken_up_after_the_last_chunk_and_its_first_an
         yield breaking.chunk(9, complete=breaking.done())
 
     breaking.run, breaking.stream = run, stream
-    async with client().WorkerDelegation(breaking.address) as worker:
-        chunks = [chunk async for chunk in worker.stream(READ)]
+    async with Client(breaking.address) as client:
+        chunks = [chunk async for chunk in client.stream(**READ)]
     assert [chunk.number for chunk in chunks] == [1, 2, 3, 4, 9]
     assert chunks[-1].result.success
     assert len(keys) == 2
@@ -278,8 +253,8 @@ async def test_where_there_are_no_streams_the_state_is_asked_for(breaking: Break
         return breaking.done() if looks >= 3 else running
 
     breaking.look = look
-    async with client().WorkerDelegation(breaking.address, {"poll_interval": 50}) as worker:
-        result = await worker.delegate(READ)
+    async with Client(breaking.address, poll_seconds=0.05) as client:
+        result = await client.delegate(**READ)
     assert result.success
     assert [kind for kind, _ in breaking.asked] == ["execute", "look", "look", "look"]
 
@@ -294,8 +269,8 @@ async def test_streams_that_never_get_through_are_given_up(breaking: Breaking) -
         yield
 
     breaking.run, breaking.stream = run, stream
-    async with client().WorkerDelegation(breaking.address) as worker:
-        result = await worker.delegate(READ)
+    async with Client(breaking.address) as client:
+        result = await client.delegate(**READ)
     assert result.success
     assert breaking.asked[-1][0] == "look"
 
@@ -306,28 +281,24 @@ async def test_it_never_waits_longer_than_the_timeout_and_its_grace(breaking: Br
         await asyncio.sleep(60)
 
     breaking.run = run
-    async with client().WorkerDelegation(breaking.address, {"grace": 100}) as worker:
-        began = time.monotonic()
-        result = await worker.delegate({**READ, "timeout": 300})
-        assert time.monotonic() - began < 5
+    async with Client(breaking.address, grace_seconds=0.1) as client:
+        result = await asyncio.wait_for(client.delegate(**READ, timeout=300), 30)  # the server would take 60 s
         assert (result.task_state, result.error.code, result.task_id) == ("TIMEOUT", "TASK_TIMEOUT", "sess_12345678_abcdef")
 
 
 async def test_who_cannot_be_reached_is_unavailable(tmp_path: Path) -> None:
     for address in (f"unix:{tmp_path}/nobody.sock", "127.0.0.1:1"):
-        async with client().WorkerDelegation(address, {"connect_timeout": 200}) as worker:
-            began = time.monotonic()
-            result = await worker.delegate(READ)
-            assert time.monotonic() - began < 5
+        async with Client(address, connect_seconds=0.2) as client:
+            result = await client.delegate(**READ)
             assert (result.success, result.task_state, result.error.code, result.task_id) == (False, "FAILED", "AGENT_UNAVAILABLE", None)
-            assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")  # always there (S5.4)
+            assert (result.metadata.target, result.metadata.operation) == ("worker", "read_file")
 
 
 async def test_a_channel_of_ones_own_is_used_and_not_closed(stage: Stage) -> None:
     channel = await stage.channel()
-    async with client().WorkerDelegation(channel) as worker:
-        assert (await worker.delegate(READ)).success
-    async with client().WorkerDelegation(channel) as worker:
-        assert (await worker.delegate(READ)).success
+    async with Client(channel) as client:
+        assert (await client.delegate(**READ)).success
+    async with Client(channel) as client:
+        assert (await client.delegate(**READ)).success
     with pytest.raises(Misused):
-        client().WorkerDelegation(channel, token="rmt_x")
+        Client(channel, token="rmt_x")

@@ -7,23 +7,19 @@ credentials are never shut out by somebody else's bad ones: those who send bad o
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from remit.access.certificates import Certificate, granted
-from remit.access.delegating import Delegated, DelegationKey, Narrower, is_available
-from remit.access.limits import Buckets, RateLimited
+from remit.access.delegation_tokens import DelegationToken, DelegationTokens
+from remit.access.limits import Buckets, Open, RateLimited, Streams
 from remit.access.local import LocalToken
-from remit.access.scopes import Scopes
-from remit.access.secret import DELEGATION_PREFIX
-from remit.access.streams import Open, Streams
-from remit.access.tokens import Token, Tokens
+from remit.access.tokens import DELEGATION_PREFIX, Token, Tokens
 from remit.access.visitor import OWNER, Grants, Visitor
 from remit.core.budget import Budget
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.delegation import Delegation
-from remit.core.errors import Refused, Unavailable
+from remit.core.errors import Refused
 from remit.settings.values import ServeSettings
 
 log = logging.getLogger("remit.access")
@@ -38,7 +34,6 @@ FAILURES_PER_SECOND, FAILURES_BURST = 1.0, 20.0
 NOTES_PER_SECOND, NOTES_BURST = 5.0, 200.0
 """So many refusals go into the audit log; a flood is counted there, not copied."""
 PEERS_KEPT = 4096
-_NO_NARROWER = Narrower()
 
 
 class Living(Protocol):
@@ -77,13 +72,11 @@ class Entrance:
         self._failures = Buckets(clock.monotonic, PEERS_KEPT)
         self._notes = Buckets(clock.monotonic, 1)
         self._unnoted = 0
-        self._key = DelegationKey(folder)
-        self._scopes = Scopes(self._is_living)
+        self._delegations = DelegationTokens(self._is_living)
         self._streams = Streams(self.is_welcome, lambda _visitor: _sent_away())
 
     def open(self) -> Path:
-        """Makes the local token; where it is. Once, when a server starts: what takes long to load is loaded then."""
-        is_available()
+        """Make the local token, when a server starts; return its path."""
         return self.local.make()
 
     def close(self) -> None:
@@ -149,60 +142,52 @@ class Entrance:
 
     def by_delegation(self, text: str, *, shown_by: Visitor | None = None, door: str = "", peer: str = "") -> Visitor:
         """On behalf of a delegation that runs here: what is asked for is its child."""
-        try:
-            delegated = self._key.read(text)
-            running = self._running(delegated, shown_by)
-            budget = self._scopes.of(delegated, running.budget, self._clock.monotonic())
-        except ValueError as error:
-            raise self._refused(str(error), principal=shown_by.principal if shown_by else "", door=door, peer=peer) from None
-        except Unavailable as error:  # without its key none of them is good
-            log.error("Tokens of delegations are not taken: %s", error)
-            raise self._refused(error.message, door=door, peer=peer) from None
+        token = self._delegations.find(text)
+        fault = self._delegation_fault(token, shown_by)
+        if token is None or fault is not None:
+            raise self._refused(fault or "", principal=shown_by.principal if shown_by else "", door=door, peer=peer)
         own = shown_by.grants if shown_by is not None else Grants()
-        ends_at = delegated.deadline_at
         grants = Grants(
-            within=delegated.operations,
-            max_depth=delegated.depth,
-            expires_at=ends_at,
-            deadline_at=ends_at,
+            expires_at=token.deadline_at,
+            deadline_at=token.deadline_at,
             requests_per_second=own.requests_per_second,
             burst=own.burst,
             request_bytes=own.request_bytes,
             streams=own.streams,
         )
         return Visitor(
-            principal=f"delegation:{delegated.session_id}",
+            principal=f"delegation:{token.session_id}",
             grants=grants,
-            parent=delegated.session_id,
-            credentials=(f"{delegated.session_id}/{delegated.attempt}", *(shown_by.credentials if shown_by is not None else ())),
-            budget=budget,
+            parent=token.session_id,
+            credentials=(f"{token.session_id}/{token.attempt}", *(shown_by.credentials if shown_by is not None else ())),
         )
 
-    def token_for(self, running: Living, *, holder: str | None = None, narrower: Narrower = _NO_NARROWER) -> str:
-        """The token of a delegation that runs, for the agent elsewhere that carries it out. `holder`: the principal that alone may show it.
+    def token_for(self, running: Living, *, holder: str | None = None) -> str:
+        """An opaque token for the remote agent that performs a running delegation. `holder`: the principal that alone may show it.
 
-        It holds no longer than the delegation, nor than this attempt at it."""
+        It is valid until this attempt at the delegation ends."""
         delegation = running.delegation
         if running.is_settled:
             raise Refused(f"{delegation.session_id} has ended.", code="CALLER_REFUSED")
-        ends_at = delegation.deadline_wall
-        if narrower.deadline_at is not None:
-            ends_at = min(ends_at, narrower.deadline_at)
-        return self._key.sign(delegation.session_id, running.attempt, holder, replace(narrower, deadline_at=ends_at))
+        token = DelegationToken(
+            session_id=delegation.session_id, attempt=running.attempt, holder=holder, deadline_at=delegation.deadline_wall
+        )
+        return self._delegations.issue(token)
 
-    def _running(self, delegated: Delegated, shown_by: Visitor | None) -> Living:
-        """The delegation that it stands for. Raises `ValueError`: nobody may use it, or not this one."""
-        ends_at = delegated.deadline_at
-        if ends_at is not None and self._clock.wall() >= ends_at:
-            raise ValueError(f"expired token of {delegated.session_id}")
-        if delegated.holder is not None and (shown_by is None or shown_by.principal != delegated.holder):
-            raise ValueError(f"token of {delegated.session_id} that {delegated.holder} holds, shown by somebody else")
-        running = self._living(delegated.session_id)
+    def _delegation_fault(self, token: DelegationToken | None, shown_by: Visitor | None) -> str | None:
+        """Why a token of a delegation is not valid, for the audit log; None: it is valid."""
+        if token is None:
+            return "unknown token of a delegation"
+        if self._clock.wall() >= token.deadline_at:
+            return f"expired token of {token.session_id}"
+        if token.holder is not None and (shown_by is None or shown_by.principal != token.holder):
+            return f"token of {token.session_id} that {token.holder} holds, shown by another principal"
+        running = self._living(token.session_id)
         if running is None or running.is_settled:
-            raise ValueError(f"token of {delegated.session_id}, which has ended")
-        if running.attempt != delegated.attempt:
-            raise ValueError(f"token of attempt {delegated.attempt} at {delegated.session_id}, which is at attempt {running.attempt}")
-        return running
+            return f"token of {token.session_id}, which has ended"
+        if running.attempt != token.attempt:
+            return f"token of attempt {token.attempt} at {token.session_id}, which is at attempt {running.attempt}"
+        return None
 
     def _is_living(self, session_id: str, attempt: int) -> bool:
         running = self._living(session_id)

@@ -9,7 +9,7 @@ import logging
 from pathlib import Path
 
 from remit.access.private import private_folder, read_private, stamp_of, write_private
-from remit.access.secret import is_whole, new_secret
+from remit.access.tokens import is_whole, new_secret
 from remit.core.errors import Refused, RemitError, Unavailable
 from remit.system.files import file_lock
 

@@ -1,29 +1,120 @@
-"""The tokens of a project: who holds one may come in by a door, as far as its grants go. Made, listed and revoked by `remit token`.
+"""The tokens of a project: made, listed and revoked by `remit token`; what each was granted; and grants to certificates.
 
-Kept in `.remit/access/tokens.json`, which holds no token: only what HMAC-SHA256 makes of each with a key of this project. A slow hash
-would add nothing: it is for passwords, of which somebody can guess likely ones; of 2^256 there are no likely ones, and a slow hash at
-every request would be a way to keep the server busy. A server looks at the file's stamp at every request, so that what was revoked stops
-at once. When each was last used is kept apart, so that looking does not write what is looked at. Also what is granted to certificates.
+Kept in `.remit/access/tokens.json` as HMAC-SHA256 digests with a key of this project, never as secrets. A fast hash is enough: it protects
+256 random bits, which cannot be guessed, and a slow one at every request would be a way to keep the server busy. A server checks the
+file's stamp at every request, so a revoked token is refused at once. When a token was last used is kept in a file of its own.
 """
 
+import binascii
 import hashlib
 import hmac
 import json
 import logging
 import re
 import secrets
+import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from remit.access import grants as reading
 from remit.access.private import FOLDER, private_folder, read_private, stamp_of, write_private
-from remit.access.secret import new_secret
-from remit.access.visitor import Grants
+from remit.access.visitor import Doing, Grants
+from remit.core.budget import Limits
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.system.files import file_lock, set_aside
+
+# ---- secrets: `rmt_`, 43 random letters and digits (256 bits), and 6 that check them, so that scanners recognise one
+
+
+PREFIX = "rmt_"
+DELEGATION_PREFIX = "rmd_"
+"""Of the token of a delegation (`delegating`), which is longer and holds more."""
+_DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
+_LENGTH, _CHECK_LENGTH = 43, 6
+_WHOLE = re.compile(rf"{PREFIX}([0-9A-Za-z]{{{_LENGTH}}})([0-9A-Za-z]{{{_CHECK_LENGTH}}})")
+
+
+def new_secret() -> str:
+    body = _digits(secrets.randbits(256), _LENGTH)  # 62^43 is a little more than 2^256
+    return f"{PREFIX}{body}{_check(body)}"
+
+
+def is_whole(text: str) -> bool:
+    """Whether it is a token as one was made: neither cut off nor mistyped. Says nothing of whether it lets anybody in."""
+    match = _WHOLE.fullmatch(text)
+    return match is not None and _check(match[1]) == match[2]
+
+
+def _check(body: str) -> str:
+    return _digits(binascii.crc32(body.encode()), _CHECK_LENGTH)
+
+
+def _digits(number: int, length: int) -> str:
+    found = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        found.append(_DIGITS[digit])
+    return "".join(reversed(found))
+
+
+# ---- grants in a file: whatever is not understood is not granted
+
+
+_LIMITS = ("budget", "tree")
+_NUMBERS = {
+    "timeout_seconds": float,
+    "expires_at": float,
+    "deadline_at": float,
+    "requests_per_second": float,
+    "max_depth": int,
+    "burst": int,
+    "request_bytes": int,
+    "streams": int,
+}
+_KNOWN = {"doing", "agents", *_LIMITS, *_NUMBERS}
+
+
+def grants_to_dict(grants: Grants) -> dict[str, Any]:
+    """Without what is not limited."""
+    held: dict[str, Any] = {"doing": sorted(grants.doing)}
+    if grants.agents is not None:
+        held["agents"] = list(grants.agents)
+    for name in _LIMITS:
+        limits: Limits | None = getattr(grants, name)
+        if limits is not None:
+            held[name] = {kind: value for kind, value in limits.to_dict().items() if value is not None}
+    return held | {name: value for name in _NUMBERS if (value := getattr(grants, name)) is not None}
+
+
+def grants_from_dict(held: Mapping[str, Any]) -> Grants:
+    """Raises `ValueError`: also for a word it does not know, which may be a limit that a later remit wrote."""
+    if unknown := set(held) - _KNOWN:
+        raise ValueError(f"unknown grants: {', '.join(sorted(unknown))}")
+    read: dict[str, Any] = {"doing": frozenset(Doing(one) for one in held.get("doing", ()))}
+    agents = held.get("agents")
+    if agents is not None:
+        if not isinstance(agents, list) or not all(isinstance(one, str) for one in agents):
+            raise ValueError("agents are patterns in a list")
+        read["agents"] = tuple(agents)
+    known = {field.name for field in fields(Limits)}
+    for name in _LIMITS:
+        if name in held:
+            if not isinstance(held[name], dict) or set(held[name]) - known:
+                raise ValueError(f"{name} is no budget")
+            read[name] = Limits(**held[name])
+    for name, kind in _NUMBERS.items():
+        if name in held:
+            value = held[name]
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+                raise ValueError(f"{name} is no number")
+            read[name] = kind(value)
+    return Grants(**read)
+
+
+# ---- tokens
+
 
 log = logging.getLogger("remit.access")
 
@@ -236,7 +327,7 @@ def _entry(token: Token) -> dict[str, Any]:
         "digest": token.digest,
         "certificate": token.certificate,
         "revoked_at": token.revoked_at,
-        "grants": reading.to_dict(token.grants),
+        "grants": grants_to_dict(token.grants),
     }
     return {name: value for name, value in held.items() if value not in (None, "")}
 
@@ -257,7 +348,7 @@ def _token(held: Mapping[str, Any]) -> Token:
     return Token(
         token_id=str(held["id"]),
         name=held["name"],
-        grants=reading.from_dict(held["grants"]),
+        grants=grants_from_dict(held["grants"]),
         created_at=float(held["created_at"]),
         digest=digest,
         certificate=certificate,

@@ -48,18 +48,12 @@ class Grants:
     request_bytes: int | None = None
     streams: int | None = None
     """How many may be open at once."""
-    within: tuple[tuple[str, ...], ...] = ()
-    """Further patterns like `agents`, of each of which one must fit too: a token that was narrowed several times."""
-
-    @property
-    def patterns(self) -> tuple[tuple[str, ...], ...]:
-        """Of each of these one must fit; none: it may use every agent."""
-        return self.within if self.agents is None else (self.agents, *self.within)
 
     def may_use(self, agent: str) -> bool:
         """`worker` covers `worker.read_file`."""
-        target = agent.partition(".")[0]
-        return all(_matches(agent, patterns) or _matches(target, patterns) for patterns in self.patterns)
+        if self.agents is None:
+            return True
+        return _matches(agent, self.agents) or _matches(agent.partition(".")[0], self.agents)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

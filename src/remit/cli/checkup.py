@@ -35,7 +35,7 @@ EXTRAS = {
     "http": ("starlette uvicorn sse_starlette", "the HTTP door of `remit serve`"),
     "a2a": ("a2a", "agents of other makers, both ways"),
     "telemetry": ("opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client", "traces, metrics, the page for Prometheus"),
-    "serve": ("biscuit_auth cryptography", "`remit serve` with every door"),
+    "serve": ("cryptography", "`remit serve` with every door"),
 }
 """The modules that an extra brings, the telling one first, and its use. Those without one are programs, and are looked for as such."""
 VERSION_SECONDS = 5.0
@@ -175,7 +175,7 @@ def _is_there(module: str) -> bool:
 def _installed(module: str) -> str:
     names = {
         **{"acp": "agent-client-protocol", "tree_sitter": "tree-sitter", "pydantic_ai": "pydantic-ai-slim", "grpc": "grpcio"},
-        **{"a2a": "a2a-sdk", "opentelemetry.sdk": "opentelemetry-sdk", "biscuit_auth": "biscuit-python"},
+        **{"a2a": "a2a-sdk", "opentelemetry.sdk": "opentelemetry-sdk"},
     }
     try:
         return importlib.metadata.version(names.get(module, module))

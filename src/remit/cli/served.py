@@ -116,7 +116,7 @@ class Begun:
 
 @contextlib.asynccontextmanager
 async def _service(folder: Path) -> AsyncIterator["TaskService"]:
-    from remit.client.discovering import discover
+    from remit.client import discover
     from remit.tool.elsewhere.connecting import Reach
     from remit.tool.elsewhere.service import TaskService
 

@@ -215,7 +215,7 @@ def _until(text: str | None) -> float | None:
 
 
 def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
-    from remit.access.grants import to_dict
+    from remit.access.tokens import grants_to_dict
     from remit.core.clock import iso
 
     def at(moment: float | None) -> str | None:
@@ -230,7 +230,7 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
         "expires_at": at(token.grants.expires_at),
         "revoked_at": at(token.revoked_at),
         "last_used_at": at(used.get(token.token_id)),
-        "grants": {name: value for name, value in to_dict(token.grants).items() if name != "expires_at"},
+        "grants": {name: value for name, value in grants_to_dict(token.grants).items() if name != "expires_at"},
     }
 
 

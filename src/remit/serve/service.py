@@ -79,7 +79,7 @@ class Service:
         """Nothing new is begun any more."""
         self._budget_of = budget_of
         self._starting: set[asyncio.Future[Any]] = set()
-        self._tools: dict[tuple[tuple[str, ...], ...], DelegateTool] = {}
+        self._tools: dict[tuple[str, ...], DelegateTool] = {}
 
     # ---- work
 
@@ -94,8 +94,8 @@ class Service:
 
     def tool_for(self, call: Call) -> DelegateTool:
         """The delegate tool, of the agents that it may use: it is not told of any other."""
-        allowed = call.visitor.grants.patterns
-        if not allowed:
+        allowed = call.visitor.grants.agents
+        if allowed is None:
             return self.tool
         found = self._tools.get(allowed)
         if found is None:
@@ -113,7 +113,7 @@ class Service:
             raise Refused(
                 f"{call.visitor.principal} may not use {request.agent}.",
                 code="FORBIDDEN",
-                advice=f"It was granted {' and of those '.join(map(', '.join, grants.patterns))}; `remit token new --agent` makes another.",
+                advice=f"It was granted {', '.join(grants.agents or ())}; `remit token new --agent` makes another.",
             )
         longest = grants.timeout_seconds
         if longest is not None and request.timeout_seconds is not None and request.timeout_seconds > longest:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from remit.access.grants import from_dict, to_dict
 from remit.access.local import LocalToken, local_token
-from remit.access.secret import is_whole, new_secret
-from remit.access.tokens import Tokens
+from remit.access.tokens import Tokens, grants_from_dict, grants_to_dict, is_whole, new_secret
 from remit.access.visitor import Doing, Grants
 from remit.core.budget import Limits
 from remit.core.errors import Misused, Refused, Unavailable
@@ -87,7 +85,7 @@ def test_what_was_granted_is_read_as_it_was_written(folder: Path) -> None:
         request_bytes=1000,
         streams=2,
     )
-    assert from_dict(json.loads(json.dumps(to_dict(grants)))) == grants
+    assert grants_from_dict(json.loads(json.dumps(grants_to_dict(grants)))) == grants
     Tokens(folder).new("ci", grants)
     assert Tokens(folder).all()[0].grants == grants
 
@@ -95,7 +93,7 @@ def test_what_was_granted_is_read_as_it_was_written(folder: Path) -> None:
 @pytest.mark.parametrize("wrong", [{"doing": ["fly"]}, {"later": 1}, {"agents": "worker"}, {"max_depth": True}, {"budget": {"euros": 1}}])
 def test_a_grant_that_is_not_understood_is_not_granted(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError):
-        from_dict({"doing": ["delegate"], **wrong})
+        grants_from_dict({"doing": ["delegate"], **wrong})
 
 
 def test_a_token_is_revoked_in_a_store_that_was_open_before(folder: Path) -> None:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from remit.access.streams import Open
+from remit.access.limits import Open
 from remit.core.errors import Refused, RemitError
 from remit.serve.http.limits import HttpLimits
 from remit.serve.http.problems import HttpRefused, answer_of
