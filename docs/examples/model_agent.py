@@ -29,11 +29,10 @@ def answer(request: ModelRequest) -> Say:
     return Say(head + '{"data": ' + json.dumps({"years": 400}) + "," + rest)
 
 
-def written(path: str, text: str) -> Path:
+def written(path: str, text: str) -> None:
     place = Path(path)
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
-    return place
 
 
 async def main() -> None:
@@ -46,14 +45,12 @@ async def main() -> None:
         os.environ["SCRIPTED_KEY"] = "any"
         address = {"kind": "openai", "url": server.openai_url, "key_variable": "SCRIPTED_KEY"}
         async with Remit.open(".", settings={"model": "scripted", "models": {"scripted": address}}) as remit:
-            file = written(".remit/agents/dater.md", FILE)  # the project is open: it is taken up at once
             done = await remit.delegate("dater", task="How old is sonnet.txt?")
             print(done.status, done.data)
             print([child.agent for child in await remit.children(done.session_id)])
-            file.unlink()
-            print("dater" in remit.directory.names())
 
 
 if __name__ == "__main__":
+    written(".remit/agents/dater.md", FILE)
     written("sonnet.txt", "Shall I compare thee to a summer's day?\n")
     asyncio.run(main())

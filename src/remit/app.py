@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -50,7 +49,7 @@ from remit.system.own_folder import make_folder
 from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
 from remit.upkeep import keep_house
-from remit.wiring import looking_around, noting, options_of, policy_of, routed_by_agents, rules_of, rules_read_again
+from remit.wiring import noting, options_of, policy_of, routed_by_agents, rules_of, rules_read_again
 
 __all__ = ["Remit", "run"]
 
@@ -68,8 +67,6 @@ class Remit(Looking):
         self._given = tuple(agents)
         self.directory: Directory
         self._store_given = store
-        self._reload: Callable[[], Settings] | None = None
-        """The settings as their files are now; None: they were given, and hold."""
         self._policy_given: str | Path | Policy | None = None
         self._approver: Approver | None = None
         self._bell: Doorbell | None = None
@@ -108,16 +105,14 @@ class Remit(Looking):
         if not folder.is_dir():
             raise Misused(f"There is no folder {root}.", advice="Open a project by its root folder.")
         given: dict[str, Any] = {"durability": durability, "slots_total": slots}
-        reload: Callable[[], Settings] | None = None
         if isinstance(settings, Settings):
             settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
         else:
             arguments = dict(settings or {})
             arguments.update({name: value for name, value in given.items() if value is not None})
             settings = load_settings(folder, arguments)
-            reload = partial(load_settings, folder, arguments)
         remit = cls(folder, agents, settings, clock, store)
-        remit._recovers, remit._reload = recover, reload
+        remit._recovers = recover
         remit._policy_given, remit._approver = policy, approver
         return remit
 
@@ -184,7 +179,7 @@ class Remit(Looking):
         await self.engine.journal.call(lambda store: store.enrol(self.owner))
         self.recovered = await self.recover() if self._recovers else Recovered()
         self._carriers.warm_up()
-        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels, looking_around(self.directory)))
+        self.engine.spawn(keep_house(self.engine, self.settings, self._bell.carry_out_cancels))
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
@@ -267,15 +262,9 @@ class Remit(Looking):
         return running, origin
 
     async def reload(self) -> list[str]:
-        """Read the project's agents again, Python files too, and its policy; what is wrong with them. What runs keeps what it has.
-
-        Agent files and the policy are taken up by themselves within a second; here is the whole of it, at once."""
+        """Read the policy again at once; returns what is wrong with it. Agents stay as they were when the project was opened."""
         self._must_be_open()
-        read = await off_loop(self.directory.changed)
-        if read is not None:
-            self.directory.take(read)
-        self.directory.load_folder_again(self.folder / "agents")
-        return [*self.directory.problems, *(() if self._attachment is not None else rules_read_again(self._house.policy))]
+        return [] if self._attachment is not None else list(rules_read_again(self._house.policy))
 
     def register(self, agent: FunctionAgent | AgentPort) -> None:
         self._must_be_open()
@@ -348,7 +337,7 @@ class Remit(Looking):
             self.directory.register(given)
         if root is not None:
             self.directory.load_folder(root / ".remit" / "agents")
-            self.directory.load_definitions(root, self.settings, self._reload)
+            self.directory.load_definitions(root, self.settings)
             self.directory.load_entry_points()
         offer_built_in(self.directory, self.settings, self.models)
         offer_assistant(self.directory, self.settings, self.models, self)

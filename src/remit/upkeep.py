@@ -1,7 +1,7 @@
 """Upkeep: what a runtime does on the side while it is open. Used by `app` alone.
 
 The write-ahead log into the database, scratch folders that nobody needs any more, old history, and, as a backstop, cancel requests
-whose bell was not heard (S2.7). And agent files that were changed meanwhile.
+whose bell was not heard (S2.7).
 """
 
 import asyncio
@@ -27,15 +27,7 @@ ROOMS_A_TURN = 50
 log = logging.getLogger("remit.upkeep")
 
 
-async def _nothing() -> None: ...
-
-
-async def keep_house(
-    engine: EmbeddedEngine,
-    settings: Settings,
-    carry_out_cancels: Callable[[], Awaitable[None]],
-    look_around: Callable[[], Awaitable[None]] = _nothing,
-) -> None:
+async def keep_house(engine: EmbeddedEngine, settings: Settings, carry_out_cancels: Callable[[], Awaitable[None]]) -> None:
     """Until it is cancelled. What goes wrong once is tried again at its next turn."""
     swept = cleaned = engine.loop.time()
     is_first = True
@@ -48,7 +40,6 @@ async def keep_house(
                 is_first = False
                 await clear_spare_rooms(engine, settings)  # what a crash left, or a program that ended at once
                 continue
-            await look_around()
             await off_loop(engine.store.optimize)
             if now - swept >= SWEEP_SECONDS:
                 swept = now

@@ -1,6 +1,6 @@
 """From settings to the parts that `Remit` is put together of: rules, options of the engine, where errors are noted. Used by `app` alone."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from remit.ledger import LedgerWriter, Noted
 from remit.policy import open_policy
 from remit.policy.project import ProjectPolicy
 from remit.settings import Settings
-from remit.system.threads import off_loop
 
 
 def rules_of(settings: Settings) -> Rules:
@@ -35,17 +34,6 @@ def routed_by_agents(settings: Settings, directory: Directory) -> Settings:
     routes = Routes(settings.routing)
     directory.when_changed(lambda: routes.follow(directory.routed_specs()))
     return replace(settings, routing=routes.table)
-
-
-def looking_around(directory: Directory) -> Callable[[], Awaitable[None]]:
-    """Takes up agent files that were changed while the project is open; the files are looked at off the loop."""
-
-    async def look() -> None:
-        read = await off_loop(directory.changed)
-        if read is not None:
-            directory.take(read)
-
-    return look
 
 
 def options_of(settings: Settings, project: str) -> EngineOptions:

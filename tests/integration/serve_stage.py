@@ -69,6 +69,9 @@ class Server:
     def tell(self, number: int = signal.SIGTERM) -> None:
         os.kill(self.process.pid, number)
 
+    def said(self) -> str:
+        return _all(self.words)
+
     def ended(self, seconds: float = 20.0) -> tuple[int, str]:
         code = self.process.wait(seconds)
         return code, _all(self.words)

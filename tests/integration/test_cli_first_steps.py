@@ -31,8 +31,8 @@ tmeout = 20
 TOLD = """
 from remit import Context, agent
 
-@agent("coder")
-async def coder(ctx: Context) -> str:
+@agent("teller")
+async def teller(ctx: Context) -> str:
     ctx.spend(tokens=1234, cost=0.000612345)
     ctx.progress("Bash: ls")
     ctx.emit({"tool": {"id": "1", "kind": "Bash", "title": "ls", "status": "completed"}})
@@ -133,7 +133,7 @@ def test_one_agent_is_shown_with_its_place_in_the_project_and_how_its_instructio
 
 
 def test_chunks_spending_and_tool_calls_are_told_readably_and_once(project: Path) -> None:
-    done = remit(project, "delegate", "coder")
+    done = remit(project, "delegate", "teller")
     listed = remit(project, "show", "last", "--events").stdout
     for said in (done.stderr, listed, remit(project, "follow", "last").stdout):
         assert said.count("Bash: ls") == 1

@@ -330,14 +330,14 @@ async def test_a_program_that_is_not_there_is_named_with_how_to_install_it(house
 def project(root: Path, *turns: list[Any]) -> None:
     (root / "turns.json").write_text(json.dumps(turns))
     command = json.dumps([sys.executable, "-I", "-S", str(CODER), str(root)])
-    (root / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {command}\n')
+    (root / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {command}\n')
 
 
 async def test_prose_is_repaired_and_the_return_checked(tmp_path: Path) -> None:
     """S3.7, item 5."""
     project(tmp_path, [INIT, result("Trust me.")], [INIT, result("$RETURN", tokens=7)])
     async with Remit.open(tmp_path) as remit:
-        handle = await remit.start("coder", task="Say hello.")
+        handle = await remit.start("claude", task="Say hello.")
         done = await handle.result()
         spent = [event.body async for event in handle.stream() if event.kind is EventKind.SPENT]
     assert done.status is Status.COMPLETED
@@ -349,7 +349,7 @@ async def test_a_return_that_it_left_in_its_return_file_is_found(tmp_path: Path)
     """S3.7: the last rung of the ladder, for it too; it is told the file by its environment."""
     project(tmp_path, [INIT, {"file": "$RETURN"}, result("I wrote it all down.")])
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.")
+        done = await remit.delegate("claude", task="Say hello.")
     assert done.status is Status.COMPLETED, done
     assert len((tmp_path / "calls.jsonl").read_text().splitlines()) == 1
 
@@ -358,7 +358,7 @@ async def test_a_budget_that_is_spent_stops_it(tmp_path: Path) -> None:
     """S8: tokens of a vendor are drawn from the tree's budget as they become known."""
     project(tmp_path, [INIT, message("Working.", tokens=1000), {"sleep": 60}])
     async with Remit.open(tmp_path) as remit:
-        done = await asyncio.wait_for(remit.delegate("coder", task="Say hello.", budget={"tokens": 500}), 30)
+        done = await asyncio.wait_for(remit.delegate("claude", task="Say hello.", budget={"tokens": 500}), 30)
     assert done.stop_reason is StopReason.BUDGET
     assert done.status is Status.PARTIAL
 
@@ -367,9 +367,9 @@ async def test_a_stopped_one_goes_on_in_its_session(tmp_path: Path) -> None:
     """S2.6: its handle is kept, and `resume` leads back to it."""
     project(tmp_path, [INIT, message("Working."), {"sleep": 60}], [INIT, result("$RETURN")])
     async with Remit.open(tmp_path) as remit:
-        stopped = await remit.delegate("coder", task="Say hello.", timeout=2)
+        stopped = await remit.delegate("claude", task="Say hello.", timeout=2)
         assert (stopped.status, stopped.errors[0].code) == (Status.PARTIAL, "TIMEOUT")
-        done = await remit.delegate("coder", task="Say hello.", resume=stopped.session_id)
+        done = await remit.delegate("claude", task="Say hello.", resume=stopped.session_id)
     assert done.status is Status.COMPLETED
     again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
     assert again[again.index("--resume") + 1] == "c-1"
@@ -392,7 +392,7 @@ async def test_the_handle_of_its_session_is_in_its_return(
     """Item 3: however it ended, it can be gone on in by hand."""
     project(tmp_path, turn)
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.", **asked)
+        done = await remit.delegate("claude", task="Say hello.", **asked)
     assert done.stop_reason is reason, done
     assert done.to_dict()["agent_session"] == {"vendor": "claude", "session": "c-1"}
     assert "c-1 of claude" in remit_at_the_terminal(tmp_path, "show", done.session_id).stdout
@@ -401,7 +401,7 @@ async def test_the_handle_of_its_session_is_in_its_return(
 async def test_the_handle_is_in_the_return_of_one_that_was_cancelled(tmp_path: Path) -> None:
     project(tmp_path, [INIT, message("Working."), {"sleep": 60}])
     async with Remit.open(tmp_path) as remit:
-        handle = await remit.start("coder", task="Say hello.")
+        handle = await remit.start("claude", task="Say hello.")
         async for event in handle.stream():
             if event.kind is EventKind.DATA:
                 break
@@ -415,7 +415,7 @@ async def test_a_session_by_an_odd_name_is_none(tmp_path: Path, name: Any) -> No
     """It would be handed back to the program as an argument."""
     project(tmp_path, [{**INIT, "session_id": name}, {**result("prose"), "session_id": name}], [result("$RETURN")])
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.")
+        done = await remit.delegate("claude", task="Say hello.")
     assert done.status is Status.COMPLETED, done
     again = json.loads((tmp_path / "calls.jsonl").read_text().splitlines()[1])["argv"]
     assert "--resume" not in again
@@ -428,14 +428,14 @@ async def test_one_that_says_it_is_done_and_stays_all_the_same_has_answered(tmp_
     with (tmp_path / "remit.toml").open("a") as toml:
         toml.write(f'answers = "{answers}"\n')
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.", timeout=4)
+        done = await remit.delegate("claude", task="Say hello.", timeout=4)
     assert (done.status, done.stop_reason) == (Status.COMPLETED, StopReason.FINISHED), done
 
 
 async def test_a_final_word_that_comes_with_the_end_of_its_budget_is_handed_back(tmp_path: Path) -> None:
     project(tmp_path, [INIT, message("Working."), result("All of it: 42.", tokens=10_000)])
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.", budget={"tokens": 500})
+        done = await remit.delegate("claude", task="Say hello.", budget={"tokens": 500})
     assert done.stop_reason is StopReason.BUDGET
     assert "All of it: 42." in done.data["chunks"]
 
@@ -444,17 +444,17 @@ async def test_a_return_file_counts_whatever_its_exit_code(tmp_path: Path) -> No
     """S3.7."""
     project(tmp_path, [INIT, {"file": "$RETURN"}, {"exit": 1}])
     async with Remit.open(tmp_path) as remit:
-        done = await remit.delegate("coder", task="Say hello.")
+        done = await remit.delegate("claude", task="Say hello.")
     assert done.status is Status.COMPLETED, done
 
 
 async def test_a_flood_of_lines_holds_neither_the_loop_nor_the_deadline(tmp_path: Path) -> None:
     """S2.5."""
     flood = "while True: print('noise ' * 20)"
-    (tmp_path / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
+    (tmp_path / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {json.dumps([sys.executable, "-ISc", flood])}\n')
     async with Remit.open(tmp_path) as remit, LoopWatch() as loop:
         began = time.monotonic()
-        done = await remit.delegate("coder", task="Say hello.", timeout=3)
+        done = await remit.delegate("claude", task="Say hello.", timeout=3)
     assert done.stop_reason is StopReason.DEADLINE
     assert time.monotonic() - began < 6
     assert loop.held < 2

@@ -218,7 +218,6 @@ def remit(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a program, and those of files that come and go while it serves."""
     monkeypatch.setattr(mcp_server, "LOOK_SECONDS", 0.1)
     told = asyncio.Event()
 
@@ -239,16 +238,6 @@ async def test_clients_are_told_when_the_agents_change(project: Path, monkeypatc
             await asyncio.wait_for(told.wait(), 10)
             tools = (await client.list_tools(cache_mode="bypass")).tools
             assert "newcomer" in tools[0].input_schema["properties"]["target"]["enum"]
-            told.clear()
-            file = project / ".remit" / "agents" / "from-a-file.md"
-            file.write_text("---\ndescription: Reads.\ntools: worker.read_file\nremit:\n  kind: model\n---\nYou read.\n")
-            await asyncio.wait_for(told.wait(), 10)
-            tools = (await client.list_tools(cache_mode="bypass")).tools
-            assert "from-a-file" in tools[0].input_schema["properties"]["target"]["enum"]
-            told.clear()
-            file.unlink()
-            await asyncio.wait_for(told.wait(), 10)
-            assert "from-a-file" not in str((await client.list_tools(cache_mode="bypass")).tools)
         watching.cancel()
 
 

@@ -133,7 +133,7 @@ async def test_a_role_is_carried_out_by_the_coding_agent_it_is_bound_to_with_its
     turn = [{"type": "system", "subtype": "init", "session_id": "c-1"}, {"type": "result", "is_error": False, "result": "$RETURN"}]
     (tmp_path / "turns.json").write_text(json.dumps([turn]))
     command = json.dumps([sys.executable, "-I", "-S", str(CODER), str(tmp_path)])
-    (project / "remit.toml").write_text(f'[agents.coder]\nkind = "claude"\ncommand = {command}\n[roles]\nimplementer = "coder"\n')
+    (project / "remit.toml").write_text(f'[agents.claude]\nkind = "claude"\ncommand = {command}\n[roles]\nimplementer = "claude"\n')
     result = await routed(project, "/implement", focus="be quick")
     assert (result.status, result.metadata.agent_type) == ("completed", "implementer")
     prompt = json.loads((tmp_path / "calls.jsonl").read_text())["prompt"]

@@ -1,17 +1,14 @@
 """The directory: which agents exist and what they accept. Found in the program, in `.remit/agents`, in the settings and by entry point.
 
 A file that cannot be loaded takes no other agent with it: it is listed among `problems`, with the line that broke. The agents that come
-with remit, roles among them, are loaded when first asked for, and give way to any other of their name. Files that change while a project
-is open are taken up when agents are listed (a moment may pass), when a name is unknown (at once), and from time to time (`upkeep`); what
-runs keeps the agent it has.
+with remit, roles among them, are loaded when first asked for. Agents given in code may take their names; files of a project may not, except
+for those of roles. Files are read once, when the project is opened: an agent that can write files cannot give itself another definition.
 """
 
-import contextlib
 import importlib.util
-import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,24 +18,19 @@ from remit.agents.bindings import binding_problems
 from remit.agents.builtin.roles import built_in_agent, declared_role
 from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
-from remit.agents.files import Declarations
+from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
 from remit.agents.profiles import definition_for
 from remit.agents.reaching import unreached
-from remit.agents.rereading import ProjectFiles, Read
 from remit.agents.routing import operation_problems
 from remit.agents.uncarried import Uncarried
-from remit.core.agents import ROLES, AgentSpec, is_built_in
+from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved
 from remit.core.errors import Misused, RemitError
 from remit.core.ports import AgentPort
 from remit.settings import Settings
 from remit.system.installed import offered
 
 ENTRY_POINTS = "remit.agents"
-LOOK_SECONDS = 0.1
-"""So often, at most, the folders are looked at for a tool that lists agents; an unknown name is looked for at once."""
-
-log = logging.getLogger("remit.agents")
 
 
 class Directory:
@@ -51,11 +43,9 @@ class Directory:
         """Those by their names; None: one has come or gone since that was last asked."""
         self._offered: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
         self._offers: dict[str, Callable[[], Iterable[FunctionAgent]]] = {}
-        """All that were ever offered: what gave way to a file comes back when the file is gone."""
-        self._files: ProjectFiles | None = None
+        """All that were ever offered: what gave way to an agent comes back when that one is unregistered."""
         self._definitions: dict[str, Definition] = {}
         """What of the project's declarations is in the directory."""
-        self._loaded_roles: dict[str, Definition] = {}
         self._role_pages: dict[str, Declared] = {}
         self._offered_roles: set[str] = set()
         self._roles: set[str] = set()
@@ -65,8 +55,6 @@ class Directory:
         self._told: list[Callable[[AgentSpec], None]] = []
         self._told_of_changes: list[Callable[[], None]] = []
         self._problems: list[str] = []
-        self._python: dict[Path, tuple[str, tuple[str, ...]]] = {}
-        """The Python files of the project: which version of each is loaded, and the agents it declares."""
         self._declared_problems: tuple[str, ...] = ()
 
     @property
@@ -135,8 +123,6 @@ class Directory:
             if name not in self._agents:
                 self._take(name.partition(".")[0])
             found = self._agents.get(name)
-        if found is None and self.look_again():
-            return self.find(name)
         return found
 
     def _take_roles(self, *names: str) -> None:
@@ -147,10 +133,7 @@ class Directory:
                     self._guarded(f"role {name}", lambda name=name: self._define_role(name))  # type: ignore[misc]
 
     def _define_role(self, name: str) -> None:
-        definition = self.role(name)
-        if self._loaded_roles.get(name) != definition:
-            self.define(definition)
-            self._loaded_roles[name] = definition
+        self.define(self.role(name))
 
     def role(self, name: str) -> Definition:
         """A role as it comes with remit, joined with who carries it out in this project."""
@@ -177,7 +160,6 @@ class Directory:
                 self._load(f"target {target}", lambda load=load: [one for one in load() if one.spec.name not in self._agents])  # type: ignore[misc]
 
     def names(self) -> Sequence[str]:
-        self.look_again()
         self._take_all()
         return tuple(self._agents)
 
@@ -188,7 +170,6 @@ class Directory:
             self._take_roles(*(name for name in ROLES if name in self._roles))
 
     def specs(self) -> list[AgentSpec]:
-        self._look_now_and_then()
         self._take_all()
         if self._in_order is None:
             self._in_order = tuple(self._agents[name] for name in sorted(self._agents))
@@ -196,86 +177,31 @@ class Directory:
 
     def load_folder(self, folder: Path) -> None:
         """The agents that the Python files of a folder declare."""
-        self._load_python(stamps_of(folder), is_again=False)
+        for path in sorted(folder.glob("[!._]*.py")):
+            self._guarded(str(path), lambda path=path: self._load_file(path))  # type: ignore[misc]
 
-    def load_folder_again(self, folder: Path) -> None:
-        """Take up files that are new, changed or gone; one that cannot be loaded any more keeps what it had, and is among the problems."""
-        self._load_python(stamps_of(folder), is_again=True)
-        self._tell_of_change()
+    def _load_file(self, path: Path) -> None:
+        for agent in agents_of_file(path):
+            self._guarded(str(path), lambda agent=agent: self._register_of_project(agent))  # type: ignore[misc]
 
-    def _load_python(self, now: Mapping[Path, str], *, is_again: bool) -> None:
-        """All are read before any agent is put in: one that moved from a file to another is never two. Each version is loaded under a name
-        of its own, so that whoever runs the one before keeps it."""
-        read: dict[Path, list[FunctionAgent]] = {path: [] for path in self._python if path not in now}
-        for path, stamp in now.items():
-            if self._python.get(path, ("", ()))[0] != stamp:
-                self._forget_problems(path)
-                version = f"_{stamp}" if is_again else ""
-                self._guarded(str(path), lambda path=path, version=version: read.update({path: agents_of_file(path, version)}))  # type: ignore[misc]
-        for path, found in read.items():
-            names = {agent.spec.name for agent in found}
-            for name in self._python.pop(path, ("", ()))[1]:
-                if name not in names:
-                    self._forget(name)
-        for path, found in read.items():
-            if path in now:
-                self._put_in(path, now[path], found)
-            else:
-                self._forget_problems(path)
+    def _register_of_project(self, agent: FunctionAgent) -> None:
+        must_not_be_reserved(agent.spec.name)
+        self.register(agent)
 
-    def _put_in(self, path: Path, stamp: str, found: Sequence[FunctionAgent]) -> None:
-        """What another one has the name of is tried again the next time: that one may be gone then."""
-        names = [agent.spec.name for agent in found if self._guarded(str(path), lambda agent=agent: self.register(agent))]  # type: ignore[misc]
-        self._python[path] = stamp if len(names) == len(found) else "", tuple(names)
-
-    def _forget_problems(self, path: Path) -> None:
-        self._problems = [problem for problem in self._problems if not problem.startswith(str(path))]
-
-    def load_definitions(self, root: Path, settings: Settings, reload: Callable[[], Settings] | None = None) -> None:
-        """The agents that agent files and settings of a project declare; `reload` reads the settings anew (see `rereading`)."""
-        self._files = ProjectFiles(root, settings, reload)
-        self.take(self._files.read())
-
-    def changed(self) -> Read | None:
-        """What the project declares now, where that is not what it declared. Blocking; changes nothing, so any thread may ask."""
-        return None if self._files is None else self._files.changed()
-
-    def look_again(self) -> bool:
-        """Take up what has changed in the project's files, at once; whether anything has. Of very many files that is left to `upkeep`."""
-        read = None if self._files is None or self._files.is_slow else self._files.changed()
-        return read is not None and self.take(read)
-
-    def _look_now_and_then(self) -> None:
-        """A tool lists agents twice for every call: the folders are not looked at each time."""
-        if self._files is not None and self._files.looked_seconds_ago >= LOOK_SECONDS:
-            self.look_again()
-
-    def take(self, read: Read) -> bool:
-        """Put in what was read: whether anything is different. Between two agents of the loop, so nobody sees the half of it."""
-        if self._files is None or not self._files.keep(read):
-            return False
-        before, self._definitions = self._definitions, {}
-        old_problems = self._declared_problems
-        self.declarations = read.declarations
-        functions = [name for name, agent in self._agents.items() if name not in before and not is_built_in(agent.spec)]
-        problems = [*read.problems, *binding_problems(read.declarations, functions)]
-        now = {definition.name: definition for definition in read.definitions}
-        changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
-        for name in changed & before.keys():
-            self._forget(name)
-        for name, definition in now.items():
+    def load_definitions(self, root: Path, settings: Settings) -> None:
+        """The agents that agent files and settings of a project declare."""
+        functions = [name for name, agent in self._agents.items() if not is_built_in(agent.spec)]
+        self.declarations = declarations_of(root, settings)
+        definitions, found = all_joined(self.declarations)
+        problems = [*found, *binding_problems(self.declarations, functions)]
+        for definition in definitions:
             try:
-                if name in changed:
-                    self.define(definition)
-                self._definitions[name] = definition
+                self.define(definition)
+                self._definitions[definition.name] = definition
             except (RemitError, ImportError) as error:
                 problems.append(f"{definition.spec.source}: {error}")
         self._declared_problems = tuple(problems)
-        self._join_roles_again(now)
-        if changed:
-            self._tell_of_change()
-        self._log(changed, [problem for problem in problems if problem not in old_problems] if before or old_problems else [])
-        return bool(changed) or self._declared_problems != old_problems
+        self._tell_of_change()
 
     def _forget(self, name: str) -> None:
         """What gave way to it comes back."""
@@ -283,24 +209,9 @@ class Directory:
         self._in_order = None
         if name in self._offered_roles:
             self._roles.add(name)
-            self._loaded_roles.pop(name, None)
         target = name.partition(".")[0]
         if target in self._offers:
             self._offered[target] = self._offers[target]
-
-    def _join_roles_again(self, now: Mapping[str, Definition]) -> None:
-        """Those that are loaded may be carried out by somebody else now."""
-        for name in list(self._loaded_roles):
-            if name in now:
-                del self._loaded_roles[name]
-            else:
-                self._guarded(f"role {name}", lambda name=name: self._define_role(name))  # type: ignore[misc]
-
-    def _log(self, changed: Iterable[str], problems: Iterable[str]) -> None:
-        if self._told and changed:
-            log.info("Agents taken up anew: %s", ", ".join(sorted(changed))[:500])
-        for problem in problems:
-            log.warning("%s", problem)
 
     def _dead_ends(self) -> list[str]:
         """Tools that no agent is there for, and operations that lead nowhere; an agent that is registered later takes its line away."""
@@ -355,19 +266,9 @@ def agents_in(module: ModuleType, source: str | None = None) -> list[FunctionAge
     return found
 
 
-def agents_of_file(path: Path, version: str = "") -> list[FunctionAgent]:
+def agents_of_file(path: Path) -> list[FunctionAgent]:
     """The agents a Python file declares. Whatever its code raises is raised here."""
-    return agents_in(_module(path, version), str(path))
-
-
-def stamps_of(folder: Path) -> dict[Path, str]:
-    """The Python files of a folder, and by what a change of each shows. Not what an editor keeps beside them, nor what is gone by now."""
-    found: dict[Path, str] = {}
-    for path in sorted(folder.glob("[!._]*.py")):
-        with contextlib.suppress(OSError):
-            seen = path.stat()
-            found[path] = f"{seen.st_mtime_ns:x}_{seen.st_size:x}"
-    return found
+    return agents_in(_module(path), str(path))
 
 
 def _agents_of(loaded: object) -> list[FunctionAgent]:
@@ -381,10 +282,10 @@ def _agents_of(loaded: object) -> list[FunctionAgent]:
     raise Misused(f"it gives {loaded!r}.", advice="It must name a module, an agent, or a list of agents.")
 
 
-def _module(path: Path, version: str) -> ModuleType:
+def _module(path: Path) -> ModuleType:
     """Loaded under a name of its own, the same in every process."""
     path = path.resolve()
-    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}{version}"
+    name = f"remit_agents_{sha256(str(path).encode()).hexdigest()[:8]}_{path.stem.replace('-', '_')}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be loaded")

@@ -4,6 +4,7 @@ One that is faulty takes no other with it: it becomes a line among the problems,
 the definitions out is joined in `app`.
 """
 
+import os
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -15,11 +16,10 @@ from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind
 from remit.agents.function import agent_name
 from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model, resolved
-from remit.agents.opening import Gone, Unreadable
+from remit.agents.opening import Gone
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
-from remit.agents.schemas import schema_file, with_schema
-from remit.agents.watching import FOLDERS, MOST_FILES, Facts, may_be_written, pages_below, settled_facts
-from remit.core.agents import ASSISTANT
+from remit.agents.schemas import with_schema
+from remit.core.agents import must_not_be_reserved
 from remit.core.errors import Misused
 from remit.settings import Settings
 
@@ -27,20 +27,13 @@ if TYPE_CHECKING:
     from remit.agents.vendors import Reader
 
 
+FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
+"""Where agent files are looked for. When two agents have one name, the settings come first, then these in order."""
+OWN = FOLDERS[0]
+MOST_FILES = 1000
+MOST_FOLDERS = 500
 MOST_SECONDS = 5.0
-"""So long files are read in one go; those that are left are read the next time. A clone may hold a thousand that are slow to read."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFile:
-    """What a file was found to declare."""
-
-    facts: Facts | None
-    """As long as these hold it is not read again; None: it is read each time."""
-    declared: Declared | None = None
-    fault: str = ""
-    is_done: bool = True
-    """False: it could not be read, or was being written, and holds as it was; it must be looked at again, whether it changes or not."""
+"""So much is read when a project is opened: a clone may contain a whole disk, or a thousand files that are slow to read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +43,6 @@ class Declarations:
     settings: Settings
     known: Mapping[str, tuple[Declared, Definition]] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
-    also_read: tuple[Path, ...] = ()
-    """Files that agents name in theirs."""
-    files: Mapping[str, ReadFile] = field(default_factory=dict)
-    is_done: bool = True
-    """Whether all could be read."""
 
     def binding(self, profile: Definition) -> Binding:
         return binding_of(profile, self.settings, [definition for _, definition in self.known.values()])
@@ -84,35 +72,21 @@ class Declarations:
         return uncarried(declared, binding.wanted)
 
 
-def declarations_of(root: Path, settings: Settings, before: Declarations | None = None) -> Declarations:
-    """As they are now. What cannot be read at the moment, or is being written, holds as it was `before`; what is unchanged is not read."""
+def declarations_of(root: Path, settings: Settings) -> Declarations:
     problems: list[str] = []
     known: dict[str, tuple[Declared, Definition]] = {}
-    also_read: list[Path] = []
-    before = before or Declarations(settings=settings)
-    files = dict(_read_files(root, problems, before.files))
-    is_done = all(file.is_done for file in files.values())
-    for declared in (*_from_settings(settings, problems), *(file.declared for file in files.values() if file.declared is not None)):
+    for declared in (*_from_settings(settings, problems), *_from_files(root, problems)):
         other = known.get(declared.name)
-        if declared.name == ASSISTANT:
-            problems.append(f"{declared.source}: {ASSISTANT!r} is whom `remit ask` and `remit chat` talk to; give the agent another name.")
-            continue
         if other is not None:
             problems.append(f"{declared.source}: there is an agent {declared.name!r} in {other[0].source}, and that one is taken.")
             continue
-        if (file := schema_file(declared, root)) is not None:
-            also_read.append(file)
         try:
+            must_not_be_reserved(declared.name)
             whole = with_schema(declared, root)
             known[declared.name] = whole, definition_for(whole, settings)
         except Misused as error:
             problems.append(_with_line(declared, error))
-            if isinstance(error, Unreadable):
-                is_done = False
-                known |= {name: held for name, held in before.known.items() if held[0].source == declared.source and name == declared.name}
-    return Declarations(
-        settings=settings, known=known, problems=tuple(problems), also_read=tuple(also_read), files=files, is_done=is_done
-    )  # fmt: skip
+    return Declarations(settings=settings, known=known, problems=tuple(problems))
 
 
 def definitions_of(root: Path, settings: Settings) -> tuple[list[Definition], list[str]]:
@@ -139,39 +113,21 @@ def _from_settings(settings: Settings, problems: list[str]) -> Iterator[Declared
             problems.append(f"{source}: {error}")
 
 
-def _read_files(root: Path, problems: list[str], before: Mapping[str, ReadFile]) -> Iterator[tuple[str, ReadFile]]:
+def _from_files(root: Path, problems: list[str]) -> Iterator[Declared]:
     """In the order in which they are taken."""
     end = time.monotonic() + MOST_SECONDS
     for folder in FOLDERS:
-        pages, unread = _pages_in(root / folder, root, problems)
-        late = 0
-        for path in pages:
-            was = before.get(str(path))
-            facts = settled_facts(path)
-            file = was if was is not None and was.is_done and facts is not None and was.facts == facts else None
-            if file is None and time.monotonic() > end:
-                late += 1
-                file = ReadFile(facts=None, declared=None if was is None else was.declared, is_done=False)
-            if file is None:
-                file = _read_file(path, root, folder, facts, was)
-            if file.fault:
-                problems.append(file.fault)
-            yield str(path), file
-        if late:
-            problems.append(f"{root / folder}: to read all of it takes more than {MOST_SECONDS:g} s; {late} of its files are not read yet.")
-        # How it is to be looked at again is known by its folder, whose files are seen again then.
-        yield from ((path, was) for path, was in before.items() if any(path.startswith(f"{place}/") for place in unread))
-
-
-def _read_file(path: Path, root: Path, folder: str, facts: Facts | None, was: ReadFile | None) -> ReadFile:
-    declared, fault = _from_file(path, root, folder)
-    held = was.declared if was is not None and declared is None else None
-    if isinstance(fault, Unreadable):
-        said = f"{path}: {fault}{' It holds as it was.' if held is not None else ''}"
-        return ReadFile(facts=None, declared=held, fault=said, is_done=False)
-    if held is not None and may_be_written(path):
-        return ReadFile(facts=None, declared=held, is_done=False)
-    return ReadFile(facts=facts, declared=declared, fault=f"{path}: {fault}" if fault is not None else "")
+        pages = _pages_in(root / folder, root, problems)
+        for number, path in enumerate(pages):
+            if time.monotonic() > end:
+                left = len(pages) - number
+                problems.append(f"{root / folder}: to read all of it takes more than {MOST_SECONDS:g} s; {left} of its files are not read.")
+                break
+            declared, fault = _from_file(path, root, folder)
+            if fault is not None:
+                problems.append(f"{path}: {fault}")
+            if declared is not None:
+                yield declared
 
 
 def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Misused | None]:
@@ -195,30 +151,51 @@ def _reader(folder: str) -> "Reader":
     return {".remit/agents": vendors.ours, ".claude/agents": vendors.claude}.get(folder, vendors.opencode)
 
 
-def _pages_in(folder: Path, root: Path, problems: list[str]) -> tuple[list[Path], list[str]]:
-    """The Markdown files in and below a folder, in order of their names (our own folder has none below it), and where none could be
-    looked for."""
-    unread: list[str] = []
-
-    def tell(place: str, fault: str, is_unread: bool = True) -> None:
-        problems.append(f"{place}: {fault}." + (" The agents in it hold as they were." if is_unread else ""))
-        unread.extend([place] * is_unread)
-
+def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:
+    """The Markdown files in and below a folder, in order of their names; our own folder has none below it."""
     try:
         if not stat.S_ISDIR(folder.stat().st_mode):
-            return [], unread
+            return []
         if not folder.resolve().is_relative_to(root.resolve()):
             problems.append(f"{folder}: it is a link that leads out of the project.")
-            return [], unread
+            return []
     except (FileNotFoundError, NotADirectoryError):
-        return [], unread
+        return []
     except (OSError, RuntimeError) as error:
-        tell(str(folder), f"it cannot be read: {getattr(error, 'strerror', None) or error}")
-        return [], unread
-    found = pages_below(str(folder), tell)
+        problems.append(f"{folder}: it cannot be read: {getattr(error, 'strerror', None) or error}.")
+        return []
+    found = _pages_below(str(folder), problems)
     if len(found) > MOST_FILES:
         problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
-    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")], unread
+    return [Path(path) for path in found[:MOST_FILES] if not path.upper().endswith("/README.MD")]
+
+
+def _pages_below(folder: str, problems: list[str]) -> list[str]:
+    found: list[str] = []
+    waiting = [folder]
+    seen = 0
+    while waiting and len(found) <= MOST_FILES:
+        place = waiting.pop(0)
+        seen += 1
+        if seen > MOST_FOLDERS:
+            problems.append(f"{folder}: it holds more than {MOST_FOLDERS} folders; the others are not looked into.")
+            break
+        below = []
+        try:
+            with os.scandir(place) as entries:
+                for entry in sorted(entries, key=lambda entry: entry.name):
+                    if entry.is_dir(follow_symlinks=False):
+                        below.append(entry.path)
+                    elif entry.name.endswith(".md") and not entry.name.startswith(("_", ".")):
+                        found.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            problems.append(f"{place}: it cannot be read: {error.strerror or error}.")
+            continue
+        if not place.endswith(OWN):
+            waiting[:0] = below
+    return found
 
 
 def _with_line(declared: Declared, error: Misused) -> str:

@@ -13,12 +13,8 @@ from remit.core.errors import Misused
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
-class Unreadable(Misused):
-    """The file system did not give it: what is in it is not known, and it may be readable again in a moment."""
-
-
 class Gone(Misused):
-    """There is no such file; where it was listed a moment ago, not any more."""
+    """There is no such file; where it was listed, not any more."""
 
 
 def bytes_of(path: Path, root: Path, most: int) -> bytes:
@@ -39,10 +35,8 @@ def bytes_of(path: Path, root: Path, most: int) -> bytes:
     except RuntimeError as error:  # links in a circle, before Python 3.13
         raise Misused(f"it cannot be read: {error}.") from None
     except OSError as error:
-        # ENXIO is a socket's: there is nothing to be had from it, ever.
-        raise (
-            Unreadable(f"it cannot be read: {error.strerror or error}.") if not _is_special(path) else Misused("it is no file.")
-        ) from None
+        # ENXIO is a socket's.
+        raise Misused(f"it cannot be read: {error.strerror or error}." if not _is_special(path) else "it is no file.") from None
     if len(data) > most:
         raise Misused(f"it is larger than {most // 1024} KiB.")
     return data

@@ -20,12 +20,6 @@ KEY = "output_schema"
 LARGEST_BYTES = 256 * 1024
 
 
-def schema_file(declared: Declared, root: Path) -> Path | None:
-    """The file it names, if it names one."""
-    said = declared.table.get(KEY)
-    return root / said if isinstance(said, str) else None
-
-
 def with_schema(declared: Declared, root: Path) -> Declared:
     """With the schema itself in the place of its path. Raises `Misused`, beginning with the key."""
     said = declared.table.get(KEY)

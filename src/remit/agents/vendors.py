@@ -12,7 +12,6 @@ from remit.agents.definition import DefinitionTable
 from remit.agents.function import agent_name
 from remit.agents.pages import Page
 from remit.agents.table import COMMA
-from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES
 from remit.core.errors import Misused
 
 OURS = "remit"
@@ -49,8 +48,6 @@ _NOT_A_GUESTS = frozenset(
 )
 """Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
 without anybody's having looked at them; our own folder holds Python code anyway."""
-_EVERYBODYS = frozenset({*COME_WITH_REMIT, ASSISTANT, "results"})
-
 Reader = Callable[[Page], Declared | None]
 
 
@@ -70,7 +67,7 @@ def claude(page: Page) -> Declared | None:
             raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
         return None
     be_modest(page)
-    name = _modest_name(page, page.head["name"])
+    name = _name(page, page.head["name"])
     return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_CLAUDE_READS, is_guest=True)
 
 
@@ -80,7 +77,7 @@ def opencode(page: Page) -> Declared | None:
         return None
     be_modest(page)
     without = (*_switched_off(page), *_denied(page))
-    return _declared(page, _modest_name(page, page.path.stem), None, without, reads=_OPENCODE_READS, is_guest=True)
+    return _declared(page, _name(page, page.path.stem), None, without, reads=_OPENCODE_READS, is_guest=True)
 
 
 def _declared(
@@ -149,14 +146,6 @@ def _name(page: Page, name: Any) -> str:
         return agent_name(name.strip())
     except Misused as error:
         raise Misused(f"line {page.lines.get('name', 1)}: {error}") from None
-
-
-def _modest_name(page: Page, name: Any) -> str:
-    """A guest may take the place of a role, never of a target or an operation that everybody relies on, nor look like one."""
-    found = _name(page, name)
-    if found.partition(".")[0].casefold() in _EVERYBODYS and found not in ROLES:
-        raise Misused(f"line {page.lines.get('name', 1)}: {found!r} comes with remit, and a file in this folder cannot take its place.")
-    return found
 
 
 def _tools(page: Page, key: str) -> tuple[str, ...] | None:

@@ -21,7 +21,10 @@ class Telling:
         if self._as_json:
             say_json({"event": "reloaded", "problems": problems})
             return
-        say_aside("Agents and policy were read again." + "".join(f"\n  {problem}" for problem in problems))
+        say_aside(
+            "Policy and certificates were read again. Agents stay as they were at the start."
+            + "".join(f"\n  {problem}" for problem in problems)
+        )
 
     def stopping(self, running: int, seconds: float) -> None:
         if self._as_json:

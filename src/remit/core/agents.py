@@ -22,9 +22,17 @@ ROLES = (
 ROLES_GROUP = "roles"
 ASSISTANT = "assistant"
 """The language model whose only tool is `delegate` (S5.8), there unless `builtin_agents` leaves it out."""
+RESULTS = "results"
+"""The target by which an agent reads results that were shortened for it."""
 _BUILT_IN = "remit.agents.builtin."
 _BUILT_INS = (_BUILT_IN, "remit.assistant.")
 _ROLE = f"{_BUILT_IN}roles"
+
+
+def must_not_be_reserved(name: str) -> None:
+    """Raises `Misused` for the name of a target or operation that comes with remit. Roles are there to be replaced."""
+    if name.partition(".")[0].casefold() in (*COME_WITH_REMIT, ASSISTANT, RESULTS) and name not in ROLES:
+        raise Misused(f"name: {name!r} comes with remit, and no file of a project can redefine it. Give the agent another name.")
 
 
 class Isolation(StrEnum):

@@ -13,9 +13,9 @@ from enum import StrEnum
 from pathlib import Path
 
 from remit.agents import vendors
+from remit.agents.files import FOLDERS as AGENT_FOLDERS
 from remit.agents.pages import Page, page_of
 from remit.agents.profiles import definition_for
-from remit.agents.watching import FOLDERS as AGENT_FOLDERS
 from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.orchestrator import commandfiles

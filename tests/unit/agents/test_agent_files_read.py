@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents import files, watching
+from remit.agents import files
 from remit.agents.directory import Directory
 from remit.agents.pages import page_of
 from remit.settings import load_settings
@@ -16,7 +16,7 @@ MODEL = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n"
 
 def opened(root: Path) -> Directory:
     directory = Directory(lambda agent: agent)
-    directory.load_definitions(root, load_settings(root, environ={}), lambda: load_settings(root, environ={}))
+    directory.load_definitions(root, load_settings(root, environ={}))
     return directory
 
 
@@ -35,47 +35,6 @@ def test_a_pipe_in_the_place_of_a_schema_or_an_agent_is_not_waited_for(tmp_path:
     problems = opened(tmp_path).problems
     assert any("one.md: line 4: output_schema: schema.json is no file" in problem for problem in problems)
     assert kind == "folder" or any("two.md: it is no file" in problem for problem in problems)
-
-
-@pytest.mark.parametrize("folder", [".remit/agents", ".claude/agents", ".opencode/agents"])
-def test_a_folder_that_cannot_be_read_for_a_moment_loses_no_agent(tmp_path: Path, folder: str) -> None:
-    """As with a network's file system: what cannot be read is not what is gone."""
-    write(tmp_path, "helper", "---\nname: helper\ndescription: It helps.\n---\nYou help.\n", folder)
-    directory = opened(tmp_path)
-    known = directory.find("helper")
-    away = tmp_path / "away"
-    (tmp_path / folder).rename(away)
-    (tmp_path / folder).symlink_to(tmp_path / folder)  # a link to itself: whoever opens it gets an error
-    directory.look_again()
-    assert directory.find("helper") is known
-    assert any("cannot be read" in problem and "hold as they were" in problem for problem in directory.problems)
-    (tmp_path / folder).unlink()
-    away.rename(tmp_path / folder)
-    directory.look_again()
-    assert (directory.find("helper") is known, directory.problems) == (True, [])
-    (tmp_path / folder / "helper.md").unlink()
-    directory.look_again()
-    assert directory.find("helper") is None
-
-
-def test_a_file_that_is_being_written_keeps_its_agent_until_it_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Editors that write in place empty it first."""
-    place = write(tmp_path, "helper")
-    directory = opened(tmp_path)
-    known = directory.find("helper")
-    monkeypatch.setattr(watching, "_WRITING_NS", 3_600_000_000_000)
-    for half in ("", "---\ndescription: It hel", "---\nremit:\n  kind: mo"):
-        place.write_text(half)
-        directory.look_again()
-        assert (directory.find("helper") is known, directory.problems) == (True, [])
-    monkeypatch.setattr(watching, "_WRITING_NS", -1)
-    directory.look_again()
-    assert directory.find("helper") is None
-    assert any("helper.md: line 1: its head is not ended" in problem for problem in directory.problems)
-    write(tmp_path, "helper")
-    directory.look_again()
-    assert directory.find("helper") is not None
-    assert directory.problems == []
 
 
 def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -98,20 +57,6 @@ def test_a_schema_out_of_the_project_is_refused_alike_whether_it_is_there_or_not
     assert opened(root).problems == [f"{root}/.remit/agents/helper.md: line 4: output_schema: {path} leads out of the project."]
 
 
-def test_of_many_files_only_those_that_changed_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_RECENT_NS", -1)
-    for number in range(5):
-        write(tmp_path, f"a{number}")
-    directory = opened(tmp_path)
-    read: list[str] = []
-    monkeypatch.setattr(files, "_from_file", lambda path, *more, real=files._from_file: read.append(path.name) or real(path, *more))
-    write(tmp_path, "a3", MODEL.replace("You help.", "You help more."))
-    directory.look_again()
-    assert read == ["a3.md"]
-    assert directory.declarations.known["a3"][1].instructions == "You help more."
-    assert sorted(directory.registered()) == ["a0", "a1", "a2", "a3", "a4"]
-
-
 def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
     """Blanks amid a line once took a time that grew with their square: 13 s for these."""
     began = time.monotonic()
@@ -121,13 +66,10 @@ def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
     assert time.monotonic() - began < 5
 
 
-def test_of_more_than_can_be_read_at_once_the_rest_is_read_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_more_than_can_be_read_at_once_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         write(tmp_path, f"a{number}")
     monkeypatch.setattr(files, "MOST_SECONDS", -1)
     directory = opened(tmp_path)
     assert directory.registered() == ()
-    assert directory.problems == [f"{tmp_path}/.remit/agents: to read all of it takes more than -1 s; 3 of its files are not read yet."]
-    monkeypatch.setattr(files, "MOST_SECONDS", 60)
-    directory.look_again()
-    assert (directory.registered(), directory.problems) == (("a0", "a1", "a2"), [])
+    assert directory.problems == [f"{tmp_path}/.remit/agents: to read all of it takes more than -1 s; 3 of its files are not read."]

@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents import watching
+from remit.agents import files
 from remit.agents.builtin import TARGETS, loader
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
 from remit.agents.files import definitions_of
 from remit.agents.reaching import OPERATIONS, is_reached, reach_of
-from remit.agents.watching import look
 from remit.core.agents import Isolation
 from remit.models.client import Models
 from remit.settings import Settings, load_settings
@@ -257,21 +256,19 @@ def test_a_tool_that_nobody_is_there_for_is_a_problem_until_somebody_is(tmp_path
 
 
 def test_a_link_out_of_the_project_is_neither_followed_nor_looked_into(tmp_path: Path) -> None:
-    """Looking again and again must cost nothing that a clone decides about."""
     outside, root = tmp_path / "outside", tmp_path / "project"
     (outside / "deep").mkdir(parents=True)
     (outside / "spy.md").write_text("---\nname: spy\ndescription: x\n---\nBody.\n")
     (root / ".claude").mkdir(parents=True)
     (root / ".claude/agents").symlink_to(outside)
     (root / ".opencode").symlink_to(outside)
-    assert look(root).files == ()
     definitions, problems = definitions_of(root, load_settings(root, environ={}))
     assert definitions == []
     assert any("leads out of the project" in problem for problem in problems)
 
 
 def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "MOST_FOLDERS", 3)
+    monkeypatch.setattr(files, "MOST_FOLDERS", 3)
     for number in range(6):
         (tmp_path / f".claude/agents/{number}").mkdir(parents=True)
     _, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
@@ -281,25 +278,6 @@ def test_more_folders_than_anybody_keeps_agents_in_are_not_waited_for(tmp_path: 
 def test_a_schema_from_yaml_is_plain_json(tmp_path: Path) -> None:
     found = good(tmp_path, "remit:\n  kind: model\n  output_schema: {properties: {day: {const: 2026-01-02}}}")
     assert found.spec.output_schema == {"properties": {"day": {"const": "2026-01-02"}}}
-
-
-@pytest.mark.parametrize("name", ["worker.read_file", "coder.mine", "assistant", "results.read"])
-def test_a_guest_takes_the_place_of_no_operation_that_everybody_relies_on(tmp_path: Path, name: str) -> None:
-    place = tmp_path / CLAUDE / "x.md"
-    place.parent.mkdir(parents=True)
-    place.write_text(f"---\nname: {name}\ndescription: Harmless.\n---\nBody.\n")
-    definitions, (problem,) = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert definitions == []
-    assert problem.startswith(f"{place}: line 2: {name!r} comes with remit")
-
-
-@pytest.mark.parametrize("name", ["worker", "Worker", "coder", "results", "ASSISTANT", "Worker.read_file"])
-def test_a_guest_looks_like_no_target_that_everybody_relies_on(tmp_path: Path, name: str) -> None:
-    (tmp_path / CLAUDE).mkdir(parents=True)
-    (tmp_path / CLAUDE / "x.md").write_text(f"---\nname: {name}\ndescription: It pretends.\n---\nYou lie.\n")
-    definitions, problems = definitions_of(tmp_path, load_settings(tmp_path, environ={}))
-    assert definitions == []
-    assert "x.md: line 2: " in problems[0]
 
 
 @pytest.mark.parametrize("name", ["w\u043erker", "\uff57orker", "\U0001d430orker", "a" * 200])

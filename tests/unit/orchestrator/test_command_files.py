@@ -176,14 +176,14 @@ def test_with_nobody_to_carry_it_out_it_is_blocked_with_the_lines_to_add(tmp_pat
 
 
 def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools_are_passed_over(tmp_path: Path) -> None:
-    put(tmp_path, "remit.toml", '[agents.coder]\nkind = "claude"\n')
+    put(tmp_path, "remit.toml", '[agents.claude]\nkind = "claude"\n')
     put(tmp_path, ".opencode/command/tidy.md", "---\nagent: build\nmodel: some/model\n---\nTidy.")
     command = find(tmp_path, "tidy")
     assert command is not None
     found = bound(tmp_path, command)
-    assert found.agent == "coder"
+    assert found.agent == "claude"
     outcome = rehearsed(command, [], found)
-    assert outcome.data["agent"] == "coder"
+    assert outcome.data["agent"] == "claude"
     assert "names the agent 'build', which is not one of this project" in outcome.warnings[0]
     assert "model is left to the agent" in outcome.warnings[1]
 

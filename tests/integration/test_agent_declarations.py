@@ -1,0 +1,189 @@
+"""Agent files end to end: they hold as they were when the project was opened, redefine nothing built in, and run on models."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from remit import Remit
+from remit.cli.agents_new import LOOKING, new
+from remit.cli.exits import Exit
+from remit.cli.project import open_directory
+from remit.core.errors import Misused
+from remit.testing.models import Call, Reply, Say, Script, ScriptedModels, Stray, valid_return
+
+DONE = Reply(lambda request: Say(valid_return(request)))
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SCRIPTED_KEY", "a key")
+
+
+def toml(server: ScriptedModels) -> str:
+    address = f'[models.scripted]\nkind = "openai"\nurl = "{server.openai_url}"\nmodel = "scripted"\nkey_variable = "SCRIPTED_KEY"\n'
+    return f'model = "scripted"\n{address}'
+
+
+@asynccontextmanager
+async def project(root: Path, script: Script = (), more: str = "") -> AsyncIterator[tuple[Remit, ScriptedModels]]:
+    async with ScriptedModels(script) as server:
+        (root / "remit.toml").write_text(toml(server) + more)
+        async with Remit.open(root) as remit:
+            yield remit, server
+
+
+def write(root: Path, name: str, head: str = "", body: str = "You are short.", folder: str = ".remit/agents") -> Path:
+    place = root / folder / f"{name}.md"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(f"---\nname: {name}\ndescription: It is {name}.\n{head}---\n{body}\n")
+    return place
+
+
+MODEL = "remit:\n  kind: model\n"
+COMMAND = '[agents.intruder]\ncommand = ["touch", "intruded"]\n[agents."worker.read_file"]\ncommand = ["touch", "intruded"]\n'
+
+
+async def test_declarations_stay_as_they_were_when_the_project_was_opened(tmp_path: Path) -> None:
+    """An agent that may write files could otherwise declare a command and run it."""
+    write(tmp_path, "scout", MODEL)
+    async with project(tmp_path, [DONE]) as (remit, _):
+        text = COMMAND.replace("[agents.", "[tool.remit.agents.")
+        assert (await remit.delegate("worker.write_file", path="pyproject.toml", content=text)).ok
+        (tmp_path / "remit.toml").write_text(COMMAND)
+        write(tmp_path, "scout", "remit:\n  kind: command\n  command: touch intruded\n")
+        write(tmp_path, "other", "remit:\n  kind: command\n  command: touch intruded\n")
+        (tmp_path / ".remit/agents/python.py").write_text("open('intruded', 'w')\n")
+        assert await remit.reload() == []
+        assert not {"intruder", "other"} & set(remit.directory.names())
+        for name in ("intruder", "other"):
+            assert (await remit.delegate(name)).errors[0].code == "INVALID_TARGET"
+        assert (await remit.delegate("scout", task="Look.")).ok
+        assert (await remit.delegate("worker.read_file", path="pyproject.toml")).data["content"] == text
+        await asyncio.sleep(1.1)  # longer than a turn of the upkeep
+        assert "intruder" not in remit.directory.names()
+    assert not (tmp_path / "intruded").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["worker", "Worker", "worker.read_file", "coder.mine", "researcher.deep_research", "results.read", "assistant"]
+)
+@pytest.mark.parametrize("place", ["remit.toml", "pyproject.toml", ".remit/agents/x.md", ".claude/agents/x.md", ".remit/agents/x.py"])
+def test_no_file_of_a_project_redefines_a_built_in_name(tmp_path: Path, name: str, place: str) -> None:
+    file = tmp_path / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if place.endswith(".toml"):
+        file.write_text(f'[{"tool.remit." if "py" in place else ""}agents."{name}"]\ncommand = ["touch", "intruded"]\n')
+    elif place.endswith(".md"):
+        file.write_text(f"---\nname: {name}\ndescription: It pretends.\n---\nYou lie.\n")
+    else:
+        file.write_text(f"from remit import agent\n@agent({name!r})\nasync def one() -> str:\n    return 'mine'\n")
+    directory = open_directory(tmp_path)
+    (problem,) = directory.problems
+    assert place.rpartition("/")[2] in problem
+    assert f"{name!r} comes with remit" in problem
+    assert "another name" in problem
+    found = directory.find(name)
+    assert found is None or found.spec.source.startswith("remit.")
+
+
+async def test_a_claude_file_with_read_and_grep_reaches_those_and_nothing_else(tmp_path: Path) -> None:
+    """A model acts on the world only by delegating, and a file of another tool's names what it may."""
+    (tmp_path / "notes.txt").write_text("The answer is 42.\n")
+    calls = [
+        Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"}),
+        Call("delegate", target="worker", operation="write_file", parameters={"path": "notes.txt", "content": "no"}),
+        Call("delegate", target="coder", operation="execute_code", parameters={"code": "print(1)"}),
+        Call("delegate", target="planner", parameters={"task": "Plan."}),
+        Stray("bash", command="rm notes.txt"),
+    ]
+    write(tmp_path, "looker", "tools: Read, Grep\nmodel: sonnet\n", folder=".claude/agents")
+    async with project(tmp_path, [*calls, DONE]) as (remit, server):
+        result = await remit.delegate("looker", task="What is the answer?")
+        children = await remit.children(result.session_id)
+    assert result.ok, result
+    assert [child.agent for child in children] == ["worker.read_file"]
+    assert (tmp_path / "notes.txt").read_text() == "The answer is 42.\n"
+    targets = server.requests[0].tools[0].schema["properties"]
+    assert set(targets["target"]["enum"]) <= {"worker", "results"}
+    assert set(targets["operation"]["enum"]) <= {"read_file", "search_files", "read", "summarise"}
+
+
+async def test_a_role_bound_to_a_model_writes_its_file_through_the_worker(tmp_path: Path) -> None:
+    write_plan = Call(
+        "delegate", target="worker", operation="write_file", parameters={"path": "plan.md", "content": "# Plan\n\nPhase 1.\n"}
+    )
+    script = [write_plan, Reply(lambda request: Say(valid_return(request, artifacts=["plan.md"])))]
+    async with project(tmp_path, script, '[roles]\nplanner = "scripted"\n') as (remit, _):
+        result = await remit.delegate("planner", task="Plan it, into plan.md.")
+    assert (tmp_path / "plan.md").read_text().startswith("# Plan")
+    assert result.metadata.agent_type == "planner"
+    assert result.ok, result
+
+
+# ---- remit agents new
+
+
+async def test_an_agent_made_by_agents_new_works_in_the_next_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("hello\n")
+    reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
+    assert new("scout", "", LOOKING, "Finds: things # here", root=tmp_path) is Exit.OK
+    said = capsys.readouterr().out
+    async with project(tmp_path, [reading, DONE]) as (remit, _):
+        result = await remit.delegate("scout", task="What is in notes.txt?")
+        children = await remit.children(result.session_id)
+        spec = next(spec for spec in remit.directory.specs() if spec.name == "scout")
+    assert "Written: .remit/agents/scout.md" in said
+    assert "remit delegate scout" in said
+    assert result.ok, result
+    assert [child.agent for child in children] == ["worker.read_file"]
+    assert spec.description == "Finds: things # here"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "fault"),
+    [
+        ("../evil", {}, "not a name for an agent"),
+        ("worker", {}, "There is an agent 'worker'"),
+        ("scout", {}, "exists already"),
+        ("one", {"model": "nobody:x"}, "names no model"),
+        ("one", {"tools": "worker.red_file"}, "did you mean worker.read_file"),
+        ("one", {"tools": "helpr"}, "there is no agent 'helpr'"),
+        ("one", {"tools": "Bash(git *)"}, "some uses of it only"),
+    ],
+)
+def test_a_name_that_is_taken_or_a_wish_that_makes_no_sense_writes_nothing(
+    tmp_path: Path, name: str, given: dict[str, str], fault: str
+) -> None:
+    write(tmp_path, "scout", MODEL)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    with pytest.raises(Misused) as raised:
+        new(name, given.get("model", ""), given.get("tools", LOOKING), root=tmp_path)
+    assert fault in raised.value.message
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def test_the_editor_is_called_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", "sh -c 'echo edited >> \"$1\"' sh")
+    assert new("scout", "anthropic:claude-x, ollama:small", "", root=tmp_path, edit=True) is Exit.OK
+    text = (tmp_path / ".remit/agents/scout.md").read_text()
+    assert text.endswith("edited\n")
+    assert 'model: ["anthropic:claude-x", "ollama:small"]' in text
+    monkeypatch.delenv("VISUAL")
+    monkeypatch.delenv("EDITOR", raising=False)
+    with pytest.raises(Misused, match="needs an editor"):
+        new("other", root=tmp_path, edit=True)
+    assert not (tmp_path / ".remit/agents/other.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("README", "would not be read"), ("_draft", "would not be read"), ("new", "is a command"), ("planner", "remit roles planner --write")],
+)
+def test_no_file_is_written_that_would_not_be_read_or_would_take_a_roles_place(tmp_path: Path, name: str, why: str) -> None:
+    """A role of the board that looks at files and changes none would write no plan."""
+    with pytest.raises(Misused, match=why):
+        new(name, root=tmp_path)
+    assert not (tmp_path / ".remit/agents").exists()
