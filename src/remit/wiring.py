@@ -45,6 +45,7 @@ def options_of(settings: Settings, project: str) -> EngineOptions:
         block_limit_seconds=settings.block_limit_seconds,
         chunk_limit_bytes=settings.chunk_limit_bytes,
         project=project,
+        accept_env=settings.accept_env,
         commit_in_loop=settings.durability != "power",
     )
 

@@ -13,5 +13,7 @@ class EngineOptions:
     chunk_limit_bytes: int = 4 * 1024 * 1024
     project: str = "remit"
     """Names the project in the marks of its processes."""
+    accept_env: tuple[str, ...] = ()
+    """Variables that acceptance commands get beside the usual ones."""
     commit_in_loop: bool = True
     """False with durability "power": each group costs an fsync, which the loop must not wait for."""

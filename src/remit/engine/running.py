@@ -4,7 +4,6 @@ It is the `Work` that `flow.perform` sees and the `Caller` of its children; `des
 """
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from remit.flow.context import Context, Repair
 from remit.flow.house import House, Order
 from remit.flow.perform import Work
 from remit.flow.reply import Stop
+from remit.flow.verify import acceptance_environment
 from remit.flow.workspace import Stay
 from remit.system.files import write_beside
 from remit.workspaces.room import Room
@@ -245,9 +245,8 @@ class Running:
         return None if self.scratch_path is None else self.scratch_path / "return.json"
 
     def environment(self) -> dict[str, str]:
-        """For commands that are not the agent's: they delegate nothing in its name."""
-        inherited = {name: value for name, value in os.environ.items() if name != CALLER}
-        return inherited | self._marks()
+        """For acceptance commands: they delegate nothing in its name."""
+        return acceptance_environment(self.engine.options.accept_env) | self._marks()
 
     def told_environment(self) -> dict[str, str]:
         """For the agent's own processes: what they delegate is its child."""

@@ -10,11 +10,12 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from remit.core.errors import ErrorInfo
+from remit.system.environment import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK, kill_tree_async, process_start
 
 OUTPUT_TAIL_BYTES = 4000
@@ -73,13 +74,18 @@ class Acceptance:
         )
 
 
+def acceptance_environment(more_names: Iterable[str] = ()) -> dict[str, str]:
+    """Of an acceptance command, which may run code that an agent wrote: no keys, no tokens. `more_names`: the setting `accept_env`."""
+    return listed_environment((*BASIC, *TOOLCHAINS, *more_names))
+
+
 async def run_acceptance(commands: Sequence[str], *, cwd: Path, seconds_left: float, env: Mapping[str, str] | None = None) -> Acceptance:
     """All of `commands`, in turn, within `seconds_left` altogether; one that fails does not keep the others from being tried.
 
     With the delegation's mark in `env` (`REMIT_MARK`), recovery finds what a dead run left of them.
     """
     stop_at = time.monotonic() + seconds_left
-    environ = dict(os.environ if env is None else env)
+    environ = acceptance_environment() if env is None else env
     checks = []
     for command in commands:
         left = stop_at - time.monotonic()

@@ -18,7 +18,7 @@ from remit.board.task import Task, TaskArtifact
 from remit.core.errors import ErrorInfo, Refused, RemitError
 from remit.core.result import Artifact, Evidence, StopReason
 from remit.flow.artifacts import seen_artifacts
-from remit.flow.verify import run_acceptance
+from remit.flow.verify import acceptance_environment, run_acceptance
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.outcome import Outcome
 from remit.orchestrator.phase_marks import plan_as_read, plan_text
@@ -36,7 +36,8 @@ async def completed(job: Job, *, is_proven: bool) -> Outcome:
     """Everything is done: proven once more where no agent ran just now, then written down and committed."""
     task = (await off_loop(job.board.look)).state.task(job.number)
     if task.accept and not is_proven:
-        proof = await run_acceptance(task.accept, cwd=job.board.root, seconds_left=max(0.0, job.seconds_left))
+        env = acceptance_environment(job.remit.settings.accept_env)
+        proof = await run_acceptance(task.accept, cwd=job.board.root, seconds_left=max(0.0, job.seconds_left), env=env)
         if proof.error is not None:
             error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {job.number}")
             return await off_loop(_not_accepted, job, error)

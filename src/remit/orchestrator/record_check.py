@@ -5,7 +5,7 @@ Looks and runs the acceptance commands; changes nothing. Used by `review` of a t
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from remit.board.statuses import IN_PROGRESS, Status
 from remit.board.task import Task
 from remit.core.errors import RemitError
 from remit.flow.artifacts import Seen, inspect_artifact
-from remit.flow.verify import run_acceptance
+from remit.flow.verify import acceptance_environment, run_acceptance
 from remit.orchestrator.prompts import text_of
 from remit.system.threads import off_loop
 
@@ -51,12 +51,12 @@ class RecordCheck:
         return "\n".join([*lines, ""])
 
 
-async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float) -> RecordCheck:
+async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, accept_env: Sequence[str] = ()) -> RecordCheck:
     """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
     found = await off_loop(lambda: list(_looked(board, task, besides)))
     commands = tuple(dict.fromkeys([*task.accept, *await off_loop(_accept_of_plan, board.root, task)]))
     if commands:
-        acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds)
+        acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds, env=acceptance_environment(accept_env))
         for check in acceptance.checks:
             ended = check.trouble or f"exited {check.exit_code}"
             follow = f"Make it exit 0, then run `remit review {task.number}` again."

@@ -43,7 +43,7 @@ async def review(remit: Remit, board: Board, asked: Asked, *, waiting: Waiting =
         result = await hand_over(remit, "review", task=task, parameters=parameters, extra=extra, timeout=asked.timeout, waiting=waiting)
         record = None
         if task is not None and result.stop_reason not in (StopReason.CANCELLED, StopReason.REFUSED):
-            record = await check_record(board, task, besides=write_to, seconds=ACCEPT_SECONDS)
+            record = await check_record(board, task, besides=write_to, seconds=ACCEPT_SECONDS, accept_env=remit.settings.accept_env)
         done = Reviewed(asked=asked, task=task, write_to=write_to, result=result, record=record, warnings=warnings)
         return await off_loop(file_review, board, done, remit.settings.languages)
 

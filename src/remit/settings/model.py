@@ -163,6 +163,7 @@ class SettingsTable(_Table):
     builtin_agents: tuple[Literal["worker", "researcher", "coder", "roles", "assistant"], ...] = _BUILT_IN.builtin_agents  # type: ignore[assignment]
     policy_mode: Literal["strict", "permissive", "disabled"] = _BUILT_IN.policy_mode
     approval_seconds: Seconds = _BUILT_IN.approval_seconds
+    accept_env: Annotated[tuple[Name, ...], BeforeValidator(_one_or_several)] = ()
     board_commits: Annotated[bool, Field(strict=True)] = _BUILT_IN.board_commits
     profiles_on: Annotated[Name | None, BeforeValidator(_none)] = None
     generate_on: Annotated[Name | None, BeforeValidator(_none)] = None

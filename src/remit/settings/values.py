@@ -197,6 +197,8 @@ class Settings:
     """Whether what the policy refuses is refused, only logged, or not even asked (S5.10)."""
     approval_seconds: float = 120.0
     """How long a person is waited for where the policy says to ask; never longer than the delegation has left."""
+    accept_env: tuple[str, ...] = ()
+    """Variables of the environment that acceptance commands get beside the usual ones."""
     board_commits: bool = True
     """Whether commands of the board commit what they write, in a git checkout (S6.8); `board.committing` reads it by itself."""
     model: tuple[str, ...] = ()

@@ -5,7 +5,6 @@
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 _SOURCES = str(Path(__file__).parents[2])
@@ -27,13 +26,3 @@ def remit_command() -> list[str]:
 def agent_path() -> list[str]:
     """`sys.path` for processes that run an agent's code: that of this process without the working directory."""
     return [entry for entry in sys.path if entry]
-
-
-def basic_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The variables that any program may see: where programs, files, the time zone and the language are. No keys, no settings."""
-    return {name: value for name, value in environment.items() if name in _BASIC or name.startswith("LC_")}
-
-
-_BASIC = frozenset(
-    {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "COLORTERM", "NO_COLOR", "TZ", "TMPDIR", "TEMP", "TMP"}
-)

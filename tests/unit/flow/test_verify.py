@@ -5,6 +5,9 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
+from remit import Remit, agent
 from remit.flow.verify import OUTPUT_TAIL_BYTES, run_acceptance
 
 
@@ -90,3 +93,24 @@ async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     await run_acceptance(["true", "false", "sleep 5"], cwd=tmp_path, seconds_left=0.3)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_commands_get_listed_variables_and_no_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pytest -q` runs, an agent may have written."""
+    for name in ("ANTHROPIC_API_KEY", "GITHUB_TOKEN", "DATABASE_URL", "REMIT_MODEL", "LC_ALL"):
+        monkeypatch.setenv(name, "known")
+
+    @agent("write")
+    async def write() -> str:
+        return "Done."
+
+    async def variables(**settings: object) -> dict[str, str]:
+        async with Remit.open(tmp_path, agents=[write], settings=settings) as remit:
+            done = await remit.delegate("write", accept=["env > variables"])
+        assert done.evidence == "verified"
+        return dict(line.partition("=")[::2] for line in (tmp_path / "variables").read_text().splitlines())
+
+    found = await variables()
+    assert not {"ANTHROPIC_API_KEY", "GITHUB_TOKEN", "DATABASE_URL", "REMIT_MODEL", "REMIT_CALLER"} & set(found)
+    assert (found["PATH"], found["LC_ALL"], found["REMIT_ROOT"]) == (os.environ["PATH"], "known", str(tmp_path))
+    assert (await variables(accept_env=["DATABASE_URL"]))["DATABASE_URL"] == "known"

@@ -4,20 +4,13 @@ Nothing else of ours reaches it: a key that stands in our environment for anothe
 adapter that starts a program.
 """
 
-import os
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from remit.agents.definition import OURS, Definition
+from remit.agents.definition import Definition
 from remit.flow.context import Context
+from remit.system.environment import BASIC, listed_environment
 
-BASIC = (
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_*", "TZ", "TERM", "COLORTERM", "NO_COLOR",
-    "TMPDIR", "TMP", "TEMP", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "VIRTUAL_ENV",
-)  # fmt: skip
-"""What programs need to find their files and speak the user's language. None of them holds a secret."""
 RETURN_FILE = "return.json"
 
 
@@ -28,7 +21,7 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
     `more_names`: variables (or patterns) of ours that an adapter knows its program to need.
     """
     return {
-        **_let_through((*BASIC, *definition.pass_environment, *more_names)),
+        **listed_environment((*BASIC, *definition.pass_environment, *more_names)),
         **definition.environment,
         **ctx.environment(),
         **_told(ctx),
@@ -38,18 +31,6 @@ def environment_for(definition: Definition, ctx: Context, *, more_names: Iterabl
 def return_file_of(ctx: Context) -> Path:
     """Where it may leave its return (S3.7)."""
     return ctx.scratch / RETURN_FILE
-
-
-def _let_through(patterns: tuple[str, ...]) -> dict[str, str]:
-    """Never one of remit's: another delegation's token, deadline or mark would be taken for its own."""
-    names = {pattern for pattern in patterns if not _is_pattern(pattern)}
-    shapes = [pattern for pattern in patterns if _is_pattern(pattern)]
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-    return {name: value for name, value in ours.items() if name in names or any(fnmatchcase(name, shape) for shape in shapes)}
-
-
-def _is_pattern(name: str) -> bool:
-    return any(sign in name for sign in "*?[")
 
 
 def _told(ctx: Context) -> dict[str, str]:
