@@ -39,7 +39,7 @@ from remit.looking import Looking
 from remit.models.client import Models
 from remit.policy.audit import note_access
 from remit.settings import Settings, environment_of, load_settings
-from remit.signals.opening import Signals, open_signals
+from remit.signals.telemetry import Signals, open_signals
 from remit.store.sqlite import SqliteStore
 from remit.switchboard.attached import Attachment, attach
 from remit.switchboard.board import Switchboard

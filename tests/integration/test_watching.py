@@ -1,4 +1,4 @@
-"""A server watched from outside: one trace across two processes and the doors between them, its metrics, its log (issue 7 item 6)."""
+"""A server watched from outside: one trace across two processes and the doors between them, its metrics, its log."""
 
 import asyncio
 import json
@@ -70,6 +70,7 @@ def _is_one_trace(spans: list[Any]) -> None:
     for above, below in pairwise(chain):
         assert found[below].parent_span_id == found[above].span_id, (above, below)
     assert (found["invoke_agent far"].kind, found["invoke_workflow echo"].kind) == (3, 2)  # a client, a server
+    assert attributes(found["invoke_agent far"])["gen_ai.provider.name"] == "remit"
 
 
 def _says_what_it_counted(page: str, metrics: dict[str, Any]) -> None:

@@ -137,7 +137,7 @@ class Doors:
 
             routes += await self._stack.enter_async_context(mcp_routes(self.service))
         if "metrics" in doors:
-            from remit.signals.prometheus import routes as metric_routes
+            from remit.signals.metrics import routes as metric_routes
 
             routes += metric_routes(self._remit.engine)
         return routes

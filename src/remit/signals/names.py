@@ -1,7 +1,7 @@
 """The one table of names that leave this program for whoever watches it: spans, attributes, instruments, labels, buckets.
 
 OpenTelemetry's names for generative AI are still "Development": when they change, they change here. Ours stand beside them, `remit.*` on
-spans and `delegation.*` (S5.9) of instruments. Instruments have the same names for Prometheus, however they get there: scraped at
+spans and `delegation.*` of instruments. Instruments have the same names for Prometheus, however they get there: scraped at
 `/metrics` or by way of a collector. Values only. Used by the rest of `signals` and by the tests of its documentation.
 """
 
@@ -31,7 +31,7 @@ class Span(StrEnum):
 class Attribute(StrEnum):
     OPERATION = "gen_ai.operation.name"
     AGENT_ID = "gen_ai.agent.id"
-    """The session: this one run of it."""
+    """The agent's name, which is unique in a project; the session is `remit.session_id`."""
     AGENT_NAME = "gen_ai.agent.name"
     TOOL_NAME = "gen_ai.tool.name"
     TOOL_CALL_ID = "gen_ai.tool.call.id"
@@ -85,7 +85,7 @@ class Instrument:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     metric: Metric | None = None
-    """Of S5.9."""
+    """The metric of `remit metrics` that it shows."""
 
     @property
     def prometheus(self) -> str:

@@ -3,7 +3,7 @@
 Nothing is open while a delegation runs and nothing is stored: ids come from `core.tracing`, times from the delegation itself, so that one
 that was resumed after a crash, or settled by the next who opened the project, has its span like any other, below the right caller. A root
 has two: its tree's (`invoke_workflow`) and its own. Steps of the flow are events of the span. Parameters, results and messages are content
-and go along only where `signals.content` says so; secrets never do. Used by `opening`; needs the SDK of OpenTelemetry.
+and go along only where `signals.content` says so; secrets never do. Needs the SDK of OpenTelemetry.
 """
 
 import contextvars
@@ -40,20 +40,6 @@ REMOTE_KINDS = ("grpc", "a2a", "remote")
 Put = Callable[[ReadableSpan], None]
 
 
-class _Span(ReadableSpan):
-    """What takes time is made when it is put for the wire, on the thread that sends it, not on the event loop."""
-
-    step_times: tuple[float, ...] = ()
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        return _steps(self.step_times)
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        return {name: _sound(value) for name, value in (self._attributes or {}).items()}
-
-
 class Traces:
     def __init__(self, put: Put, resource: Resource, spec_of: Callable[[str], AgentSpec | None], *, content: bool) -> None:
         self._put = put
@@ -76,6 +62,8 @@ class Traces:
         if spec is not None:
             attributes[Attribute.KIND] = spec.kind
         is_remote = spec is not None and spec.kind in REMOTE_KINDS
+        if is_remote and spec is not None:
+            attributes[Attribute.PROVIDER] = "a2a" if spec.kind == "a2a" else "remit"
         span = Span.TOOL if happening.operation else Span.AGENT
         self._put(
             self._span(
@@ -183,20 +171,19 @@ class Traces:
         step_times: tuple[float, ...] = (),
         kind: api.SpanKind = api.SpanKind.INTERNAL,
     ) -> ReadableSpan:
-        span = _Span(
+        return ReadableSpan(
             name=_sound(name)[:NAME_CHARACTERS],
             context=span_context(here),
             parent=None if above is None else span_context(above, is_remote=True),
             resource=self._resource,
-            attributes=attributes,
+            attributes={key: _sound(value) for key, value in attributes.items()},
+            events=_steps(step_times),
             kind=kind,
             status=status,
             start_time=_nanoseconds(begin),
             end_time=_nanoseconds(max(begin, end)),  # a clock that was set back
             instrumentation_scope=self._scope,
         )
-        span.step_times = step_times
-        return span
 
 
 def span_context(of: Traceparent, *, is_remote: bool = False) -> api.SpanContext:
@@ -221,7 +208,7 @@ def origin_here() -> Origin | None:
 def _named(span: Span, delegation: Delegation) -> dict[str, str]:
     if span is Span.TOOL:
         return {Attribute.TOOL_NAME: delegation.agent, Attribute.TOOL_CALL_ID: delegation.session_id}
-    return {Attribute.AGENT_NAME: delegation.agent, Attribute.AGENT_ID: delegation.session_id}
+    return {Attribute.AGENT_NAME: delegation.agent, Attribute.AGENT_ID: delegation.agent}
 
 
 def _steps(times: tuple[float, ...]) -> tuple[Event, ...]:

@@ -1,6 +1,5 @@
-"""Lines of the log say which delegation they belong to (issue 7 item 6)."""
+"""Lines of the log say which delegation they belong to."""
 
-import datetime
 import io
 import json
 import logging
@@ -9,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from remit import Remit, agent
 from remit.core.errors import ErrorInfo
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.tracing import parse
-from remit.signals.logs import _iso, set_up_logs, write_happenings
+from remit.signals.logs import set_up_logs, write_happenings
 
 GIVEN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 LOG = logging.getLogger("remit.test")
@@ -95,28 +92,3 @@ async def test_secrets_are_struck_out_of_every_line(tmp_path: Path, page: io.Str
         await remit.delegate("vault", password="open sesame 4711")
     assert "opened with" in page.getvalue()
     assert "sesame" not in page.getvalue()
-
-
-async def test_lines_of_delegations_are_records_like_any_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Handlers of other programs find in them whatever they look for."""
-    with caplog.at_level(logging.INFO, "remit"):
-        async with Remit.open(tmp_path, agents=[writer]) as remit:
-            write_happenings(remit.engine)
-            await remit.delegate("writer", words="plain")
-            LOG.warning("the usual way")
-    lines = {record.getMessage(): record for record in caplog.records}
-    ours, usual = lines["writer started"], lines["the usual way"]
-    assert vars(ours).keys() - {"remit_fields"} == vars(usual).keys()
-    for name in ("process", "processName", "thread", "threadName", "exc_info"):
-        assert getattr(ours, name) == getattr(usual, name)
-    assert 0 <= usual.created - ours.created < 60
-    assert abs((usual.relativeCreated - ours.relativeCreated) - 1000 * (usual.created - ours.created)) < 1
-    assert (ours.name, ours.levelname, ours.filename, ours.module) == ("remit.delegations", "INFO", "logs.py", "logs")
-
-
-@given(st.floats(0, 4e9))
-def test_the_time_of_a_line_is_that_of_its_record(at: float) -> None:
-    written = datetime.datetime.fromisoformat(_iso(at).replace("Z", "+00:00"))
-    assert -0.000001 <= at - written.timestamp() < 0.001001
-    assert _iso(at).endswith("Z")
-    assert len(_iso(at)) == len("2026-01-01T00:00:00.000Z")

@@ -1,13 +1,15 @@
-"""Begin to send traces and metrics of an open `Remit`, where somebody said where to: `signals.otlp_url`, or OpenTelemetry's own variables.
+"""Export of traces and metrics by OTLP, if `signals.otlp_url` or OpenTelemetry's own variables name a collector.
 
-Light to import: nothing of OpenTelemetry is loaded before it is known to be wanted. What cannot be reached, or is not installed, slows
-and stops nothing. Used by `app`.
+OpenTelemetry is loaded only then. A collector that cannot be reached slows and stops nothing.
 """
 
+import asyncio
+import contextlib
+import functools
 import importlib
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -22,10 +24,11 @@ if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine
     from remit.models.client import Models
     from remit.models.messages import Call
-    from remit.signals.sending import Sender
 
 ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 EXTRA = 'pip install "remit[telemetry]"'
+EXPORT_SECONDS = 5.0
+CLOSE_SECONDS = 1.5
 _LOG = logging.getLogger("remit.signals")
 
 
@@ -37,24 +40,24 @@ class Wanted:
     """Of the settings; None: the environment says where."""
     over_grpc: bool = False
 
-    @property
-    def where(self) -> str:
-        return self.url or os.environ.get(ENDPOINT) or "the collector"
-
 
 class Signals:
-    """What was begun; `close` ends it in a second or two, whatever the collector does."""
+    """Running export; `close` ends it within two seconds, whatever the collector does."""
 
-    def __init__(self, sender: "Sender", origin: Callable[[], Origin | None], stops: tuple[Callable[[], None], ...]) -> None:
-        self.sender = sender
+    def __init__(
+        self, origin: Callable[[], Origin | None], stops: Sequence[Callable[[], None]], shutdowns: Sequence[Callable[[], None]]
+    ) -> None:
         self.origin = origin
-        """Where whoever delegates stands in a trace of its own; None: nowhere."""
+        """Where the caller of a delegation stands in a trace of its own; None: nowhere."""
         self._stops = stops
+        self._shutdowns = shutdowns
 
     async def close(self) -> None:
         for stop in self._stops:
             stop()
-        await off_loop(self.sender.close)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await asyncio.gather(*(off_loop(shutdown) for shutdown in self._shutdowns))
 
 
 def wanted(settings: Settings, environment: Mapping[str, str]) -> Wanted | None:
@@ -102,47 +105,59 @@ async def open_signals(engine: "EmbeddedEngine", models: "Models", settings: Set
 
 def _load() -> None:
     """Off the loop: it takes a while."""
-    importlib.import_module("remit.signals.exporting")
+    importlib.import_module("remit.signals.metrics")
     importlib.import_module("remit.signals.traces")
 
 
 def _begin(asked_for: Wanted, engine: "EmbeddedEngine", models: "Models", settings: Settings) -> Signals:
-    from remit.signals.counting import counts_of
-    from remit.signals.exporting import Destination, MetricRoute, SpanRoute
-    from remit.signals.sending import Sender
+    from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    from remit.signals.metrics import EngineMetrics
     from remit.signals.traces import Traces, origin_here, set_current
 
-    url, resource = asked_for.url, _resource(engine, settings)
-    destination = Destination(
-        traces=None if url is None else f"{url}/v1/traces",
-        metrics=None if url is None else f"{url}/v1/metrics",
-        over_grpc=asked_for.over_grpc,
-    )
-    counts = counts_of(engine) if asked_for.metrics else None
-    numbers = None if counts is None else MetricRoute(destination, counts, resource)
-    sender = Sender(
-        SpanRoute(destination),
-        asked_for.where,
-        beat=None if numbers is None else numbers.send,
-        beat_seconds=settings.signals.metric_seconds,
-    )
-    stops: list[Callable[[], None]] = [] if numbers is None else [numbers.give_up]
+    logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # an unreachable collector is no news on a terminal
+    resource = _resource(engine, settings)
+    stops: list[Callable[[], None]] = []
+    shutdowns: list[Callable[[], None]] = []
+    metrics: EngineMetrics | None = None
     traces: Traces | None = None
+    if asked_for.metrics:
+        exporter = _exporter(asked_for, "metric_exporter", "OTLPMetricExporter", "metrics")
+        reader = PeriodicExportingMetricReader(
+            exporter, export_interval_millis=1000 * settings.signals.metric_seconds, export_timeout_millis=1000 * EXPORT_SECONDS
+        )
+        metrics = EngineMetrics(engine, reader, resource)
+        shutdowns.append(functools.partial(metrics.close, CLOSE_SECONDS))
     if asked_for.traces:
+        processor = BatchSpanProcessor(_exporter(asked_for, "trace_exporter", "OTLPSpanExporter", "traces"), schedule_delay_millis=1000)
         agents = engine.house.agents
-        traces = Traces(sender.put, resource, lambda name: _spec(agents, name), content=settings.signals.content)
+        traces = Traces(processor.on_end, resource, lambda name: _spec(agents, name), content=settings.signals.content)
         stops.append(engine.listeners.hear(traces.ended, (HappeningKind.COMPLETED, HappeningKind.FAILED)))
         engine.dress = lambda running, context: set_current(running.delegation, context)
-    models.hear = _hearing(engine, counts, traces)
-    return Signals(sender, origin_here if asked_for.traces else _nowhere, tuple(stops))
+        shutdowns.append(processor.shutdown)
+    models.hear = _hearing(engine, metrics, traces)
+    return Signals(origin_here if asked_for.traces else _nowhere, stops, shutdowns)
 
 
-def _hearing(engine: "EmbeddedEngine", counts: Any, traces: Any) -> "Callable[[Any, Call], None]":
+def _exporter(asked_for: Wanted, module: str, name: str, signal: str) -> Any:
+    """OpenTelemetry's own variables (headers, certificates, compression, timeouts) apply, as the exporter reads them."""
+    protocol = "grpc" if asked_for.over_grpc else "http"
+    try:
+        found = importlib.import_module(f"opentelemetry.exporter.otlp.proto.{protocol}.{module}")
+    except ModuleNotFoundError as error:
+        package = f"opentelemetry-exporter-otlp-proto-{protocol}"
+        raise Unavailable(f"The exporter of OpenTelemetry is not installed ({error}).", advice=f'pip install "{package}"') from error
+    endpoint = None if asked_for.url is None else f"{asked_for.url}/v1/{signal}"
+    return getattr(found, name)(endpoint=endpoint, timeout=None if "OTEL_EXPORTER_OTLP_TIMEOUT" in os.environ else EXPORT_SECONDS)
+
+
+def _hearing(engine: "EmbeddedEngine", metrics: Any, traces: Any) -> "Callable[[Any, Call], None]":
     from remit.engine.embedded import CURRENT
 
     def hear(purse: Any, call: "Call") -> None:
-        if counts is not None:
-            counts.asked(*call)
+        if metrics is not None:
+            metrics.model_called(*call)
         running = CURRENT.get() or engine.running.get(getattr(purse, "session_id", ""))
         if traces is not None and running is not None:
             traces.asked(running.delegation, *call)

@@ -1,8 +1,8 @@
-"""What is counted and how Prometheus reads it (issue 7 item 6)."""
+"""Metrics as Prometheus reads them, and the alert rules."""
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from remit.core.errors import ErrorInfo
 from remit.core.metrics import METRICS, OTHERS
 from remit.core.origin import ORIGIN, Came, Origin
 from remit.core.states import State
-from remit.signals.counting import MOST_SERIES, PARTS, Counts, Spread, Window, counts_of
+from remit.signals.metrics import MAX_SERIES, WINDOW_PARTS, Window, prometheus_page, routes
 from remit.signals.names import INSTRUMENTS, LATENCY, SECONDS, WINDOW_SECONDS, Kind
 from remit.signals.rules import as_yaml, rules
 
@@ -39,14 +39,15 @@ async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
         yield opened
 
 
-def samples(counts: Counts) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+Page = Callable[[str], tuple[bytes, str]]
+
+
+def samples(page: Page) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     from prometheus_client.parser import text_string_to_metric_families
 
-    from remit.signals.prometheus import text_of
-
-    page, content_type = text_of(counts)
+    body, content_type = page("")
     assert content_type.startswith("text/plain")
-    families = text_string_to_metric_families(page.decode())
+    families = text_string_to_metric_families(body.decode())
     return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
 
 
@@ -55,13 +56,12 @@ def total(found: dict[tuple[str, tuple[tuple[str, str], ...]], float], name: str
 
 
 async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
-    counts = counts_of(remit.engine)
-    assert counts_of(remit.engine) is counts
+    page = prometheus_page(remit.engine)
     for fail in (False, False, True):
         await remit.delegate("shelf.look", fail=fail)
     running = await remit.start("waits")
     queued = await remit.start("waits")
-    found = samples(counts)
+    found = samples(page)
     assert total(found, "delegation_total", target="shelf", operation="look", state="completed", principal="orchestrator") == 2
     assert total(found, "delegation_total", state="failed") == 1
     assert (
@@ -77,11 +77,11 @@ async def test_prometheus_reads_what_was_counted(remit: Remit) -> None:
     assert 0 < found["delegation_latency_p99_seconds", ()] < 5
     await remit.cancel(queued.session_id)
     await remit.cancel(running.session_id)
-    assert total(samples(counts), "delegation_running") == 0
+    assert total(samples(page), "delegation_running") == 0
 
 
 async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
-    counts = counts_of(remit.engine)
+    page = prometheus_page(remit.engine)
     for number in range(5):
         await remit.delegate(f"invented{number}")
     ORIGIN.set(Origin(came=Came("token:alice", "http", "talk 7")))
@@ -89,34 +89,36 @@ async def test_labels_stay_few_whatever_is_asked_for(remit: Remit) -> None:
     ORIGIN.set(Origin(came=Came("mallory's own\n# TYPE x", "http")))
     await remit.delegate("shelf.look")
     ORIGIN.set(None)
-    found = samples(counts)
+    found = samples(page)
     assert total(found, "delegation_total", target=OTHERS, state="refused") == 5
     assert {dict(labels).get("principal") for _, labels in found} - {None} == {"orchestrator", "token", "other"}
-    page = str(found)
-    assert "alice" not in page
-    assert "invented" not in page
-    assert "sess_" not in page
+    for word in ("alice", "invented", "sess_"):
+        assert word not in str(found)
 
 
-def test_beyond_a_limit_names_count_as_others() -> None:
-    from remit.core.happening import Happening, HappeningKind
+async def test_beyond_a_limit_names_count_as_others(tmp_path: Path) -> None:
+    def made(number: int) -> Any:
+        @agent(f"t{number}")
+        async def quick() -> str:
+            return "done"
 
-    counts = Counts(lambda _: True, lambda: 1000.0, list)
-    for number in range(MOST_SERIES + 50):
-        counts.hear(
-            Happening(kind=HappeningKind.COMPLETED, at=1000.0, session_id="s", target=f"t{number}", state="completed", success=True)
-        )
-    found = samples(counts)
-    assert len({dict(labels)["target"] for name, labels in found if name == "delegation_total"}) == MOST_SERIES + 1
-    assert total(found, "delegation_total", target=OTHERS, state="completed") == 50
+        return quick
+
+    async with Remit.open(tmp_path, agents=[made(number) for number in range(MAX_SERIES + 20)]) as remit:
+        page = prometheus_page(remit.engine)
+        for number in range(MAX_SERIES + 20):
+            await remit.delegate(f"t{number}")
+        found = samples(page)
+    assert len({dict(labels)["target"] for name, labels in found if name == "delegation_total"}) == MAX_SERIES + 1
+    assert total(found, "delegation_total", target=OTHERS, state="completed") == 20
 
 
 async def test_visitors_are_counted_by_door_and_reason(remit: Remit) -> None:
-    counts = counts_of(remit.engine)
+    page = prometheus_page(remit.engine)
     error = ErrorInfo(type="permission", message="no", code="UNAUTHENTICATED", recoverable=False, recommendation="ask")
     remit.note_visit("http", "token:ci")
     remit.note_visit("grpc", None, error)
-    found = samples(counts)
+    found = samples(page)
     assert total(found, "door_requests_total", door="http", code="") == 1
     assert total(found, "door_requests_total", door="grpc", code="UNAUTHENTICATED") == 1
 
@@ -125,19 +127,12 @@ def test_the_window_forgets_what_is_older() -> None:
     window = Window()
     window.add(1000.0, "a", State.TIMEOUT, 1.0)
     assert window.read(1000.0).timeout.rate == 1.0
-    window.add(1000.0 + WINDOW_SECONDS / PARTS, "a", State.COMPLETED, 1.0)
+    window.add(1000.0 + WINDOW_SECONDS / WINDOW_PARTS, "a", State.COMPLETED, 1.0)
     assert window.read(1100.0).timeout.rate == 0.5
     assert window.read(1000.0 + WINDOW_SECONDS + 1).timeout.rate in (0.0, None)
     assert window.read(10_000.0).total == 0
     window.add(900.0, "a", State.COMPLETED, 1.0)  # a clock that was set back
     assert window.read(1100.0).total == 3
-
-
-def test_a_value_at_a_bound_belongs_below_it() -> None:
-    spread = Spread((1.0, 30.0))
-    for value in (0.0, 1.0, 30.0, 30.1):
-        spread.add(value)
-    assert spread.counts == [2, 1, 1]
 
 
 # ---- the page
@@ -155,8 +150,6 @@ def test_a_value_at_a_bound_belongs_below_it() -> None:
 async def test_the_page_is_for_those_who_were_granted_it(remit: Remit, visitor: Visitor | None, status: int) -> None:
     import httpx
     from starlette.applications import Starlette
-
-    from remit.signals.prometheus import routes
 
     app = Starlette(routes=routes(remit.engine))
 
@@ -188,9 +181,9 @@ def test_there_is_a_rule_for_each_threshold_and_its_copy_in_the_docs_is_this_one
 async def test_every_rule_asks_for_what_the_page_really_gives(remit: Remit) -> None:
     import yaml
 
-    counts = counts_of(remit.engine)
+    page = prometheus_page(remit.engine)
     await remit.delegate("shelf.look")
-    found = samples(counts)
+    found = samples(page)
     given: dict[str, set[str]] = {}
     for name, labels in found:
         given.setdefault(name, set()).update(name for name, _ in labels)
