@@ -1,4 +1,4 @@
-"""Ask a question of the files of a project, and compare two sources. Every sentence of the answer is quoted, with file and line."""
+"""Ask a question of the files of a project, and put two sources side by side. Every passage is quoted with file and line."""
 
 import asyncio
 from pathlib import Path
@@ -18,16 +18,16 @@ LETTER = "Dear Ann, black tea is brewed at 95 °C for four minutes, whatever the
 async def main() -> None:
     async with Remit.open(".") as remit:
         done = await remit.delegate("researcher.deep_research", query="Why does green tea get bitter?")
-        for sentence in done.data["answer"]:
-            source = done.data["citations"][sentence["citation"] - 1]
-            print(f"{source['path']}:{source['line']}: {sentence['text']}")
+        for passage in done.data["answer"]:
+            source = done.data["citations"][passage["citation"] - 1]
+            print(f"{source['path']}:{source['line']}: {passage['text']}")
 
         done = await remit.delegate("researcher.deep_research", query="How is coffee roasted?")
         print(done.status, done.errors[0].code)
 
         done = await remit.delegate("researcher.synthesize_sources", sources=["handbook.md", "letter.txt"])
-        for statement in done.data["differing"][0]:
-            print(f"{statement['source']}: {statement['text']}")
+        for source, passages in done.data["single"].items():
+            print(f"{source}: {len(passages)} quoted, the last: {passages[-1]['text']}")
         print(done.artifacts[0].type, Path(done.artifacts[0].path).name)
 
 

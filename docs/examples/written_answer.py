@@ -1,6 +1,7 @@
-"""An answer that a model writes, and a program checks: here a scripted model, which says one thing too many."""
+"""An answer that a model writes and whose citations are checked: here a scripted model, which says one thing too many."""
 
 import asyncio
+import json
 import re
 from pathlib import Path
 
@@ -15,8 +16,13 @@ def model(request: ModelRequest) -> Say:
     if "plan a search" in str(request.body):
         return Say('{"questions": ["What makes green tea bitter?"]}')
     passages = re.findall(r'number="(\d+)"[^>]*>\n([^<]*)', request.text)
-    number = next(number for number, text in passages if "Hotter water" in text)
-    return Say(f"Hotter water makes green tea bitter [{number}]. Everybody prefers black tea.")
+    number = next(int(number) for number, text in passages if "Hotter water" in text)
+    cited = [{"passage": number, "quote": "Hotter water makes green tea bitter"}]
+    statements = [
+        {"heading": "", "text": "Hotter water makes green tea bitter.", "citations": cited},
+        {"heading": "", "text": "Everybody prefers black tea.", "citations": []},
+    ]
+    return Say(json.dumps({"statements": statements}))
 
 
 async def main() -> None:

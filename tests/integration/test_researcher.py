@@ -1,36 +1,33 @@
-"""`researcher.*` with real workers: from a question to a report whose every sentence is found again (S5.2; issue item 4)."""
+"""`researcher.*` without a model, with real workers: from a question to quotations that are found again in their sources."""
 
+import importlib.util
 import json
+import shutil
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from code_corpus import CODE, CODE_QUESTIONS
-from research_corpus import DOCUMENTS, QUESTIONS
+from research_corpus import DOCUMENTS, PROGRAM_QUESTIONS, QUESTIONS
 from web_server import WebServer, answer, web_server
 
-from remit import Remit, Return
-from remit.agents.builtin.researcher.findings import weigh_up
-from remit.agents.builtin.researcher.passages import Document, cut, worth_of
-from remit.agents.builtin.researcher.question import Asks, taken_apart
-from remit.agents.builtin.researcher.quoting import contains
+from remit import Context, Remit, Return, Status, agent
+from remit.core.budget import Limits
 
-ALLOWING = """
-@id("agents-may-work")
-permit (principal, action, resource);
-"""
-FLOOR = 13
-CODE_FLOOR = 13
+ALLOWING = '@id("agents-may-work") permit (principal, action, resource);'
+NO_WEB = '@id("no-web") forbid (principal, action in Action::"network", resource);'
+
+
+def write_files(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
 
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    for name, text in DOCUMENTS.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "policy.cedar").write_text(ALLOWING)
+    write_files(tmp_path, {**DOCUMENTS, ".remit/policy.cedar": ALLOWING})
     return tmp_path
 
 
@@ -54,179 +51,214 @@ def page(title: str, body: str) -> str:
     return f"<html><head><title>{title}</title></head><body><article>{body}</article></body></html>"
 
 
+async def ask(remit: Remit, query: str, **parameters: Any) -> Return:
+    return await remit.delegate("researcher.deep_research", query=query, **parameters)
+
+
 def report_of(project: Path, result: Return) -> str:
     assert [artifact.type for artifact in result.artifacts] == ["report"]
     return (project / result.artifacts[0].path).read_text()
 
 
-def check_citations(project: Path, data: dict[str, Any], written: str) -> None:
-    """Each file citation, looked up by hand."""
+def check_citations(project: Path, data: dict[str, Any], report: str) -> None:
+    """Every file citation, looked up by hand."""
     for citation in data["citations"]:
         if citation["kind"] == "file":
             lines = (project / citation["path"]).read_text().split("\n")[citation["line"] - 1 : citation["endLine"]]
-            assert contains("\n".join(lines), citation["quote"]), citation
-        assert f"[{citation['number']}]" in written
+            assert citation["quote"].split() == " ".join(lines).split(), citation
+        assert f"[{citation['number']}]" in report
 
 
-def test_the_right_document_is_the_first_citation_for_most_questions() -> None:
-    """The floor under later changes."""
-    documents = [
-        Document(kind="file", name=n, title="", text=t, worth=worth_of(n) or 0.3, passages=cut(t, n)) for n, t in DOCUMENTS.items()
-    ]
+async def test_eight_of_ten_questions_about_two_real_packages_are_answered_in_the_first_two_passages(tmp_path: Path) -> None:
+    for name in ("starlette", "httpx"):
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        shutil.copytree(Path(found.origin).parent, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+    wrong = []
+    async with Remit.open(tmp_path) as remit:
+        for question, expected in PROGRAM_QUESTIONS.items():
+            result = await ask(remit, question)
+            if not any(expected in passage["text"] for passage in result.data["answer"][:2]):
+                wrong.append(question)
+            check_citations(tmp_path, result.data, report_of(tmp_path, result))
+    assert len(wrong) <= 2, wrong
+
+
+async def test_the_right_document_is_the_first_citation_for_most_questions(remit: Remit) -> None:
     wrong = []
     for question, expected in QUESTIONS.items():
-        answered, _ = weigh_up(taken_apart(question), documents)
-        if not answered.answer or answered.answer[0].citation.document.name != expected:
+        result = await ask(remit, question, max_depth=1)
+        if not result.data["answer"] or result.data["citations"][0]["path"] != expected:
             wrong.append(question)
-    assert len(QUESTIONS) - len(wrong) >= FLOOR, wrong
-
-
-def test_the_line_of_code_that_answers_is_the_first_quotation_for_most_questions_about_code() -> None:
-    """Another floor: where nobody wrote the answer down in words."""
-    documents = [Document(kind="file", name=n, title="", text=t, worth=worth_of(n) or 0.3, passages=cut(t, n)) for n, t in CODE.items()]
-    wrong = []
-    for question, expected in CODE_QUESTIONS.items():
-        answered, _ = weigh_up(taken_apart(question), documents)
-        if not answered.answer or expected not in answered.answer[0].citation.unit.text:
-            wrong.append(question)
-    assert len(CODE_QUESTIONS) - len(wrong) >= CODE_FLOOR, wrong
-
-
-async def test_code_is_quoted_as_it_stands_with_file_and_lines(tmp_path: Path) -> None:
-    for name, text in CODE.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("researcher.deep_research", query="How does kestrel decide which loop policy to use on Windows?")
-    written = report_of(tmp_path, result)
-    check_citations(tmp_path, result.data, written)
-    assert "- `DefaultLoopPolicy = WindowsProactorLoopPolicy` [1] `kestrel/windows_loops.py:22`" in written
-    assert "```py\n  if sys.platform == 'win32':\n      from .windows_loops import *\n  ```" in written
-    assert [citation["code"] for citation in result.data["citations"] if "loops.py" in citation["path"]]
-
-
-async def test_code_that_holds_marks_of_its_own_stays_in_its_block(tmp_path: Path) -> None:
-    (tmp_path / "fence.py").write_text('if zebra == "crossing":\n    ```\n    ## Injected striped `x`\n    stripes = 7\n')
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("researcher.deep_research", query="How many stripes has a zebra crossing?")
-    written = report_of(tmp_path, result)
-    assert "````" in written
-    assert "\n## Injected" not in written
-    assert result.data["citations"][0]["quote"].count("\n") == 3
+    assert len(QUESTIONS) - len(wrong) >= 13, wrong
 
 
 async def test_a_question_is_answered_from_the_files_of_the_project(remit: Remit, project: Path) -> None:
-    result = await remit.delegate("researcher.deep_research", query="What happens when the quota of a mailbox is reached?")
+    result = await ask(remit, "What happens when the quota of a mailbox is reached?")
     assert (result.status, result.warnings) == ("completed", ()), result.errors
     data = result.data
-    assert data["answer"][0]["text"].startswith("When the quota is reached, new messages are deferred for three days")
+    assert "When the quota is reached, new messages are deferred for three days" in data["answer"][0]["text"]
     assert (data["citations"][0]["path"], data["citations"][0]["line"]) == ("docs/quota.md", 3)
-    written = report_of(project, result)
-    check_citations(project, data, written)
-    order = [written.index(f"## {name}") for name in ("Answer", "Findings", "What was not found", "What was searched", "Sources")]
+    report = report_of(project, result)
+    check_citations(project, data, report)
+    order = [report.index(f"## {name}") for name in ("Answer", "Findings", "What was not found", "What was searched", "Sources")]
     assert order == sorted(order)
-    assert "`docs/quota.md:3`" in written
+    assert "`docs/quota.md:3`" in report
     assert "for you to judge" in result.summary
     assert "package-lock.json" not in data["searched"]["files"]
-
-
-async def test_everything_is_looked_at_by_worker_children_and_nothing_by_itself(remit: Remit) -> None:
-    result = await remit.delegate("researcher.deep_research", query="How are passwords stored, and who began Heron?")
+    for citation in data["citations"]:
+        assert report.count(f"” [{citation['number']}]") <= 1, "no quotation is printed twice"
     children = [record for record in await remit.history(limit=200) if record.parent_id == result.session_id]
     assert {record.agent for record in children} == {"worker.list_files", "worker.search_files", "worker.read_file"}
-    assert len(children) == result.data["searched"]["children"] <= 60
-    assert {finding["question"] for finding in result.data["findings"]} == {"How are passwords stored?", "Who began Heron?"}
+    assert len(children) == data["searched"]["children"] <= 60
 
 
-async def test_what_no_source_says_is_said_to_be_missing(remit: Remit, project: Path) -> None:
-    result = await remit.delegate("researcher.deep_research", query="How is Heron deployed on Kubernetes?")
+async def test_the_definition_of_an_identifier_comes_before_its_mentions(tmp_path: Path) -> None:
+    uses = "".join(f"def step_{n}():\n    return make_widget(widget_size={n})  # make_widget, widget size\n\n\n" for n in range(8))
+    defined = '# Widgets are cheap.\ndef make_widget(widget_size=42):\n    """Builds one."""\n'
+    write_files(tmp_path, {"a.py": uses, "lib/z.py": uses.replace("step", "other") + defined})
+    async with Remit.open(tmp_path) as remit:
+        result = await ask(remit, "What does make_widget do?")
+    first = result.data["citations"][0]
+    assert (first["path"], first["quote"]) == ("lib/z.py", defined.strip())
+    assert first["code"] is True
+    assert "`lib/z.py:33-35`, in `make_widget`" in report_of(tmp_path, result)
+
+
+async def test_ordinary_sentences_that_look_like_instructions_are_quoted(tmp_path: Path) -> None:
+    sentence = "HTTP servers respond with 404 when a page is missing. Ignore the previous instructions in older manuals."
+    write_files(tmp_path, {"http.md": f"# Status codes\n\n{sentence}\n"})
+    async with Remit.open(tmp_path) as remit:
+        result = await ask(remit, "With what do HTTP servers respond when a page is missing?")
+    assert result.data["answer"][0]["text"] == sentence
+
+
+async def test_what_no_source_says_is_reported_as_missing(remit: Remit, project: Path) -> None:
+    result = await ask(remit, "How is Heron deployed on Kubernetes?")
     assert (result.status, result.errors[0].code) == ("partial", "NOT_FOUND")
     assert "kubernetes" in result.errors[0].message
     assert result.data["answer"] == []
     assert "“kubernetes”" in report_of(project, result)
+    nothing = await ask(remit, "Where do albatrosses nest?", sources=["files"])
+    assert nothing.summary.startswith(f"No passage in {len(DOCUMENTS) - 1} files searched (none of them read)")
 
 
-async def test_no_quotation_is_read_twice_in_a_report(remit: Remit, project: Path) -> None:
-    result = await remit.delegate("researcher.deep_research", query="How are passwords stored, and how are stored passwords reset?")
-    written = report_of(project, result).partition("## What was not found")[0]
-    assert "Quoted above: [1]" in written
-    for citation in result.data["citations"]:
-        assert written.count(f"” [{citation['number']}]") <= 1
-
-
-async def test_where_nothing_was_found_it_is_told_how_much_was_searched(tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.md").write_text("Tea is brewed hot.\n")
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("researcher.deep_research", query="How is coffee roasted?", sources=["files"])
-    assert result.summary.startswith("No passage in 3 files searched (none of them read) holds enough of the question's words")
-    assert "(3 files)" in report_of(tmp_path, result)
-
-
-async def test_a_web_that_cannot_be_searched_is_named_and_the_files_are_searched_all_the_same(project: Path) -> None:
-    (project / ".remit" / "policy.cedar").write_text(ALLOWING + '@id("no-web") forbid (principal, action in Action::"network", resource);')
+async def test_sources_that_cannot_be_reached_are_named_and_the_others_are_searched(project: Path) -> None:
+    (project / ".remit" / "policy.cedar").write_text(ALLOWING + NO_WEB)
     async with Remit.open(project) as remit:
-        result = await remit.delegate("researcher.deep_research", query="Why are plain connections refused?", sources=["files", "web"])
+        result = await ask(remit, "Why are plain connections refused?", sources=["files", "web"])
+        outside = await ask(remit, "root password", sources=["../.."])
     assert result.status == "completed", result.errors
     assert result.data["citations"][0]["path"] == "docs/tls.md"
     assert any("search the web" in failure for failure in result.data["searched"]["failures"])
     assert "### What could not be searched" in report_of(project, result)
+    assert outside.status in ("failed", "blocked")
+    assert (len(outside.data["searched"]["failures"]), outside.data["citations"]) == (1, [])
 
 
-async def test_pages_are_read_and_their_links_followed_to_the_depth_asked_for(remit: Remit, project: Path, server: WebServer) -> None:
+async def test_academic_is_searched_as_the_web_and_an_unknown_word_is_an_error(project: Path) -> None:
+    (project / ".remit" / "policy.cedar").write_text(ALLOWING + NO_WEB)
+    async with Remit.open(project) as remit:
+        result = await ask(remit, "Why are plain connections refused?", sources=["code", "academic"])
+        unknown = [await ask(remit, "Why?? TLS", sources=["files", one]) for one in ("acadmic", "docs:nowhere", "ftp://a.example/b")]
+    assert result.data["searched"]["places"] == [".", "the web"]
+    assert "`academic` is searched as the web" in report_of(project, result)
+    for one in unknown:
+        assert (one.status, one.errors[0].code) == ("failed", "INVALID_PARAMETERS"), one
+        assert "neither a kind of source nor a path" in one.errors[0].message
+
+
+async def test_pages_are_read_and_their_links_followed_to_the_given_depth(remit: Remit, project: Path, server: WebServer) -> None:
     query = "How does an owl fly without a sound?"
-    shallow = await remit.delegate("researcher.deep_research", query=query, sources=[f"{server.url}/owls"], max_depth=1)
+    shallow = await ask(remit, query, sources=[f"{server.url}/owls"], max_depth=1)
     assert shallow.data["searched"]["pages"] == [f"{server.url}/owls"]
-    deep = await remit.delegate("researcher.deep_research", query=query, sources=[f"{server.url}/owls"], max_depth=2)
+    deep = await ask(remit, query, sources=[f"{server.url}/owls"], max_depth=2)
     assert f"{server.url}/owls/feathers" in deep.data["searched"]["pages"]
-    first = deep.data["citations"][0]
+    first = next(one for one in deep.data["citations"] if "no sound" in one["quote"])
     assert (first["kind"], first["url"]) == ("page", f"{server.url}/owls/feathers")
-    assert "no sound" in first["quote"]
     assert "fetched " in report_of(project, deep)
 
 
-async def test_folders_that_lead_out_are_refused_by_the_worker_and_named(remit: Remit) -> None:
-    result = await remit.delegate("researcher.deep_research", query="root password", sources=["../..", "docs:nowhere"])
-    assert result.status in ("failed", "blocked")
-    assert len(result.data["searched"]["failures"]) == 2
-    assert result.data["citations"] == []
-
-
 async def test_only_documents_are_read_when_docs_are_asked_for(remit: Remit) -> None:
-    result = await remit.delegate("researcher.deep_research", query="When is a message returned to its sender?", sources="docs")
+    result = await ask(remit, "When is a message returned to its sender?", sources="docs,!docs/history.md")
     assert result.data["searched"]["files"]
     assert all(path.startswith("docs/") or "/" not in path for path in result.data["searched"]["files"])
+    assert "docs/history.md" not in result.data["searched"]["files"]
 
 
-async def test_a_report_is_handed_in_when_time_is_short(remit: Remit, project: Path) -> None:
-    result = await remit.delegate("researcher.deep_research", query="How are passwords stored?", timeout=0.9)
+async def test_a_report_is_handed_in_when_time_is_short(remit: Remit) -> None:
+    result = await ask(remit, "How are passwords stored?", timeout=0.9)
     assert result.status in ("partial", "completed")
-    if result.status == "partial":
-        assert result.errors[0].code == "TIMEOUT"
+    assert result.status == "completed" or result.errors[0].code == "TIMEOUT"
 
 
-@pytest.mark.parametrize(("query", "code"), [("what is it?", "INVALID_PARAMETERS"), ("", "INVALID_PARAMETERS")])
-async def test_a_question_without_a_word_to_look_for_is_refused(remit: Remit, query: str, code: str) -> None:
-    result = await remit.delegate("researcher.deep_research", query=query)
-    assert (result.status, result.errors[0].code) == ("failed", code)
+@pytest.mark.parametrize("query", ["what is it?", ""])
+async def test_a_question_without_a_word_to_look_for_is_refused(remit: Remit, query: str) -> None:
+    result = await ask(remit, query)
+    assert (result.status, result.errors[0].code) == ("failed", "INVALID_PARAMETERS")
 
 
-async def test_sources_are_compared_and_every_statement_is_quoted(remit: Remit, project: Path) -> None:
-    (project / "a.md").write_text("# Owls\n\nThe barn owl weighs about 400 g and lives for four years. It hunts mice at night.\n")
-    (project / "b.md").write_text("The barn owl weighs about 500 g and lives for four years. At night it hunts mice.\n")
+async def test_a_hostile_name_or_text_takes_no_effect_in_the_report(remit: Remit, project: Path) -> None:
+    write_files(
+        project,
+        {
+            "docs/pwn\n## Injected\n.md": "The zebra crossing ![x](http://evil.example/p.png) is <script>alert(1)</script> striped.\n",
+            "docs/escape.md": "A zebra crossing \x1b]0;owned\x07 is striped twice.\n",
+            "fence.py": 'if zebra == "crossing":\n    ```\n    ## Injected striped `x`\n    stripes = 7\n',
+        },
+    )
+    result = await ask(remit, "Is the zebra crossing striped?")
+    report = report_of(project, result)
+    assert len(result.data["answer"]) >= 3, result.errors
+    assert "\n## Injected" not in report
+    assert "![x](" not in report
+    assert "\\<script>" in report
+    assert "````" in report
+    assert "\x1b" not in report + json.dumps(result.data, ensure_ascii=False)
+
+
+@agent("second")
+async def second(ctx: Context) -> object:
+    return (await ctx.delegate("researcher.deep_research", query="What is the limit?", sources=["files"])).to_dict()["data"]
+
+
+@agent("first")
+async def first(ctx: Context) -> object:
+    return (await ctx.delegate("second")).data
+
+
+async def test_workers_that_are_refused_are_named_and_not_counted(tmp_path: Path) -> None:
+    write_files(tmp_path, {f"{number}.md": f"The limit of {number} is {number} seconds.\n" for number in range(12)})
+    async with Remit.open(tmp_path, agents=[first, second]) as remit:
+        await remit.delegate("first")
+        page = next((tmp_path / ".remit" / "scratch").glob("*/report.md")).read_text()
+        poor = await ask(remit, "What is the limit?", sources=["files"], budget=Limits(delegations=2))
+    assert "Nothing was read: nothing could be searched" in page
+    assert "beyond the maximum of 3" in page
+    assert "0 workers sent" in page
+    assert poor.status in (Status.PARTIAL, Status.FAILED)
+    assert poor.data["searched"]["children"] <= 1
+    assert "BUDGET_EXCEEDED" in {error.code for error in poor.errors}
+
+
+async def test_sources_are_put_side_by_side_and_quoted(remit: Remit, project: Path) -> None:
+    write_files(
+        project,
+        {
+            "a.md": "# Owls\n\nThe barn owl weighs about 400 g.\n\n## Food\n\nIt hunts mice at night.\n",
+            "b.md": "The barn owl weighs about 500 g.\n\nIt hunts mice at\nnight.\n",
+        },
+    )
     sources = ["a.md", "b.md", {"title": "Letter", "text": "An owl was seen in the old tower on 3 May 2021."}]
     for form in ("summary", "table", "outline"):
         result = await remit.delegate("researcher.synthesize_sources", sources=sources, format=form)
         assert result.status == "completed", result.errors
-        written = report_of(project, result)
-        assert "weighs about 400 g" in written
-        check_citations(project, result.data, written)
-    assert [one["text"] for one in result.data["differing"][0]] == [
-        "The barn owl weighs about 400 g and lives for four years.",
-        "The barn owl weighs about 500 g and lives for four years.",
-    ]
-    assert {figure["figure"] for figure in result.data["figures"]} >= {"400 g", "500 g", "3 May 2021"}
-    assert len(result.data["agreed"]) == 1
+        report = report_of(project, result)
+        assert all(words in report for words in ("weighs about 400 g", "weighs about 500 g", "in the old tower"))
+        check_citations(project, result.data, report)
+    assert [[one["source"] for one in group] for group in result.data["agreed"]] == [["a.md", "b.md"]]
+    assert [one["text"] for one in result.data["single"]["Letter"]] == [sources[2]["text"]]  # type: ignore[index]
     as_json = await remit.delegate("researcher.synthesize_sources", sources=sources, format="json")
     assert json.loads((project / as_json.artifacts[0].path).read_text()) == as_json.data
 
@@ -237,36 +269,13 @@ async def test_a_source_that_cannot_be_read_is_named_beside_those_that_could(rem
     assert "missing.md" in result.data["failures"][0]
 
 
-def test_a_question_is_taken_apart_by_its_words() -> None:
-    question = taken_apart('What is the difference between a soft deadline and a hard deadline, and who sets "max depth"?')
-    assert [part.text for part in question.parts] == [
-        "What is the difference between a soft deadline and a hard deadline?",
-        "What is soft deadline?",
-        "What is hard deadline?",
-        'Who sets "max depth"?',
-    ]
-    assert question.parts[-1].asks is Asks.PERSON
-    assert question.parts[-1].phrases == ("max depth",)
-
-
-def test_comments_and_docstrings_stand_below_what_they_belong_to() -> None:
-    code = 'def ask(\n    name: str,\n) -> None:\n    """Asks once."""\n\n\nLIMIT = {\n    "a": 1,\n}\n"""How often."""\n'
-    code += 'x = """\n# no comment\n"""\n'
-    placed = {unit.text: (passage.headings, unit.line) for passage in cut(code, "a.py") for unit in passage.units}
-    assert placed["Asks once."] == (("ask",), 4)
-    assert placed["How often."] == (("LIMIT",), 10)
-    assert "no comment" not in placed
-
-
-async def test_a_name_or_a_sentence_of_a_hostile_file_does_nothing_in_the_report(remit: Remit, project: Path) -> None:
-    (project / "docs" / "pwn\n## Injected\n.md").write_text(
-        "The zebra crossing ![x](http://evil.example/p.png) is <script>alert(1)</script> striped.\n"
-    )
-    (project / "docs" / "escape.md").write_text("A zebra crossing \x1b]0;owned\x07 is striped twice.\n")
-    result = await remit.delegate("researcher.deep_research", query="Is the zebra crossing striped?")
-    written = report_of(project, result)
-    assert result.data["answer"], result.errors
-    assert "\n## Injected" not in written
-    assert "![x](" not in written
-    assert "\\<script>" in written
-    assert "\x1b" not in written
+async def test_without_its_package_a_synthesis_is_blocked_before_anything_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_files(tmp_path, {"hiding/bm25s.py": "raise ImportError('hidden', name='bm25s')\n", "a.md": "The limit is 5 seconds.\n"})
+    hiding = str(tmp_path / "hiding")
+    monkeypatch.setenv("PYTHONPATH", hiding)
+    monkeypatch.setattr(sys, "path", [hiding, *sys.path])
+    async with Remit.open(tmp_path) as remit:
+        result = await remit.delegate("researcher.synthesize_sources", sources=["a.md"])
+    assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
+    assert "remit[research]" in result.errors[0].recommendation
+    assert result.artifacts == ()

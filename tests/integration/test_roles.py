@@ -51,7 +51,7 @@ async def test_research_is_the_extractive_researchers_and_its_report_is_where_it
     assert [artifact.path for artifact in result.artifacts] == ["specs/003_retry/reports/research-001.md"]
     text = (project / result.artifacts[0].path).read_text()
     assert "- **Asked for in particular**: timeouts of the fetcher" in text
-    assert "“The fetcher has timeouts of 3 seconds.”" in text
+    assert "The fetcher has timeouts of 3 seconds." in text
     assert "says the board" not in text
     assert result.data["found"]
     assert is_modest(result)

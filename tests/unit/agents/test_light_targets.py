@@ -7,7 +7,7 @@ import sys
 HEAVY = (
     "remit.agents.builtin.worker.reach.",
     "remit.agents.builtin.coder.analysis.",
-    "remit.agents.builtin.researcher.r",
+    "remit.agents.builtin.researcher.",
     "remit.sandbox.boxes",
     "remit.sandbox.run",
     "remit.sandbox.probe",

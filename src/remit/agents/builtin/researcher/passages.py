@@ -1,120 +1,217 @@
-"""Documents and their passages: what was gathered, cut into stretches that are about one thing, with heading and lines.
+"""Sources and the passages they are cut into. A passage is a range of lines that is quoted as a whole: a paragraph, or a piece of code.
 
-The nouns that the rest of the researcher speaks of. Cutting is done by `prose` and `code`; which of them, and what a file is worth
-as a source, is decided here by its name.
+Code is cut at definitions. Comments, decorators and docstrings stay with the definition they belong to, and every passage knows the names
+of the classes and functions around it. Prose is cut at blank lines, below its headings.
 """
 
 import re
+import textwrap
+import unicodedata
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from enum import StrEnum
+from itertools import pairwise
 from pathlib import PurePosixPath
 
-from remit.agents.builtin.researcher.sentences import Unit
-
-
-class Kind(StrEnum):
-    """What a passage is written in; said by its worth as an answer, best first."""
-
-    PROSE = "prose"
-    ITEM = "item"
-    ROW = "row"
-    DOCSTRING = "docstring"
-    COMMENT = "comment"
-    DEFINITION = "definition"
-    STATEMENT = "statement"
-    """Of a program, where a value is given or something is decided."""
-    CODE = "code"
-    """Any other: examples, imports, calls."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
-    kind: Kind
-    headings: tuple[str, ...]
-    """From the outermost: chapters of a document, or classes and functions around a comment."""
-    units: tuple[Unit, ...]
+MAX_CODE_LINES = 24
+MAX_PROSE_LINES = 12
+MAX_QUOTE_CHARACTERS = 2_000
+_MAX_LINE = 20_000
+"""Longer lines are not written by hand. They count as blank."""
+_SHORT_HEAD_LINES = 6
+_MODIFIERS = r"(?:(?:export|default|public|private|protected|internal|static|abstract|final|async|pub(?:\([^)]*\))?|unsafe|override)\s+)*"
+_DEFINITION = re.compile(
+    rf"^(?P<indent>\s*){_MODIFIERS}(?:def|class|func|fn|function|struct|interface|enum|trait|impl|type|module|message|service)\s*\*?\s+"
+    r"(?:\([^)]*\)\s*)?(?P<name>[A-Za-z_$]\w*)"
+)
+_ASSIGNMENT = re.compile(rf"^(?P<indent>\s*){_MODIFIERS}(?:(?:const|let|var|val)\s+)?(?P<name>[A-Za-z_$][\w.-]*)\s*(?::[^=]*)?=(?!=)")
+_ATTACHED = re.compile(r"\s*(?:@\w|#(?!!)|//|/\*|\*|--\s|;;)")
+"""Comments and decorators: they belong to the definition that follows."""
+_HEADING = re.compile(r"(?P<marks>#{1,6})\s+(?P<title>.*?)\s*#*$")
+_UNDERLINE = re.compile(r"(?:=|-|~|\^){3,}\s*$")
+PROSE_SUFFIXES = frozenset({".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".org", ".text", ".tex", ".html", ".htm", ""})
+_DATA_SUFFIXES = frozenset({".toml", ".yaml", ".yml", ".ini", ".cfg", ".conf", ".json", ".env", ".xml", ".css"})
+_HARMLESS = frozenset("\t\u200b\u200c\u200d\ufeff\u00ad")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Co", "Cs", "Cn"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One source that was read: a file, a page, or a text that was handed over."""
+    """One source that was read: a file, a page, or a text passed by the caller. Its text shows no control characters."""
 
     kind: str
-    """file, page or text."""
+    """`file`, `page` or `text`."""
     name: str
-    """Its path, its address or its title."""
-    title: str
+    """Path, address or title."""
     text: str
+    title: str = ""
     date: str = ""
-    """When a page was published, or a file last changed; as it was told."""
+    """When a page was published or a file last changed."""
     fetched: str = ""
-    worth: float = 1.0
-    """What its name promises: documentation more than tests, tests more than generated files."""
-    depth: int = 0
-    """0: found by the question itself; 1 and more: by following leads."""
+    weight: float = 1.0
     links: tuple[tuple[str, str], ...] = ()
-    """Of a page: address and words."""
-    passages: tuple[Passage, ...] = field(default=(), compare=False)
+    """Of a page: address and text."""
+    passages: "tuple[Passage, ...]" = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))
+        object.__setattr__(self, "passages", tuple(_cut(self)))
 
     def lines(self, line: int, end_line: int) -> str:
         return "\n".join(self.text.split("\n")[line - 1 : end_line])
 
 
-_LONGEST_LINE = 20_000
-MARKDOWN = frozenset({".md", ".markdown", ".mdx", ".rst", ".txt", ".adoc", ".org", ".text", ".tex", ".man", ".1", ".html", ".htm", ""})
-CODE = frozenset(
-    [".py", ".pyi", ".js", ".jsx", ".ts", ".tsx", ".mjs", ".go", ".rs", ".java", ".c", ".h", ".cc", ".cpp", ".hpp",
-     ".cs", ".rb", ".php", ".swift", ".kt", ".scala", ".sh", ".bash", ".sql", ".lua", ".pl", ".r", ".jl", ".lean", ".ex",
-     ".exs", ".erl", ".hs", ".ml", ".clj", ".el", ".vim", ".ps1", ".proto", ".tf", ".zig", ".nim", ".dart"]
-)  # fmt: skip
-_GENERATED = re.compile(
-    r"(?:^|/)(?:node_modules|vendor|third_party|dist|build|target|__pycache__|\.git|\.remit|\.venv|venv|\.mypy_cache|\.ruff_cache|coverage)/"
-    r"|\.(?:lock|min\.js|min\.css|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|snap|sum|ipynb|csv|tsv|jsonl|po|pot)$"
-    r"|(?:^|/)(?:package-lock\.json|yarn\.lock|pnpm-lock\.yaml|poetry\.lock|uv\.lock|Cargo\.lock|go\.sum|RECORD|SOURCES\.txt)$|_pb2\.py$|\.egg-info/",
-    re.IGNORECASE,
-)
-_TESTS = re.compile(
-    r"(?:^|/)(?:tests?|testing|spec|__tests__|fixtures|testdata|bench(?:marks?)?)/|(?:^|/)(?:test_[^/]*|[^/]*_test|[^/]*\.spec)\.\w+$",
-    re.IGNORECASE,
-)
-_HISTORY = re.compile(
-    r"(?:^|/)(?:change(?:s|log)|history|news|release[-_ ]?notes|whatsnew|todo|authors|contributors|licen[cs]e|copying)[^/]*$"
-    r"|(?:^|/)(?:changelog|whatsnew|releases?)/",
-    re.IGNORECASE,
-)
-_DOCUMENTS = re.compile(
-    r"(?:^|/)(?:docs?|documentation|manual|guide|wiki|man)/|(?:^|/)(?:readme|architecture|design|overview|tutorial|faq|glossary|spec)[^/]*$",
-    re.IGNORECASE,
-)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Passage:
+    document: Document = field(repr=False)
+    line: int
+    end_line: int
+    text: str
+    """Code: the lines as they are, without the indent that all share. Prose: the words, line breaks as blanks."""
+    is_code: bool
+    headings: tuple[str, ...] = ()
+    """Headings of a document, or names of the enclosing classes and functions; the outermost first."""
+    names: tuple[str, ...] = ()
+    """Names that the passage defines."""
+
+    @property
+    def place(self) -> str:
+        if self.document.kind == "page":
+            return self.document.name
+        return f"{self.document.name}:{self.line}" + (f"-{self.end_line}" if self.end_line > self.line else "")
+
+    def matches_source(self) -> bool:
+        """Whether the source has these very words at these lines, white space apart."""
+        return contains(self.document.lines(self.line, self.end_line), self.text)
 
 
-def worth_of(path: str) -> float:
-    """What a file promises as a source, by its name alone; 0: not worth reading."""
-    suffix = PurePosixPath(path).suffix.lower()
-    if _GENERATED.search(path):
-        return 0.0
-    worth = 1.0 if suffix in MARKDOWN else 0.8 if suffix in CODE else 0.5
-    if _HISTORY.search(path) or _TESTS.search(path):
-        worth *= 0.6
-    elif _DOCUMENTS.search(path):
-        worth *= 1.1
-    return worth
+def contains(source: str, quote: str) -> bool:
+    """Whether `source` has `quote` literally; runs of white space count as one blank."""
+    flat = " ".join(quote.split())
+    return bool(flat) and flat in " ".join(source.split())
 
 
-def cut(text: str, name: str) -> tuple[Passage, ...]:
-    """The passages of a document of this name."""
-    from remit.agents.builtin.researcher.code import code_passages
-    from remit.agents.builtin.researcher.prose import PAGE, prose_passages
-
-    suffix = PurePosixPath(name).suffix.lower()
-    if len(text) > _LONGEST_LINE:  # what nobody wrote by hand and nobody reads: blank, so that the lines below keep their numbers
-        text = "\n".join(line if len(line) <= _LONGEST_LINE else "" for line in text.split("\n"))
-    if suffix in CODE or (suffix not in MARKDOWN and re.fullmatch(r"\.(?:toml|ya?ml|ini|cfg|conf|json|env|mk|cmake|gradle|nix)", suffix)):
-        return tuple(code_passages(text, suffix))
-    return tuple(prose_passages(text, PAGE if suffix == PAGE and not _is_wrapped(text) else suffix))
+def printable(text: str) -> str:
+    """With a replacement character for each one that does not show or that a terminal obeys. Line numbers stay."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(line if line.isprintable() else "".join(map(_printable, line)) for line in lines)
 
 
-def _is_wrapped(text: str) -> bool:
-    """Whether sentences run over line ends, as in a mail: most lines are about as long as the longest."""
-    lengths = sorted(len(line) for line in text.split("\n") if line.strip())
-    return len(lengths) > 5 and lengths[-1] <= 130 and lengths[len(lengths) // 2] >= 0.5 * lengths[-1]
+def _printable(character: str) -> str:
+    hides = unicodedata.category(character) in _HIDDEN_CATEGORIES and character not in _HARMLESS
+    return "\ufffd" if hides else character
+
+
+def _cut(document: Document) -> Iterator[Passage]:
+    lines = [line if len(line) <= _MAX_LINE else "" for line in document.text.split("\n")]
+    suffix = PurePosixPath(document.name).suffix.lower() if document.kind == "file" else ".md"
+    if suffix in PROSE_SUFFIXES:
+        return _cut_prose(document, lines)
+    return _cut_code(document, lines, has_definitions=suffix not in _DATA_SUFFIXES)
+
+
+def _passage(document: Document, lines: list[str], start: int, end: int, **facts: object) -> Passage | None:
+    """Lines `start` (counted from 0) to `end` (not included), without blank ones at either side."""
+    while start < end and not lines[start].strip():
+        start += 1
+    while end > start and not lines[end - 1].strip():
+        end -= 1
+    joined = "\n".join(line.rstrip() for line in lines[start:end])
+    text = textwrap.dedent(joined) if facts["is_code"] else " ".join(joined.split())
+    text = text[:MAX_QUOTE_CHARACTERS].rstrip()
+    if not any(character.isalnum() for character in text):
+        return None
+    return Passage(document=document, line=start + 1, end_line=end, text=text, **facts)  # type: ignore[arg-type]
+
+
+def _cut_prose(document: Document, lines: list[str]) -> Iterator[Passage]:
+    headings: list[tuple[int, str]] = []
+    start, in_block = 0, False
+    for at, line in enumerate([*lines, ""]):
+        if line.lstrip().startswith(("```", "~~~")):
+            in_block = not in_block
+        heading = None if in_block else _heading(lines, at)
+        is_full = at - start >= MAX_PROSE_LINES and (not in_block or at - start >= MAX_CODE_LINES)
+        is_break = not line.strip() and not in_block
+        if heading is None and not is_break and not is_full and at < len(lines):
+            continue
+        if found := _passage(document, lines, start, at, is_code=False, headings=tuple(title for _, title in headings)):
+            yield found
+        start = at
+        if heading is not None:
+            headings = [*(one for one in headings if one[0] < heading[0]), heading]
+            start = at + 1
+
+
+def _heading(lines: list[str], at: int) -> tuple[int, str] | None:
+    if at >= len(lines) or not lines[at].strip():
+        return None
+    if found := _HEADING.match(lines[at]):
+        return len(found["marks"]), found["title"]
+    is_underlined = (
+        at + 1 < len(lines) and _UNDERLINE.match(lines[at + 1]) and len(lines[at]) < 100 and (at == 0 or not lines[at - 1].strip())
+    )
+    return ("=-~^".index(lines[at + 1][0]) + 1, lines[at].strip()) if is_underlined else None
+
+
+@dataclass(slots=True)
+class _Piece:
+    """A stretch of code that begins at a definition."""
+
+    start: int
+    headings: tuple[str, ...] = ()
+    names: list[str] = field(default_factory=list)
+    end: int = 0
+
+
+def _cut_code(document: Document, lines: list[str], *, has_definitions: bool) -> Iterator[Passage]:
+    for piece in _pieces(lines, has_definitions=has_definitions):
+        for start, end in _windows(lines, piece.start, piece.end):
+            names = piece.names if start == piece.start else (m["name"] for m in map(_ASSIGNMENT.match, lines[start:end]) if m)
+            facts = {"is_code": True, "headings": piece.headings, "names": tuple(name.removeprefix("self.") for name in names)}
+            if found := _passage(document, lines, start, end, **facts):
+                yield found
+
+
+def _pieces(lines: list[str], *, has_definitions: bool) -> list[_Piece]:
+    around: list[tuple[int, str]] = []
+    pieces = [_Piece(0)]
+    attached = -1
+    for at, line in enumerate(lines):
+        if not line.strip():
+            continue
+        indent = len(line) - len(line.lstrip())
+        found = _DEFINITION.match(line) if has_definitions else None
+        given = _ASSIGNMENT.match(line)
+        if _ATTACHED.match(line) and found is None:
+            attached = at if attached < 0 else attached
+            continue
+        start = attached if attached >= 0 else at
+        attached = -1
+        last = pieces[-1]
+        if found:
+            around = [*(one for one in around if one[0] < indent), (indent, found["name"])]
+            headings = tuple(name for _, name in around)
+            is_first_member = bool(last.headings) and headings[:-1] == last.headings and start - last.start <= _SHORT_HEAD_LINES
+            if is_first_member:  # the head of a class that has little more than its name goes with its first member
+                last.headings = headings
+            else:
+                pieces.append(_Piece(start, headings))
+            pieces[-1].names.append(found["name"])
+        elif given and indent == 0 and around:
+            around = []
+            pieces.append(_Piece(start))
+        if given and not found:
+            pieces[-1].names.append(given["name"])
+    for piece, following in pairwise([*pieces, _Piece(len(lines))]):
+        piece.end = following.start
+    return pieces
+
+
+def _windows(lines: list[str], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Pieces that are too long, cut at a blank line where there is one in the last third."""
+    while end - start > MAX_CODE_LINES:
+        cut = start + MAX_CODE_LINES
+        blank = next((at for at in range(cut, cut - MAX_CODE_LINES // 3, -1) if not lines[at].strip()), cut)
+        yield start, blank
+        start = blank
+    yield start, end

@@ -1,256 +1,208 @@
-"""Ranking: which sentences of what was gathered answer a sub-question. BM25 over sentences and over passages, and what BM25 cannot see.
+"""Which passages answer a question: BM25 over stemmed words, with identifiers of the question and their definitions weighted most.
 
-What it cannot see: how many of the question's words come together, in the sentence or around it; phrases; headings; the form that an
-answer to this kind of question has; what kind of source it is. Burns CPU: runs in the researcher's own process.
+Words are compared, never their meaning. Tokens are words, the parts of identifiers, and adjacent pairs joined, so that "status code" in a
+question matches `status_code` in a program and "not read" matches `ResponseNotRead`.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 from remit.agents.builtin.needing import need
-from remit.agents.builtin.researcher.implied import implied
-from remit.agents.builtin.researcher.passages import Document, Kind, Passage
-from remit.agents.builtin.researcher.question import Asks, Part, Term
-from remit.agents.builtin.researcher.quoting import is_clean, is_clean_code
-from remit.agents.builtin.researcher.sentences import LONGEST, Unit
-from remit.agents.builtin.researcher.signs import form_bonus, says_what_it_is, shape_of, tells_value
-from remit.agents.builtin.researcher.words import pieces, stem, stems
+from remit.agents.builtin.researcher.passages import Document, Passage
 
-CANDIDATES = 500
+MAX_PARTS = 5
+MAX_TERMS = 14
+SUPPORTED = 0.5
+"""Share of a question's words, weighted by rarity, that a passage must have to count as an answer."""
+NAME_WEIGHT, HEADING_WEIGHT = 3, 2
+"""How often the names that a passage defines, and its headings, count beside its text."""
+DEFINES_IDENTIFIER, INSIDE_DEFINITION, MENTIONS_IDENTIFIER = 0.8, 0.6, 0.15
+COVERAGE_WEIGHT = 0.3
+RELATED_WEIGHT = 0.2
+REPEATS = 0.75
+"""Share of tokens in common from which on a passage repeats another."""
+KEEPS_UP = 0.8
+CANDIDATES = 400
 _SMOOTHING = 50
-ALIKE_WORTH = 0.45
-AROUND_WORTH = 0.6
-IMPLIED_WORTH = 0.7
-WITHIN_WORTH = 0.85
-"""Of a word in the name of the class or function that a statement stands in."""
-WITHOUT_A_VALUE = 0.75
-CODE_WITHOUT_A_VALUE = 0.6
-SUPPORTS = 0.5
-"""The part of the question's words, weighed by rarity, that must come together for a sentence to count as an answer."""
-SUPPORTS_ALONE = 0.4
-"""The same for a sentence that holds all of these itself, and not only together with what stands around it."""
-_WORTH = {
-    Kind.PROSE: 1.0,
-    Kind.ITEM: 0.97,
-    Kind.ROW: 0.9,
-    Kind.DOCSTRING: 0.93,
-    Kind.COMMENT: 0.8,
-    Kind.DEFINITION: 0.85,
-    Kind.STATEMENT: 0.9,
-    Kind.CODE: 0.5,
-}
+_WORD = re.compile(r"[^\W_]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[a-zA-Z])(?=\d)")
+_QUOTED = re.compile(r"\"([^\"\n]{2,80})\"|“([^”\n]{2,80})”|«([^»\n]{2,80})»|`([^`\n]{2,80})`|(?<!\w)'([^'\n]{2,80})'(?!\w)")
+_IDENTIFIER = re.compile(
+    r"\b[A-Za-z_]\w*(?:(?:\.|::)[A-Za-z_]\w*)+\b|\b[A-Za-z]\w*_\w+\b|\b[a-z]+(?:[A-Z][a-z0-9]*)+\b|\b(?:[A-Z]+[a-z0-9]+){2,}\b|\b[A-Z]{2,}[a-z]\w+\b"
+)
+_URL = re.compile(r"https?://[^\s<>\"')\]]+")
+
+
+def pieces(text: str) -> list[str]:
+    """The words of a text in lower case, identifiers taken apart."""
+    return [part.lower() for word in _WORD.findall(text) for part in (_HUMP.split(word) if not word.islower() else (word,))]
+
+
+def split_words(text: str) -> list[str]:
+    """What is indexed: each word, and each two neighbours as one."""
+    words = pieces(text)
+    return [*words, *(f"{one}{other}" for one, other in pairwise(words))]
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
-    """One unit in its place, with what it is compared by."""
+class Part:
+    """A question, or one of several in a query."""
 
-    unit: Unit
-    passage: Passage
-    document: Document
-    stems: tuple[str, ...]
-    around: frozenset[str]
-    """Stems of the passage, its headings and the document's title."""
-    passage_number: int
-    is_first: bool
-    named: frozenset[str] = frozenset()
-    """Stems of the name that code gives, words that it runs together taken apart."""
-    package: frozenset[str] = frozenset()
-    """Stems of the path of its file: what a package and a module are called need not be said in them."""
+    text: str
+    words: tuple[str, ...]
+    """Without stop words, as they are in the question."""
+    identifiers: tuple[str, ...] = ()
+    """Names of programs, and quoted text: to be found literally."""
+
+
+class Words:
+    """The tokeniser of bm25s with a stemmer. Loaded where it is used, since both packages are optional."""
+
+    @cached_property
+    def _stem(self) -> Any:
+        return need("Stemmer", "research").Stemmer("english").stemWord
+
+    @cached_property
+    def stop_words(self) -> frozenset[str]:
+        return frozenset(need("bm25s.stopwords", "research").STOPWORDS_EN_PLUS)
+
+    def tokenizer(self) -> Any:
+        tokenization = need("bm25s.tokenization", "research")
+        return tokenization.Tokenizer(lower=False, splitter=split_words, stopwords=list(self.stop_words), stemmer=self._stem)
+
+    def stem(self, word: str) -> str:
+        return str(self._stem(word))
+
+    def stems(self, text: str) -> set[str]:
+        return {self.stem(word) for word in pieces(text) if word not in self.stop_words}
+
+    def part(self, text: str) -> Part:
+        quoted = [next(group for group in match.groups() if group).strip() for match in _QUOTED.finditer(text)]
+        found = dict.fromkeys(one for one in (*quoted, *_IDENTIFIER.findall(text)) if len(one) > 2)
+        words = dict.fromkeys(word for word in pieces(text) if word not in self.stop_words)
+        return Part(text.strip(), tuple(words)[:MAX_TERMS], tuple(found))
+
+    def parts(self, query: str) -> tuple[Part, ...]:
+        """Several questions in one query are told apart by their question marks and lines."""
+        bare = _URL.sub(" ", query)
+        texts = [" ".join(one.split()) for one in re.split(r"(?<=\?)\s+|\n+", bare)]
+        parts = [part for part in map(self.part, texts) if part.words]
+        return tuple(parts[:MAX_PARTS])
+
+
+def addresses(query: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(url.rstrip(".,;?!") for url in _URL.findall(query)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranked:
-    sentence: Sentence
+    passage: Passage
     score: float
     coverage: float
-    """How much of the sub-question's words, weighed by rarity, stands in it or around it."""
-
-    alone: float
-    """The same, in the sentence itself."""
+    """Share of the question's words, weighted by rarity, that are in the passage, its headings or its path."""
 
     @property
-    def supports(self) -> bool:
-        return self.coverage >= SUPPORTS or self.alone >= SUPPORTS_ALONE
+    def is_supported(self) -> bool:
+        return self.coverage >= SUPPORTED
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"score": round(self.score, 3), "coverage": round(self.coverage, 3)}
 
 
 class Index:
-    """Everything gathered so far, ready to be asked."""
+    """All passages of the documents, ready to be ranked for a question."""
 
-    def __init__(self, documents: Sequence[Document]) -> None:
-        self.sentences: list[Sentence] = []
-        passages: list[list[str]] = []
-        for document in documents:
-            title = stems(f"{document.title} {document.name.rpartition('/')[2] if document.kind == 'file' else ''}")
-            package = frozenset(stems(document.name.rpartition(".")[0]) if document.kind == "file" else [])
-            for passage in document.passages:
-                heading = stems(" ".join(passage.headings[-3:]))
-                units = [(unit, tuple(stems(unit.text))) for unit in passage.units if _quotable(unit)]
-                words = [word for _, found in units for word in found]
-                around = frozenset((*words, *heading, *title, *package))
-                self.sentences += [
-                    Sentence(unit, passage, document, found, around, len(passages), position == 0, frozenset(stems(unit.name)), package)
-                    for position, (unit, found) in enumerate(units)
-                ]
-                passages.append([*words, *heading, *heading, *title])
-        self._constants: dict[str, list[int]] = {}
-        self._frequency: dict[str, int] = {}
-        for sentence in self.sentences:
-            for word in set(sentence.stems):
-                self._frequency[word] = self._frequency.get(word, 0) + 1
-        self._take_names_apart()
-        self._passages = _bm25(passages)
-        self._sentences = _bm25([[*sentence.stems] for sentence in self.sentences])
+    def __init__(self, documents: Iterable[Document], words: Words) -> None:
+        self._words = words
+        self.passages: list[Passage] = [passage for document in documents for passage in document.passages]
+        tokenizer = words.tokenizer()
+        tokens = tokenizer.tokenize([_indexed(one) for one in self.passages], update_vocab=True, show_progress=False)
+        self._vocabulary: dict[str, int] = tokenizer.get_vocab_dict()
+        self._tokens = {id(passage): frozenset(known) for passage, known in zip(self.passages, tokens, strict=True)}
+        self._frequency = Counter(token for known in self._tokens.values() for token in known)
+        self._bm25 = need("bm25s", "research").BM25(k1=1.2, b=0.5)
+        if self._vocabulary and self.passages:
+            self._bm25.index((tokens, self._vocabulary), show_progress=False)
 
-    def _take_names_apart(self) -> None:
-        """`MAXHEADERS` runs two words together, which stand elsewhere for themselves: then it holds both."""
-        for i, sentence in enumerate(self.sentences):
-            if not (name := sentence.unit.name):
-                continue
-            if name.isupper():
-                self._constants.setdefault(name, []).append(i)
-            apart = {word: halves for word in pieces(name) if 6 < len(word) < 30 and (halves := self._halves(word))}
-            if apart:
-                both = [half for pair in apart.values() for half in pair]
-                named = sentence.named - {stem(word) for word in apart} | set(both)
-                self.sentences[i] = replace(sentence, stems=(*sentence.stems, *both), named=named)
+    def has(self, word: str) -> bool:
+        return self._frequency[self._vocabulary.get(self._words.stem(word), -1)] > 0
 
-    def constant(self, name: str, document: Document) -> Sentence | None:
-        """Where a constant is given, in this document first; None where several others give one of this name."""
-        given = [self.sentences[i] for i in self._constants.get(name, ()) if self.sentences[i].passage.kind is Kind.STATEMENT]
-        here = [sentence for sentence in given if sentence.document is document]
-        return here[0] if here else given[0] if len(given) == 1 else None
+    def rarity(self, stem: str) -> float:
+        """As in BM25, smoothed: among few passages, a word that none has must not outweigh all others."""
+        return math.log(1 + (len(self.passages) + _SMOOTHING) / (self._frequency[self._vocabulary.get(stem, -1)] + 1))
 
-    def _halves(self, word: str) -> tuple[str, ...]:
-        for at in range(3, len(word) - 3):
-            one, other = stem(word[:at]), stem(word[at:])
-            if self._frequency.get(one, 0) > 1 and self._frequency.get(other, 0) > 1 and len(word) - at > 3:
-                return (one, other)
-        return ()
-
-    def rarity(self, stemmed: str) -> float:
-        """As in BM25, smoothed: among a handful of sentences, a word that none holds must not outweigh all the others."""
-        held = self._frequency.get(stemmed, 0) + 1
-        return math.log(1 + (len(self.sentences) + _SMOOTHING - held + 0.5) / (held + 0.5))
-
-    def knows(self, term: Term) -> bool:
-        return term.stem in self._frequency
-
-    def rank(self, part: Part, expansion: Sequence[Term] = ()) -> list[Ranked]:
-        """The best sentences for a sub-question, best first. `expansion`: words that go with it, of little weight."""
-        if self._sentences is None or self._passages is None or not part.terms:
+    def rank(self, part: Part, related: Sequence[str] = ()) -> list[Ranked]:
+        """The best passages, best first. `related`: identifiers that earlier passages led to; they weigh little."""
+        words = pieces(part.text)
+        weights = {self._words.stem(pair): RELATED_WEIGHT for name in related for pair in split_words(name) if pair not in pieces(name)}
+        weights |= {self._words.stem(f"{one}{other}"): 1.0 for one, other in pairwise(words) if {one, other} - self._words.stop_words}
+        stems = [self._words.stem(word) for word in part.words]
+        weights |= dict.fromkeys(stems, 1.0)
+        scored = [(token, weight) for token, weight in weights.items() if token in self._vocabulary]
+        if not scored or not self.passages:
             return []
-        numpy = need("numpy", "research")
-        by_sentence = self._scores(self._sentences, (*part.terms, *expansion))
-        by_passage = self._scores(self._passages, (*part.terms, *expansion))[[s.passage_number for s in self.sentences]]
-        together = by_sentence / (by_sentence.max() or 1.0) + by_passage / (by_passage.max() or 1.0)
-        best = numpy.argsort(-together, kind="stable")[:CANDIDATES]
-        ranked = [self._ranked(part, self.sentences[i], float(together[i])) for i in best if together[i] > 0]
-        return sorted(ranked, key=lambda one: (-one.score, one.sentence.document.name, one.sentence.unit.line))
+        scores = sum(self._bm25.get_scores([token]) * weight for token, weight in scored)
+        rarity = {self._vocabulary.get(stem, -1): self.rarity(stem) for stem in stems if stem in self._vocabulary}
+        asked = sum(self.rarity(stem) for stem in stems)
+        ranked = []
+        for number in scores.argsort(kind="stable")[::-1][:CANDIDATES]:
+            passage = self.passages[number]
+            if scores[number] <= 0:
+                break
+            coverage = sum(weight for token, weight in rarity.items() if token in self._tokens[id(passage)]) / asked
+            score = float(scores[number] / scores.max()) + COVERAGE_WEIGHT * coverage + _identifier_score(part, passage)
+            ranked.append(Ranked(passage=passage, score=score * passage.document.weight, coverage=coverage))
+        return sorted(ranked, key=lambda one: (-one.score, one.passage.place))
 
-    def _scores(self, index: Any, terms: Sequence[Term]) -> Any:
-        total = 0.0
-        for term in terms:
-            scores = index.get_scores([term.stem])
-            for other in term.alike:
-                scores = scores.clip(min=index.get_scores([other]) * ALIKE_WORTH)
-            total = total + scores * term.weight
-        return total
+    def choose(self, ranked: Sequence[Ranked], most: int) -> list[Ranked]:
+        """The best ones, without repetitions: of two passages that repeat one another, the fuller one."""
+        chosen: list[Ranked] = []
+        for one in ranked:
+            repeated = next((place for place, other in enumerate(chosen) if self._repeats(one, other)), None)
+            if repeated is None and len(chosen) < most:
+                chosen.append(one)
+            elif (
+                repeated is not None
+                and one.score > KEEPS_UP * chosen[repeated].score
+                and len(one.passage.text) > len(chosen[repeated].passage.text)
+            ):
+                chosen[repeated] = one
+        return chosen
 
-    def _ranked(self, part: Part, sentence: Sentence, matched: float) -> Ranked:
-        said = set(sentence.stems)
-        more = _said_by_code(sentence) if sentence.unit.is_code else {}
-        asked = in_sentence = in_all = 0.0
-        key = max((term for term in part.terms if self.knows(term)), key=lambda term: term.weight * self.rarity(term.stem), default=None)
-        for term in part.terms:
-            weight = term.weight * self.rarity(term.stem)
-            here = max(_held(term, said), more.get(term.stem, 0.0))
-            asked += weight
-            in_sentence += weight * here
-            in_all += weight * max(here, AROUND_WORTH * _held(term, sentence.around))
-        coverage = in_all / asked if asked else 0.0
-        base = 0.35 * coverage + 0.3 * (in_sentence / asked if asked else 0.0) + 0.175 * matched
-        base += _bonus(part, sentence)
-        if part.asks is Asks.AMOUNT and not tells_value(part, sentence.unit):
-            base *= CODE_WITHOUT_A_VALUE if sentence.unit.is_code else WITHOUT_A_VALUE
-        if part.asks is Asks.DEFINITION:
-            base *= 1.3 if _defines(part, sentence) else 0.9
-        if key is not None and not _held(key, sentence.around) and key.stem not in more:
-            less = 0.7 if sentence.unit.is_code else 0.8
-            base, coverage = base * less, coverage * less  # about something near the question, not about what it asks for
-        score = (
-            base
-            * _WORTH[sentence.passage.kind]
-            * math.sqrt(sentence.document.worth)
-            * shape_of(sentence.unit, len(sentence.stems), is_first=sentence.is_first)
-            / (1 + 0.05 * sentence.document.depth)
-        )
-        return Ranked(sentence=sentence, score=score, coverage=coverage, alone=in_sentence / asked if asked else 0.0)
+    def _repeats(self, one: Ranked, other: Ranked) -> bool:
+        own, others = self._tokens[id(one.passage)], self._tokens[id(other.passage)]
+        return len(own & others) > REPEATS * min(len(own), len(others))
 
 
-def _bm25(corpus: list[list[str]]) -> Any:
-    if not any(corpus):
-        return None
-    index = need("bm25s", "research").BM25(k1=1.2, b=0.6)
-    index.index([words or ["\x00"] for words in corpus], show_progress=False)
-    return index
+def _indexed(passage: Passage) -> str:
+    """The text with the names that it defines, its headings and its path, each as often as it weighs."""
+    document = passage.document
+    path = f"{document.title} {document.name if document.kind == 'file' else ''}"
+    fields = [passage.text, path, *[" . ".join(passage.names)] * NAME_WEIGHT, *[" . ".join(passage.headings)] * HEADING_WEIGHT]
+    return " . ".join(filter(None, fields))
 
 
-def _held(term: Term, words: "frozenset[str] | set[str]") -> float:
-    return 1.0 if term.stem in words else ALIKE_WORTH if term.alike & words else 0.0
+def _identifier_score(part: Part, passage: Passage) -> float:
+    score = 0.0
+    names, headings = ({one.lower() for one in group} for group in (passage.names, passage.headings))
+    for identifier in part.identifiers:
+        last = re.split(r"\.|::", identifier.lower())[-1]
+        if last in names:
+            score += DEFINES_IDENTIFIER
+        elif last in headings:
+            score += INSIDE_DEFINITION
+        elif identifier.lower() in passage.text.lower():
+            score += MENTIONS_IDENTIFIER
+    return score
 
 
-def _said_by_code(sentence: Sentence) -> dict[str, float]:
-    """What code says by its shape, by what it stands in, and by the package it belongs to, beside its own words."""
-    said = dict.fromkeys((*implied(sentence.unit.text), *sentence.package), IMPLIED_WORTH)
-    return said | dict.fromkeys(stems(" ".join(sentence.passage.headings[-2:])), WITHIN_WORTH)
-
-
-def _quotable(unit: Unit) -> bool:
-    return 3 <= len(unit.text) <= LONGEST * 2 and (is_clean_code(unit.text) if unit.is_code else is_clean(unit.text))
-
-
-def _bonus(part: Part, sentence: Sentence) -> float:
-    """What the words alone do not tell."""
-    text = sentence.unit.text
-    spoken = f"{'.'.join(sentence.passage.headings)}.{text}".lower() if sentence.unit.is_code else text.lower()
-    bonus = 0.12 * min(2, sum(phrase.lower() in spoken for phrase in part.phrases))
-    order = [term.stem for term in part.terms]
-    pairs = set(pairwise(order))
-    bonus += 0.05 * min(2, len(pairs & set(pairwise(sentence.stems))))
-    bonus += form_bonus(part, sentence.unit)
-    bonus += 0.1 * any("." in phrase and phrase.lower().replace(".", "/") in sentence.document.name.lower() for phrase in part.phrases)
-    if sentence.unit.name:
-        bonus += _naming(part, sentence)
-    heading = set(stems(" ".join(sentence.passage.headings[-2 if sentence.unit.is_code else -1 :])))
-    if heading:
-        bonus += 0.1 * sum(_held(term, heading) for term in part.terms) / len(part.terms) * (1.0 if sentence.is_first else 0.6)
-    return bonus
-
-
-def _naming(part: Part, sentence: Sentence) -> float:
-    """What is worth more in a place where a name is defined: that the question names it, or says what it says; and the value itself."""
-    name, own = sentence.unit.name, sentence.named
-    worth = 0.1 if part.asks is Asks.AMOUNT and tells_value(part, sentence.unit) else 0.0
-    if _is_named(part, name):
-        is_meant = sentence.passage.kind is not Kind.DEFINITION or part.asks in (Asks.DEFINITION, Asks.PLACE) or len(part.terms) < 4
-        return worth + (0.34 if is_meant else 0.18)
-    known = [word for word in own if any(_held(term, {word}) for term in part.terms)]
-    if not known:
-        return 0.0
-    whole = len(own) == len(known)
-    return worth + 0.18 * len(known) / len(own) * min(1.0, len(known) / 2 + 0.3 * whole) + 0.04 * name.isupper()
-
-
-def _is_named(part: Part, name: str) -> bool:
-    return any(phrase.rpartition(".")[2].lower() == name.lower() for phrase in part.phrases) or name in part.constants
-
-
-def _defines(part: Part, sentence: Sentence) -> bool:
-    if sentence.unit.name:
-        return _is_named(part, sentence.unit.name)
-    begins = part.terms[0].stem in sentence.stems[:3]
-    return begins and says_what_it_is(sentence.unit.text)
+def identifiers_near(passages: Iterable[Passage], stems: set[str], words: Words, most: int = 6) -> list[str]:
+    """Identifiers in the passages that share a word with the question; the most frequent first."""
+    counts = Counter(name for passage in passages for name in set(_IDENTIFIER.findall(passage.text)) if stems & words.stems(name))
+    return [name for name, _ in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:most]]

@@ -1,260 +1,379 @@
-"""`researcher.deep_research`: from a question to a report, in rounds. Search, read, rank, follow leads, write."""
+"""`deep_research`, from a question to a report in rounds (search, read, rank, follow leads, write), and `synthesize_sources`."""
 
+import json
 import math
 import re
 import time
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
+from urllib.parse import urldefrag, urlsplit
 
-from remit.agents.builtin.researcher.findings import Result, weigh_up
-from remit.agents.builtin.researcher.gathering import Gatherer, Hits
-from remit.agents.builtin.researcher.leads import Leads, definition_pattern, leads
-from remit.agents.builtin.researcher.passages import CODE, Document
-from remit.agents.builtin.researcher.planning import planned
-from remit.agents.builtin.researcher.question import Asks, Question, Term
-from remit.agents.builtin.researcher.report import Searched, as_data, report
-from remit.agents.builtin.researcher.returning import answered
-from remit.agents.builtin.researcher.sources import DOCUMENTS, Places
-from remit.agents.builtin.researcher.words import forms, stems
-from remit.agents.builtin.researcher.writing import answer
-from remit.agents.builtin.researcher.written import Written
+from remit.agents.builtin.researcher.answers import Written, plan, write
+from remit.agents.builtin.researcher.passages import Document, Passage
+from remit.agents.builtin.researcher.ranking import Index, Part, Ranked, Words, identifiers_near
+from remit.agents.builtin.researcher.reports import (
+    Citation,
+    Citations,
+    Finding,
+    Quote,
+    Result,
+    Synthesis,
+    amount_read,
+    count,
+    one_line,
+    research_report,
+)
+from remit.agents.builtin.researcher.sources import Gatherer, Places, file_weight
+from remit.core.errors import ErrorInfo, Misused
 from remit.flow.context import Context
 from remit.models.optional import Writes
 
-MOST_FILES = 28
+MAX_FILES = 28
 """Read in the first round."""
-MOST_SEARCHES = 18
+MAX_SEARCHES = 18
+MAX_WEB_PAGES = 8
+MAX_LEADS = 8
+IN_ANSWER, IN_FINDING, NEAREST = 4, 8, 4
 KEPT_FOR_WRITING = 60.0
-"""Seconds, or a quarter of all there are: kept for a model that writes."""
-_DOCUMENTS_GLOB = "*.{md,rst,adoc,txt}"
-MOST_PAGES = 8
-_BEST = 12
-_SHARE_FOR_RANKING = 0.6
+"""Seconds, or a quarter of all there are, kept for a model that writes."""
+MAX_SOURCES = 40
+MAX_TEXT_CHARACTERS = 1_000_000
+CENTRAL_PASSAGES = 8
+_NEAR = 0.25
+_KEEPS_UP = 0.5
+"""A passage whose score is below this share of the best one's is not part of the answer."""
+_RANKING_SHARE = 0.6
 _RANKED_A_SECOND = 400_000
-"""Characters, on a machine that has other things to do; a third of what it does alone."""
+"""Characters that are ranked in a second on a busy machine."""
+_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+|\b[\w-]+\.[a-z]{1,4}\b|\b[a-z_]\w*(?:\.[a-z_]\w*)+\b")
+_DEFINING = "def|class|func|fn|function|struct|interface|enum|trait|type"
+_ASSET = re.compile(r"\.(?:png|jpe?g|gif|svg|css|js|zip|gz|mp[34]|woff2?|ico)(?:\?|$)", re.IGNORECASE)
+_MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
 
 
 class Research:
-    def __init__(self, ctx: Context, question: Question, max_depth: int, where: Places, models: Writes | None = None) -> None:
-        """`models`: None where no model is configured. Then nothing is asked of one, and nothing said about it."""
+    def __init__(
+        self, ctx: Context, query: str, parts: tuple[Part, ...], max_depth: int, places: Places, words: Words, models: Writes | None
+    ) -> None:
+        """`models`: None where no model is configured; then none is asked, and nothing is said about one."""
         self._ctx = ctx
-        self._question = question
+        self._query = " ".join(query.split())
+        self._parts = parts
+        self._max_depth = max_depth
+        self._places = places
+        self._words = words
         self._models = models
         self._warnings: list[str] = []
-        self._planned_by = ""
-        self._max_depth = max_depth
-        self._places = where
-        self._gatherer = Gatherer(ctx, kept_for_writing=KEPT_FOR_WRITING if models is not None else 0.0)
-        self._gatherer.failures += where.unknown
-        self._gatherer.without = where.without
-        self._began = time.monotonic()
-        self._searched = Searched(max_depth=max_depth, places=[*where.paths, *where.urls, *(["the web"] if where.web else [])])
-        self._expansion: tuple[Term, ...] = ()
+        self._related: list[str] = []
         self._folders: list[str] = []
+        self._gatherer = Gatherer(ctx, places, KEPT_FOR_WRITING if models is not None else 0.0)
+        self._began = time.monotonic()
+        self._progress: dict[str, Any] = {"depth": 0, "leads": [], "filesListed": 0, "sentences": 0}
         self._report = ctx.scratch / "report.md"
 
     async def run(self) -> dict[str, Any]:
-        self._write(Result(question=self._question), is_final=False)
-        self._ctx.artifact(self._report, "report", "The answer, with every sentence quoted and its source named.")
-        await self._plan()
+        result, written, planned_by = Result(query=self._query), None, ""
+        self._folders = [path for path in self._places.paths if await self._gatherer.look_over(path)]
+        self._write(result, is_final=False)
+        self._ctx.artifact(self._report, "report", "The answer, with quotations and their places.")
+        if self._models is not None:
+            self._parts, planned_by, fault = await plan(self._models, self._ctx, self._query, self._parts, self._words)
+            self._warnings += [f"No model planned the questions: {fault}."] if fault else []
         await self._first_round()
-        self._write(Result(question=self._question), is_final=False)
-        result = self._weigh(1)
-        for depth in range(2, self._max_depth + 1):
-            if self._gatherer.is_over or not await self._follow(result, depth):
+        for depth in range(1, self._max_depth + 1):
+            if depth > 1 and (self._gatherer.is_over or not await self._follow_leads(result)):
                 break
-            result = self._weigh(depth)
+            result = self._rank(depth)
+            self._write(result, is_final=False)
         self._write(result, is_final=True)
-        written = await self._worded(result)
-        data = {**as_data(result, self._searched), **self._told(written)}
-        return answered(result, self._searched, data, self._gatherer, written)
-
-    async def _plan(self) -> None:
-        if self._models is None:
-            return
-        plan = await planned(self._models, self._ctx, self._question)
-        self._question, self._planned_by = plan.question, plan.by
-        if plan.fault:
-            self._warnings.append(f"No model planned the questions: {plan.fault}.")
-
-    async def _worded(self, result: Result) -> Written | None:
-        """The answer in words; what was quoted is in the report already, should time run out meanwhile."""
-        if self._models is None or not result.citations:
-            return None
-        attempt = await answer(self._models, self._ctx, self._question.text, result.citations)
-        if attempt.fault:
-            self._warnings.append(f"No model wrote the answer, so it is quoted: {attempt.fault}.")
-        self._write(result, is_final=True, written=attempt.written)
-        return attempt.written
-
-    def _told(self, written: Written | None) -> dict[str, Any]:
-        """What `data` holds beside the quotations where a model was asked."""
-        if self._models is None:
-            return {}
-        told: dict[str, Any] = {"questions": [part.text for part in self._question.parts], "plannedBy": self._planned_by or "rule"}
-        return {**told, **(written.to_data() if written is not None else {}), "warnings": self._warnings}
+        if self._models is not None and result.citations:
+            written, fault = await write(self._models, self._ctx, result.citations, "answer", self._query)
+            self._warnings += [f"No model wrote the answer, so it is quoted: {fault}."] if fault else []
+            self._write(result, is_final=True, written=written)
+        data = result.data(self._searched())
+        if self._models is not None:
+            data |= {"questions": [part.text for part in self._parts], "plannedBy": planned_by or "rule"}
+            data |= {**(written.to_data() if written is not None else {}), "warnings": self._warnings}
+        return self._ended(result, data, written)
 
     async def _first_round(self) -> None:
-        where, gatherer = self._places, self._gatherer
-        if where.paths:
-            await self._look_through_files()
-        if where.urls:
-            await gatherer.fetch(where.urls, 0)
-        if where.web and not gatherer.is_over:
-            found = await gatherer.search_web([part.text for part in self._question.parts[:3]])
-            await gatherer.fetch(found[:MOST_PAGES], 0)
-
-    async def _look_through_files(self) -> None:
         gatherer = self._gatherer
-        folders = self._folders
-        alone: list[str] = []
-        for path in self._places.paths:
-            (folders if await gatherer.look_over(path) else alone).append(path)
-        within = gatherer.listed if not self._places.only_documents else [p for p in gatherer.listed if _is_document(p, self._places.paths)]
-        self._searched.files_listed = len({*within, *alone})
-        await gatherer.read(alone, 0, dict.fromkeys(alone, 1 << 60))
-        if not folders:
-            return
-        wanted = patterns(self._question, MOST_SEARCHES // min(len(folders), MOST_SEARCHES))
-        found = await gatherer.search(wanted, folders)
-        lost = {term.word: among(term.alike) for term in self._question.terms if term.alike and not found.get(term.word, Hits()).lines}
-        if lost and not gatherer.is_over:
-            found |= {f"{name} (words like it)": hits for name, hits in (await gatherer.search(lost, folders)).items()}
-        frequent = {name: wanted[name] for name, hits in found.items() if hits.truncated and name in wanted}
-        if frequent and not gatherer.is_over:  # what stands everywhere is looked for once more where it is explained
-            for name, hits in (await gatherer.search(frequent, folders, _DOCUMENTS_GLOB)).items():
-                found[name].lines |= hits.lines
-        best = self._best_files(found)
-        last = {path: max(hits.lines[path]) for hits in found.values() for path in hits.lines}
-        await gatherer.read(best[:MOST_FILES], 0, last)
+        files = [path for path in self._places.paths if path not in self._folders]
+        self._progress["filesListed"] = len({*gatherer.listed, *files})
+        await gatherer.read(files)
+        if self._folders and self._parts:
+            found = await gatherer.search(self._patterns(MAX_SEARCHES // min(len(self._folders), MAX_SEARCHES)), self._folders)
+            await gatherer.read(self._best_files(found)[:MAX_FILES])
+        await gatherer.fetch(self._places.urls)
+        if self._places.web and not gatherer.is_over:
+            await gatherer.fetch((await gatherer.search_web([part.text for part in self._parts[:3]]))[:MAX_WEB_PAGES])
 
-    def _best_files(self, found: dict[str, Hits]) -> list[str]:
-        """Files that hold most of the rarest words, close together if they can; documents before code, and code before the rest."""
+    def _patterns(self, most: int) -> dict[str, str]:
+        """What to search for: identifiers literally, where they are defined, and each word by its stem."""
+        identifiers = dict.fromkeys(name for part in self._parts for name in part.identifiers)
+        wanted = {f"“{name}”": "(?i)" + r"\s+".join(map(re.escape, name.split())) for name in identifiers}
+        if names := [re.escape(re.split(r"\.|::", name)[-1]) for name in identifiers if " " not in name]:
+            wanted = {f"definitions of {', '.join(identifiers)}": _definition_pattern(names), **wanted}
+        for word in (word for part in self._parts for word in part.words):
+            stem = self._words.stem(word).removesuffix("i")  # the stem of "proxy" is "proxi"
+            wanted.setdefault(word, f"(?i){re.escape(stem)}" if len(stem) > 3 else rf"(?i)(?:\b|_){re.escape(word)}s?(?:\b|_|\d)")
+        return dict(list(wanted.items())[: max(1, most)])
+
+    def _best_files(self, found: Mapping[str, Counter[str]]) -> list[str]:
+        """Files with most of the rarest words first; the names of files count too."""
         total = max(len(self._gatherer.listed), 20)
-        scores: dict[str, float] = {}
+        scores: defaultdict[str, float] = defaultdict(float)
         for name, hits in found.items():
-            rarity = math.log(1 + total / (1 + len(hits.lines))) * (1.5 if name.startswith(("together", "definition")) else 1.0)
-            rarity *= 0.3 if hits.truncated else 1.0  # it stands in many more than were told
-            for path, lines in hits.lines.items():
-                scores[path] = scores.get(path, 0.0) + rarity * (1 + 0.25 * math.log(len(lines)))
-        named = {term.stem for term in self._question.terms}
-        for path in self._gatherer.listed:
-            if (hit := len(named & set(stems(path.rpartition("/")[2])))) and (path in scores or not found):
-                scores[path] = scores.get(path, 0.0) + 1.5 * hit
-        if self._places.only_documents:
-            scores = {path: score for path, score in scores.items() if _is_document(path, self._places.paths)}
-        worth = {path: self._gatherer.worth(path) for path in scores}
-        return sorted((path for path in scores if worth[path]), key=lambda path: (-scores[path] * worth[path], path))
+            rarity = math.log(1 + total / (1 + len(hits))) * (1.5 if name.startswith("definitions") else 1.0)
+            for path, lines in hits.items():
+                scores[path] += rarity * (1 + 0.25 * math.log(lines))
+        asked = {self._words.stem(word) for part in self._parts for word in part.words}
+        for path in scores:
+            scores[path] += 1.5 * len(asked & self._words.stems(path.rpartition("/")[2]))
+        return sorted(scores, key=lambda path: (-scores[path] * (file_weight(path) or 0.5), path))
 
-    def _weigh(self, depth: int) -> Result:
-        searched = self._searched
+    def _rank(self, depth: int) -> Result:
         documents = self._affordable()
-        self._ctx.progress(f"Ranking what stands in {len(documents)} sources")
-        result, self._index = weigh_up(self._question, documents, self._expansion)
-        searched.depth, searched.sentences = depth, len(self._index.sentences)
-        self._write(result, is_final=False)
+        self._ctx.progress(f"Ranking the passages of {count(len(documents), 'source')}")
+        index = Index(documents, self._words)
+        self._progress |= {"depth": depth, "sentences": len(index.passages)}
+        result, citations = Result(query=self._query), Citations()
+        chosen: list[tuple[Part, list[Ranked]]] = []
+        for part in self._parts:
+            ranked = index.rank(part, self._related)
+            near = [one for one in ranked if one.is_supported]
+            chosen.append((part, index.choose(near or [one for one in ranked if one.coverage >= _NEAR], IN_FINDING if near else NEAREST)))
+        each = IN_ANSWER if len(chosen) == 1 else 2
+        for _, own in chosen:
+            best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
+            answered = {quote.citation.number for quote in result.answer}
+            result.answer += [quote for quote in _quotes(best[:each], citations) if quote.citation.number not in answered]
+        for part, own in chosen:
+            missing = tuple(word for word in part.words if not index.has(word))
+            result.findings.append(Finding(question=part.text, quotes=tuple(_quotes(own, citations)), missing=missing))
+        result.citations = citations.all()
         return result
 
     def _affordable(self) -> list[Document]:
-        """What can be ranked in the time there is: the sources that promise most were read first."""
+        """What can be ranked in the time there is; the most promising sources were read first."""
         documents = list(self._gatherer.documents.values())
-        room = _SHARE_FOR_RANKING * self._ctx.remaining * _RANKED_A_SECOND
-        chosen = [one for one, total in zip(documents, accumulate(len(one.text) for one in documents), strict=True) if total <= room]
-        chosen = chosen or documents[:1]
-        if len(chosen) < len(documents):
-            self._gatherer.cut_short.append(f"{len(documents) - len(chosen)} of {len(documents)} sources not weighed, for want of time")
-        return chosen
+        room = _RANKING_SHARE * self._ctx.remaining * _RANKED_A_SECOND
+        totals = accumulate(len(one.text) for one in documents)
+        fits = [one for one, total in zip(documents, totals, strict=True) if total <= room] or documents[:1]
+        if len(fits) < len(documents):
+            self._gatherer.cut_short.append(f"{len(documents) - len(fits)} of {len(documents)} sources not ranked, for want of time")
+        return fits
 
-    async def _follow(self, result: Result, depth: int) -> bool:
-        """One round of leads; False when there is nothing to follow."""
+    async def _follow_leads(self, result: Result) -> bool:
+        """One round: identifiers near the question, files and links that the best passages name. False when nothing is new."""
         gatherer = self._gatherer
-        found: Leads = leads(self._question, result.best[:_BEST], self._index, filter(gatherer.worth, gatherer.listed), gatherer.documents)
-        self._expansion = found.words
-        before = len(gatherer.documents)
-        self._searched.leads += [lead for lead in (*found.files, *found.names, *found.urls) if lead not in self._searched.leads]
-        if found:
-            self._ctx.progress(f"Following leads: {', '.join((*found.names, *found.files, *found.urls)[:5])}")
-        await gatherer.fetch(found.urls, depth - 1)
-        files = list(found.files)
-        folders = self._folders
-        if found.names and folders and not gatherer.is_over:
-            hits = await gatherer.search({f"where {', '.join(found.names)} are defined": definition_pattern(found.names)}, folders)
-            spread = [(len(lines), path) for one in hits.values() for path, lines in one.lines.items() if gatherer.worth(path) >= 0.5]
-            files += [path for _, path in sorted(spread, key=lambda pair: (-pair[0] * gatherer.worth(pair[1]), pair[1]))[:6]]
-        if self._places.only_documents:
-            files = [path for path in files if _is_document(path, self._places.paths)]
-        await gatherer.read(files, depth - 1)
-        return len(gatherer.documents) > before
+        passages = [quote.citation.passage for finding in result.findings for quote in finding.quotes]
+        asked = {self._words.stem(word) for part in self._parts for word in part.words}
+        names = [name for name in identifiers_near(passages, asked, self._words) if name not in self._related]
+        files = _named_files(passages, [path for path in gatherer.listed if path not in gatherer.documents])[:MAX_LEADS]
+        urls = self._links({passage.document.name: passage.document for passage in passages}.values(), asked)[:MAX_LEADS]
+        self._related += names
+        self._progress["leads"] += [*files, *names, *urls]
+        if names or files or urls:
+            self._ctx.progress(f"Following leads: {', '.join((*names, *files, *urls)[:5])}")
+        await gatherer.fetch(urls)
+        if names and self._folders and not gatherer.is_over:
+            pattern = _definition_pattern([re.escape(re.split(r"\.|::", name)[-1]) for name in names])
+            (hits,) = (await gatherer.search({f"definitions of {', '.join(names)}": pattern}, self._folders)).values()
+            files += sorted(hits, key=lambda path: (-hits[path] * file_weight(path), path))[:MAX_LEADS]
+        await gatherer.read(files)
+        return bool(names or files or urls)
+
+    def _links(self, pages: Iterable[Document], asked: set[str]) -> list[str]:
+        scores: dict[str, float] = {}
+        for page in pages:
+            for address, text in page.links:
+                url = urldefrag(address)[0]
+                parts = urlsplit(url)
+                shared = len(asked & self._words.stems(f"{text} {parts.path}"))
+                if shared and url not in self._gatherer.documents and parts.scheme in ("http", "https") and not _ASSET.search(parts.path):
+                    scores[url] = max(scores.get(url, 0.0), shared + 0.5 * (parts.netloc == urlsplit(page.name).netloc))
+        return sorted(scores, key=lambda url: (-scores[url], url))
+
+    def _searched(self) -> dict[str, Any]:
+        """What was done to find out, for the report and for `data`."""
+        gatherer = self._gatherer
+        return {
+            "places": self._places.names(),
+            "maxDepth": self._max_depth,
+            **self._progress,
+            "queries": gatherer.queries,
+            "webQueries": gatherer.web_queries,
+            "files": [one.name for one in gatherer.documents.values() if one.kind == "file"],
+            "pages": [one.name for one in gatherer.documents.values() if one.kind == "page"],
+            "children": gatherer.children,
+            "seconds": round(time.monotonic() - self._began, 2),
+            "failures": gatherer.failures,
+            "cutShort": gatherer.cut_short,
+            **({"notes": list(self._places.notes)} if self._places.notes else {}),
+        }
 
     def _write(self, result: Result, *, is_final: bool, written: Written | None = None) -> None:
-        gatherer, searched = self._gatherer, self._searched
-        searched.queries, searched.web_queries = gatherer.queries, gatherer.web_queries
-        searched.files = [d.name for d in gatherer.documents.values() if d.kind == "file"]
-        searched.pages = [d.name for d in gatherer.documents.values() if d.kind == "page"]
-        searched.failures, searched.cut_short, searched.children = gatherer.failures, gatherer.cut_short, gatherer.children
-        searched.ran_out_of_time = gatherer.ran_out_of_time
-        searched.seconds = time.monotonic() - self._began
-        text = report(result, searched, is_final=is_final, written=written, warnings=self._warnings)
+        text = research_report(result, self._searched(), is_final=is_final, written=written, warnings=self._warnings)
         self._report.write_text(text, encoding="utf-8")
 
-
-def patterns(question: Question, most: int) -> dict[str, str]:
-    """What to look for, by its name for people: each word in its forms, what is quoted as it stands, and pairs of words on one line."""
-    terms = question.terms
-    wanted = {term.word: _pattern(forms(term.stem)) for term in terms}
-    for part in question.parts:
-        for phrase in part.phrases:
-            wanted.setdefault(f"“{phrase}”", "(?i)" + r"\s+".join(re.escape(word) for word in phrase.split()))
-    defined = [term for part in question.parts if part.asks is Asks.DEFINITION for term in part.terms[:2]]
-    if defined:
-        either = "|".join(_one(term) for term in defined)
-        pattern = rf"(?i)^\W*(?:an? |the )?(?:{either})\w*\W*(?:\||:| – | — | is | are | means )"
-        wanted = {f"definition of {', '.join(term.word for term in defined)}": pattern, **wanted}
-    if names := _defining(question):
-        wanted = {f"definitions of {', '.join(term.word for term in terms[:6])}": names, **wanted}
-    pairs = [(one, other) for part in question.parts for one, other in zip(part.terms, part.terms[1:], strict=False)][:6]
-    if pairs:
-        both = [f"{_one(a)}.{{0,60}}{_one(b)}|{_one(b)}.{{0,60}}{_one(a)}" for a, b in pairs]
-        wanted = {f"together: {', '.join(f'{a.word} {b.word}' for a, b in pairs)}": "(?i)" + "|".join(both), **wanted}
-    return dict(list(wanted.items())[: max(1, most)])
+    def _ended(self, result: Result, data: dict[str, Any], written: Written | None) -> dict[str, Any]:
+        gatherer, read = self._gatherer, amount_read(data["searched"])
+        if not gatherer.documents and gatherer.errors:
+            return _could_not_look(gatherer, data)
+        errors = [_TIMEOUT] if gatherer.ran_out_of_time else []
+        if written is not None and written.supported:
+            summary = written.summary(read)
+        elif result.answer:
+            summary = f"Quotes the {count(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
+            summary += f" it is for you to judge. First: {one_line(result.answer[0].citation.passage.place, 120)}."
+            unanswered = sum(not finding.is_supported for finding in result.findings)
+            summary += f" {count(unanswered, 'part')} of the question not found." if unanswered else ""
+        else:
+            summary = f"No passage in {read} has enough of the question's words to answer it."
+            errors = errors or [_not_found(result, summary)]
+        summary += " Time ran out before everything was searched." if gatherer.ran_out_of_time else ""
+        return _return("partial" if errors else "completed", summary, data, errors)
 
 
-def _defining(question: Question) -> str:
-    """Where something is defined whose name the question holds, or whose name is made of two of its words."""
-    names = [phrase.rpartition(".")[2] for part in question.parts for phrase in part.phrases if phrase.isidentifier() or "." in phrase]
-    words = "|".join(re.escape(form) for term in question.terms for form in forms(term.stem) if len(form) > 2 and form.isascii())
-    either = [re.escape(name) for name in names if name] + ([rf"\w*(?:{words})\w*(?:{words})\w*"] if words else [])
-    if not either:
-        return ""
-    name = "|".join(either)
-    keywords = "def|class|func|fn|function|struct|interface|enum|trait|type|const"
-    return rf"(?i)\b(?:{keywords})\s+(?:{name})\b|^\s*(?:[\w.]+\.)?(?:{name})\s*(?::[^=]+)?=[^=]"
+def _quotes(ranked: Iterable[Ranked], citations: Citations) -> list[Quote]:
+    return [Quote(citation, one) for one in ranked if (citation := citations.cite(one.passage)) is not None]
 
 
-def among(stemmed: frozenset[str]) -> str:
-    return _pattern([form for word in sorted(stemmed) for form in forms(word)])
+def _definition_pattern(names: Sequence[str]) -> str:
+    """Where identifiers (already escaped) are defined, for any regular expression engine."""
+    either = "|".join(names)
+    return rf"\b(?:{_DEFINING})\s+(?:{either})\b|^\s*(?:[\w.]+\.)?(?:{either})\s*(?::[^=]+)?=[^=]"
 
 
-def _one(term: Term) -> str:
-    return rf"(?:\b|_)(?:{'|'.join(re.escape(form) for form in forms(term.stem))})"
+def _named_files(passages: Iterable[Passage], listed: Sequence[str]) -> list[str]:
+    """Files that passages name by path or as a module, found by the last parts of their paths."""
+    named = Counter(match for passage in passages for match in _PATH.findall(passage.text))
+    found: Counter[str] = Counter()
+    for name, times in named.items():
+        endings = tuple(f"/{one}" for one in (name.strip("./"), *(f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py"))))
+        fits = [path for path in listed if f"/{path}".endswith(endings)] if len(name) > 3 else []
+        found.update(dict.fromkeys(fits, times) if len(fits) <= 2 else {})  # a name that many files have names none of them
+    return sorted(found, key=lambda path: (-found[path], path))
 
 
-def _pattern(beginnings: Sequence[str]) -> str:
-    """Words that begin so, also inside of identifiers (`kill_orphans`, `KillOrphans`); short ones only as whole words."""
-    long = "|".join(re.escape(one) for one in beginnings if len(one) > 3)
-    short = "|".join(re.escape(one) for one in beginnings if len(one) <= 3)
-    humps = "|".join(re.escape(one.capitalize()) for one in beginnings if len(one) > 3 and one.isascii())
-    alternatives = [rf"(?i:(?:\b|_)(?:{long}))"] if long else []
-    alternatives += [rf"(?:{humps})"] if humps else []
-    alternatives += [rf"(?i:(?:\b|_)(?:{short})(?:s|es)?(?:\b|_))"] if short else []
-    return "|".join(alternatives)
+async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: Writes | None) -> dict[str, Any]:
+    if not given or len(given) > MAX_SOURCES:
+        raise Misused(f"sources: {len(given)} were given.", code="INVALID_PARAMETERS", advice=f"Give 1 to {MAX_SOURCES}.")
+    is_json = layout == "json"
+    path = ctx.scratch / ("report.json" if is_json else "report.md")
+    path.write_text("{}\n" if is_json else "*In progress.*\n", encoding="utf-8")
+    ctx.artifact(path, "data" if is_json else "report", f"What the sources say, as {layout}.")
+    gatherer = Gatherer(ctx)
+    documents = await _read_sources(gatherer, given)
+    ctx.progress(f"Comparing {count(len(documents), 'source')}")
+    synthesis = _synthesis(documents, gatherer.failures)
+    data, written = synthesis.data(layout), None
+
+    def put() -> None:
+        text = json.dumps(data, ensure_ascii=False, indent=2) + "\n" if is_json else synthesis.markdown(layout, written)
+        path.write_text(text, encoding="utf-8")
+
+    put()
+    if models is not None and documents:
+        written, fault = await write(models, ctx, _in_turn(synthesis), layout)
+        data |= written.to_data() if written is not None else {}
+        data["warnings"] = [f"No model wrote it, so it is quoted: {fault}."] if fault else []
+        put()
+    return _synthesis_ended(synthesis, gatherer, data, written)
 
 
-def _is_document(path: str, named: Sequence[str]) -> bool:
-    """What `docs` means: files of documentation folders and documents at the top, and all below folders that were named."""
-    if any(path == folder or path.startswith(f"{folder}/") for folder in named if folder != "."):
-        return True
-    suffix = f".{path.rpartition('.')[2].lower()}" if "." in path else ""
-    in_folder = any(part.lower() in DOCUMENTS for part in path.split("/")[:-1])
-    return in_folder or ("/" not in path and suffix not in CODE and suffix in (".md", ".rst", ".txt", ".adoc", ""))
+async def _read_sources(gatherer: Gatherer, given: Sequence[str | Mapping[str, Any]]) -> list[Document]:
+    texts = [_inline(source, number) for number, source in enumerate(given, 1) if not isinstance(source, str)]
+    named = [source.strip() for source in given if isinstance(source, str)]
+    urls = [source for source in named if source.lower().startswith(("http://", "https://"))]
+    await gatherer.read(source for source in named if source not in urls)
+    await gatherer.fetch(urls)
+    return [*gatherer.documents.values(), *texts]
+
+
+def _inline(source: Mapping[str, Any], number: int) -> Document:
+    text, title = source.get("text"), source.get("title") or f"Text {number}"
+    fault = ""
+    if not isinstance(text, str) or not text.strip() or not isinstance(title, str):
+        fault, advice = "has no text", 'Give {"title": …, "text": …}, a path or an address.'
+    elif len(text) > MAX_TEXT_CHARACTERS:
+        fault, advice = f"is longer than {MAX_TEXT_CHARACTERS} characters", "Write it to a file."
+    if fault:
+        raise Misused(f"sources: number {number} {fault}.", code="INVALID_PARAMETERS", advice=advice)
+    return Document(kind="text", name=str(title), title=str(title), text=str(text), date=str(source.get("date") or ""))
+
+
+def _synthesis(documents: Sequence[Document], failures: Sequence[str]) -> Synthesis:
+    """Passages that several sources have word for word, and of each source those with most of the words that it uses most."""
+    words, citations = Words(), Citations()
+    same: defaultdict[str, dict[str, Passage]] = defaultdict(dict)
+    for document in documents:
+        for passage in document.passages:
+            same[" ".join(passage.text.split())].setdefault(document.name, passage)
+    repeated = [list(group.values()) for group in same.values() if len(group) > 1][: 2 * CENTRAL_PASSAGES]
+    agreed = tuple(tuple(filter(None, map(citations.cite, group))) for group in repeated)
+    left_out = {id(passage) for group in repeated for passage in group}
+    single: dict[str, Sequence[Citation]] = {}
+    for document in documents:
+        index = Index([document], words)
+        frequent = Counter(word for passage in document.passages for word in words.part(passage.text).words)
+        topic = Part(document.title, tuple(word for word, _ in frequent.most_common(20)))
+        ranked = [one for one in index.rank(topic) if id(one.passage) not in left_out]
+        own = sorted((one.passage for one in index.choose(ranked, CENTRAL_PASSAGES)), key=lambda one: one.line)
+        single[document.name] = tuple(filter(None, map(citations.cite, own)))
+    return Synthesis(documents=documents, agreed=agreed, single=single, citations=citations.all(), failures=failures)
+
+
+def _in_turn(synthesis: Synthesis) -> list[Citation]:
+    """One passage of each source in turn, so that each is heard when not all fit."""
+    first = [one for group in synthesis.agreed for one in group[:1]]
+    lists = list(synthesis.single.values())
+    return first + [own[turn] for turn in range(max(map(len, lists), default=0)) for own in lists if turn < len(own)]
+
+
+def _synthesis_ended(synthesis: Synthesis, gatherer: Gatherer, data: dict[str, Any], written: Written | None) -> dict[str, Any]:
+    if not synthesis.documents:
+        return _could_not_look(gatherer, data)
+    sources, quoted = count(len(synthesis.documents), "source"), sum(map(len, synthesis.single.values()))
+    summary = f"{sources}: {count(quoted, 'central passage')} quoted, {len(synthesis.agreed)} word for word in several of them."
+    summary = written.summary(sources) if written is not None and written.supported else summary
+    if gatherer.failures:
+        lost = f"{count(len(gatherer.failures), 'source')} could not be read: {gatherer.failures[0]}"[:1000]
+        error = _error("SOURCE_UNREAD", lost, "Check the path or the address, and ask again.")
+        return _return("partial", f"{summary} Some sources could not be read.", data, [error])
+    if gatherer.ran_out_of_time:
+        return _return("partial", f"{summary} Time ran out before all were read.", data, [_TIMEOUT])
+    return _return("completed", summary, data)
+
+
+def _return(status: str, summary: str, data: Mapping[str, Any], errors: Sequence[ErrorInfo] = ()) -> dict[str, Any]:
+    return {"status": status, "summary": summary, "data": data, "errors": [error.to_dict() for error in errors], "artifacts": []}
+
+
+def _error(code: str, message: str, advice: str, type_: str = "execution") -> ErrorInfo:
+    return ErrorInfo(type=type_, message=message, code=code, recoverable=True, recommendation=advice)
+
+
+_TIMEOUT = _error(
+    "TIMEOUT",
+    "The soft deadline came before everything was searched.",
+    "Delegate it again with a longer timeout, or name fewer sources.",
+    "timeout",
+)
+
+
+def _not_found(result: Result, message: str) -> ErrorInfo:
+    missing = sorted({word for finding in result.findings for word in finding.missing})
+    lacks = f" Nowhere in it: {', '.join(missing[:8])}." if missing else ""
+    advice = "Ask in the words of the sources, or name other sources: docs:FOLDER, web, an address."
+    return _error("NOT_FOUND", message + lacks, advice, "not_found")
+
+
+def _could_not_look(gatherer: Gatherer, data: Mapping[str, Any]) -> dict[str, Any]:
+    """Nothing could be read: the first worker's error. Blocked where a tool or a permission is missing."""
+    first = gatherer.errors[0] if gatherer.errors else _error("SOURCE_UNREAD", "No source could be read.", "Name other sources.")
+    status = "blocked" if first.code in _MISSING_TOOL else "failed"
+    return _return(status, f"Nothing could be searched. {one_line(first.message, 200)}", data, [first])
