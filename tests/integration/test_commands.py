@@ -222,7 +222,7 @@ async def test_prose_twice_is_kept_and_named(tmp_path: Path) -> None:
     async with project(tmp_path, sh("echo prose")) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
-    assert result.errors[0].recommendation == "Fix cmd subagent return format"
+    assert result.errors[0].recommendation.startswith("Fix cmd subagent return format. Its answer is kept in ")
     assert (tmp_path / result.artifacts[0].path).read_text() == "prose\n"
 
 

@@ -88,7 +88,7 @@ async def test_an_answer_that_is_faulty_twice_fails_and_the_originals_are_kept(t
     assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.INVALID_RETURN)
     assert result.errors[0].code == "VALIDATION_FAILED"
     assert result.errors[0].message.startswith("Return is not valid JSON")
-    assert result.errors[0].recommendation == "Fix thinker subagent return format"
+    assert result.errors[0].recommendation.startswith("Fix thinker subagent return format. Its answer is kept in ")
     assert any("First prose." in text for text in kept)
     assert any("Second prose." in text for text in kept)
     assert len(server.requests) == 2

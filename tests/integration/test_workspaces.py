@@ -114,7 +114,7 @@ async def test_the_work_in_a_worktree_is_committed_on_its_branch(project: Path) 
     assert branches(project) == ["main", branch]
     assert git(project, "log", "-1", "--format=%s", branch).strip() == f"{result.session_id}: edit.worktree"
     assert git(project, "show", f"{branch}:src/new.py") == "new = True\n"
-    assert f"git merge {branch}" in result.next_steps
+    assert f"remit workspaces {result.session_id} --merge" in result.next_steps
     assert status(project / ".remit" / "work" / result.session_id) == ""
 
 

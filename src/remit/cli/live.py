@@ -75,7 +75,7 @@ class Lines(Silence):
     """
 
     def __init__(self) -> None:
-        self._began = time.time()
+        self._began = self._last = time.time()
         self._teller = Teller()
         self._told: dict[str, set[str]] = {}
 
@@ -85,7 +85,8 @@ class Lines(Silence):
         heard = [(event, self._teller.tell(event)) for event in events if event.kind is not EventKind.STEP]
         lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
         for at, _, agent, session_id, text in sorted(lines):
-            say_aside(f"{max(0.0, at - self._began):7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
+            self._last = max(self._last, at)  # a child that takes long is told of late
+            say_aside(f"{self._last - self._began:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
         """Start and end, each told once; of lines of one moment the start comes first, the end last."""

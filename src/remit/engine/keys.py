@@ -50,7 +50,7 @@ def _still_running(asked: Running, holder: Record) -> Return:
     """Whoever asked for less time than the holder has gets its answer by its own deadline; the holder goes on."""
     lineage = Lineage(holder.session_id, holder.root_id, holder.parent_id, holder.depth, holder.path)
     seconds = round(asked.delegation.deadline.timeout_seconds, 2)
-    detail = f"{holder.agent} holds the key {holder.key!r} and is still running after the {seconds:g} s it was waited for."
+    detail = f"{holder.agent} was delegated with the same key before and still runs after the {seconds:g} s it was waited for."
     stop = reply.Stop(reason=StopReason.DEADLINE, source="its deadline", detail=detail)
     return reply.interrupted(asked.delegation._replace(lineage=lineage), stop, reply.NOTHING_LEFT, duration_seconds=seconds)
 
@@ -59,10 +59,10 @@ async def _holder(engine: "EmbeddedEngine", asked: Running, session_id: str) -> 
     record = await off_loop(engine.store.get, session_id)
     delegation = asked.delegation
     if record is None:
-        raise Unavailable(f"The delegation with key {delegation.key!r} has gone.", advice="Try again.")
+        raise Unavailable("The delegation with this key has gone.", advice="Try again.")
     if normalised_call(record.agent, record.parameters) != normalised_call(delegation.agent, delegation.parameters):
         raise Misused(
-            f"The key {delegation.key!r} belongs to another call ({record.agent}, {session_id}).",
+            f"This idempotency key (messageId in A2A) belongs to another call ({record.agent}, {session_id}).",
             advice="Use one key for one call.",
         )
     return record

@@ -279,7 +279,7 @@ async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Ret
         message=clean("; ".join(faults))[:MAX_ERROR_CHARACTERS],
         code="VALIDATION_FAILED",
         recoverable=True,
-        recommendation=f"Fix {work.delegation.agent} subagent return format",
+        recommendation=_return_advice(work.delegation, kept),
     )
     return reply.failed(
         work.delegation,
@@ -289,6 +289,11 @@ async def _unreadable(work: Work, faults: Sequence[str], *originals: str) -> Ret
         artifacts=artifacts,
         warnings=work.warnings,
     )
+
+
+def _return_advice(delegation: Delegation, kept: Sequence[Artifact]) -> str:
+    where = f" Its answer is kept in {' and '.join(one.path for one in kept)}." if kept else ""
+    return f"Fix {delegation.agent} subagent return format.{where} Delegate it again with resume={delegation.session_id} to ask once more."
 
 
 async def _raised(work: Work, error: Exception) -> Return:
@@ -327,6 +332,9 @@ async def _proven(work: Work, result: Return) -> Return:
     cwd = work.root if work.room is None else work.room.folder
     acceptance = await run_acceptance(work.delegation.accept, cwd=cwd, seconds_left=work.remaining(), env=work.environment())
     unmet = acceptance.error
+    if unmet is not None:
+        advice = f"{unmet.recommendation} Delegate it again with resume={work.delegation.session_id} to go on from what it did."
+        unmet = replace(unmet, recommendation=advice)
     if unmet is None:
         artifacts = tuple(replace(a, evidence=Evidence.VERIFIED) for a in result.artifacts)
         return replace(result, artifacts=artifacts, evidence=Evidence.VERIFIED)

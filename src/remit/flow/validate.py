@@ -5,7 +5,7 @@ the event loop. Finding the candidate is `receive`'s work, asking for a repair t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from remit.flow.wire import Shape, WireArtifact, WireError, WireReturn, read_sha
 
 MAX_ARTIFACTS = 10_000
 _MOST_FAULTS = 100
+_PLACE = frozenset({"agent_type", "delegation_depth", "delegation_path"})
 _OURS = frozenset({"evidence", "size", "sha256", "mtime"})
 
 
@@ -58,12 +59,27 @@ def judge(candidate: Mapping[str, Any], expected: Expected) -> Return:
 
 def judge_plain(fields: Mapping[str, Any], expected: Expected) -> Return:
     """`judge`, of what is plain JSON already, as `receive` finds it and `plain` makes it."""
+    fields, filled = _with_known_place(fields, expected)
     shape = read_shape(fields)
     files = _look_at(shape, expected)
     faults = [*shape.faults, *_claims(shape, expected), *_errors_fit(shape, fields), *_data_fits(shape, fields, expected), *files.faults]
     if faults:
         raise InvalidReturn(_bounded(faults), advice=_advice(expected))
-    return _build(shape.wire, expected, files)
+    result = _build(shape.wire, expected, files)
+    return replace(result, warnings=(*result.warnings, *filled)) if filled else result
+
+
+def _with_known_place(fields: Mapping[str, Any], expected: Expected) -> tuple[Mapping[str, Any], list[str]]:
+    """With the agent's place in the tree, which we know, where the agent left it out; and a warning for each."""
+    given = fields.get("metadata")
+    if not isinstance(given, dict) or given.keys() >= _PLACE:
+        return fields, []
+    known = {"agent_type": expected.agent, "delegation_depth": expected.depth, "delegation_path": expected.path}
+    missing = {name: value for name, value in known.items() if name not in given and value is not None}
+    if "delegation_path" in missing:
+        missing["delegation_path"] = list(expected.path or ())
+    warnings = [f"metadata.{name}: was missing; recorded as {shown(value)}" for name, value in missing.items()]
+    return {**fields, "metadata": {**given, **missing}}, warnings
 
 
 def _advice(expected: Expected) -> str:

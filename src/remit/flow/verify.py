@@ -70,7 +70,7 @@ class Acceptance:
             code="VALIDATION_FAILED",
             message=f"Acceptance command `{unmet.command}` {ended}." + (f" Its output ended: {tail}" if tail else ""),
             recoverable=True,
-            recommendation=f"Make `{unmet.command}` exit 0, then delegate again.",
+            recommendation=f"Make `{unmet.command}` exit 0.",
         )
 
 

@@ -306,15 +306,16 @@ def _not_merged(work: "Work", stay: Stay, outcome: Merged, changes: Changes | No
 def _kept_in(stay: Stay, changes: Changes | None) -> str:
     if changes is None or changes.doubt:
         return f"in {stay.room.inside}. Look at the warnings, then take it over by hand."
-    return f"on the branch {stay.room.branch}. {_by_hand(stay, changes)}"
+    how = _by_hand(stay, changes, f"Merge it and resolve the conflicts: git merge {stay.room.branch}")
+    return f"on the branch {stay.room.branch}. {how}"
 
 
-def _by_hand(stay: Stay, changes: Changes) -> str:
+def _by_hand(stay: Stay, changes: Changes, merge: str) -> str:
     """In the room of a caller the changes are taken over by their diff: the branch holds what was there before as well."""
     if stay.host is not None and changes.diff is not None:
         diff, there = os.path.relpath(changes.diff, stay.host.tree), stay.host.tree.relative_to(stay.host.root).as_posix()
         return f"Take it over in {there}: git add --all && git apply --3way {diff}"
-    return f"Merge it by hand: git merge {stay.room.branch}" if stay.room.branch else ""
+    return merge if stay.room.branch else ""
 
 
 def _staying(stay: Stay, changes: Changes | None, result: Return) -> Return:
@@ -324,7 +325,8 @@ def _staying(stay: Stay, changes: Changes | None, result: Return) -> Return:
     if changes is None or result.next_steps:
         return result
     where = f"on the branch {room.branch}" if room.branch else f"in {room.inside}"
-    return replace(result, next_steps=f"Its changes are {where}. {_by_hand(stay, changes)}".rstrip())
+    how = _by_hand(stay, changes, f"Merge them: remit workspaces {room.session_id} --merge")
+    return replace(result, next_steps=f"Its changes are {where}. {how}".rstrip())
 
 
 def place_of(room: Room) -> dict[str, Any]:

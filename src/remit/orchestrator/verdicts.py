@@ -113,7 +113,8 @@ def _nothing_made(result: Return) -> ErrorInfo:
     branch = place.get("branch") if isinstance(place, dict) else None
     if branch:
         message = f"{agent} says completed, but its work is on the branch {branch} and not in the project."
-        advice = f"Let its agent merge (merge = true), or merge it yourself (git merge {branch}) and mark the phase [COMPLETED]."
+        merge = f"remit workspaces {result.session_id} --merge"
+        advice = f"Let its agent merge (merge = true), or merge it yourself ({merge}) and mark the phase [COMPLETED]."
     else:
         message = f"{agent} says completed, but names no file of the project that it made or changed."
         advice = "Look at what it did (`git status`); then run it again, or mark the phase [COMPLETED] in the plan yourself."

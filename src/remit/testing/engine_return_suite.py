@@ -99,8 +99,10 @@ async def a_faulty_return_is_repaired_once(open_remit: OpenRemit, root: Path) ->
         assert len(seen) == 2
         assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.INVALID_RETURN)
         assert result.errors[0].message.startswith("Return is not valid JSON")
-        assert result.errors[0].recommendation == "Fix model subagent return format"
         kept = root / result.artifacts[0].path
+        assert result.errors[0].recommendation.startswith("Fix model subagent return format. Its answer is kept in")
+        assert result.artifacts[0].path in result.errors[0].recommendation
+        assert f"resume={result.session_id}" in result.next_steps
         assert kept.read_text() == "All done, trust me."
 
 
@@ -169,3 +171,4 @@ async def acceptance_commands_decide(open_remit: OpenRemit, root: Path) -> None:
         assert result.status is Status.PARTIAL
         assert result.evidence is not Evidence.VERIFIED
         assert "not good enough" in " ".join(error.message for error in result.errors)
+        assert f"resume={result.session_id}" in result.next_steps

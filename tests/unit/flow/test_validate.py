@@ -53,12 +53,21 @@ def test_each_required_field_is_missed_by_name(tmp_path: Path, field: str) -> No
     assert faults_of(fields, expected(tmp_path)) == (f"{field}: is missing",)
 
 
-@pytest.mark.parametrize("field", ["session_id", "agent_type", "delegation_depth", "delegation_path"])
-def test_each_required_field_of_the_metadata_is_missed_by_name(tmp_path: Path, field: str) -> None:
-    """S3.2."""
+def test_session_id_is_missed_by_name(tmp_path: Path) -> None:
     metadata = answer()["metadata"]
-    del metadata[field]
-    assert faults_of(answer(metadata=metadata), expected(tmp_path)) == (f"metadata.{field}: is missing",)
+    del metadata["session_id"]
+    assert faults_of(answer(metadata=metadata), expected(tmp_path)) == ("metadata.session_id: is missing",)
+
+
+@pytest.mark.parametrize("field", ["agent_type", "delegation_depth", "delegation_path"])
+def test_place_in_the_tree_is_filled_in_with_a_warning(tmp_path: Path, field: str) -> None:
+    metadata = answer()["metadata"]
+    known = metadata.pop(field)
+    result = judge(answer(metadata=metadata), expected(tmp_path))
+    assert result.metadata.to_dict()[field] == (tuple(known) if isinstance(known, list) else known)
+    assert [warning.partition(";")[0] for warning in result.warnings] == [f"metadata.{field}: was missing"]
+    with pytest.raises(InvalidReturn, match=f"metadata.{field}: is missing"):
+        judge(answer(metadata=metadata), Expected(root=tmp_path))
 
 
 @pytest.mark.parametrize("status", ["Completed", "COMPLETED", "done", "", None, 1, ["completed"]])
