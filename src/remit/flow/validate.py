@@ -75,7 +75,7 @@ def _with_known_place(fields: Mapping[str, Any], expected: Expected) -> tuple[Ma
     if not isinstance(given, dict) or given.keys() >= _PLACE:
         return fields, []
     known = {"agent_type": expected.agent, "delegation_depth": expected.depth, "delegation_path": expected.path}
-    missing = {name: value for name, value in known.items() if name not in given and value is not None}
+    missing: dict[str, Any] = {name: value for name, value in known.items() if name not in given and value is not None}
     if "delegation_path" in missing:
         missing["delegation_path"] = list(expected.path or ())
     warnings = [f"metadata.{name}: was missing; recorded as {shown(value)}" for name, value in missing.items()]
