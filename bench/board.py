@@ -1,16 +1,16 @@
-"""board: commands of the board that run no agent, on a board of thousands of tasks, beside the interpreter that does nothing.
+"""board: commands of the board that run no agent, on a board of 1,000 tasks, beside the interpreter that does nothing.
 
-Each is a process of its own, as a person starts it, in a git checkout: what is committed is measured too. What counts is the time beyond
-the start of the interpreter, which is measured in turns with it.
+Each is a process of its own, as a person starts it, in a git checkout: the commit is measured too. The figure is the CPU time of the process
+and its children beyond that of a bare interpreter, measured in turns with it.
 """
 
 import asyncio
 import itertools
 import os
 import random
+import resource
 import sys
 import tempfile
-import time
 from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import replace
 from pathlib import Path
@@ -41,7 +41,7 @@ COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
 }
 """Of each the command lines that are run in turn."""
 EDITED = "TODO.md edited"
-"""Before each of these a person has changed a line of TODO.md, which the first command after it reads back: shown, with no promise."""
+"""Before each of these a person has changed a line of TODO.md, which the command reads back."""
 _ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 """Compiled once, as for whoever uses it every day; the first rounds are not counted."""
 _WORDS = ("reader", "writer", "parser", "index", "cache", "report", "protocol", "queue", "clock", "printer")
@@ -69,14 +69,14 @@ async def measure(sizes: Sizes, wanted: frozenset[str]) -> list[Figure]:
                 beyond[name] += [took - floor] if number >= 0 else []
         await _timed(root, "git", "diff", "--quiet", "HEAD", "--", "specs")  # all of it was committed: not doing so would look like speed
     return [
-        Figure(section="board", what="floor: the interpreter doing nothing, p50", measured=milliseconds(median(floors))),
+        Figure(section="board", what="floor: CPU of the interpreter doing nothing, p50", measured=milliseconds(median(floors))),
         *(
             Figure(
                 section="board",
-                what=f"remit {name}, {sizes.board_tasks:,} tasks: beyond that, p50",
+                what=f"remit {name}, {sizes.board_tasks:,} tasks: CPU beyond that, p50",
                 measured=milliseconds(median(times)),
-                target="" if name.endswith(EDITED) else f"< {TARGET_SECONDS * 1e3:g} ms",
-                is_met=None if name.endswith(EDITED) else median(times) < TARGET_SECONDS,
+                target=f"< {TARGET_SECONDS * 1e3:g} ms",
+                is_met=median(times) < TARGET_SECONDS,
             )
             for name, times in beyond.items()
         ),
@@ -116,7 +116,7 @@ def _task(chance: random.Random, number: int, at: str) -> Task:
 def edit(root: Path, number: int) -> None:
     """As a person does: a few words of one task, somewhere in the middle."""
     path = root / "specs" / "TODO.md"
-    before, mark, after = path.read_text().partition("of part 2500")
+    before, mark, after = path.read_text().partition("of part 500")
     path.write_text(f"{before}{mark}{number + 100} {after}" if mark else f"{before}\n")
 
 
@@ -129,9 +129,14 @@ async def _git(root: Path) -> None:
 
 
 async def _timed(root: Path, *command: str) -> float:
-    began = time.perf_counter()
+    """CPU seconds of the command and of what it started."""
+    began = _children_seconds()
     process = await asyncio.create_subprocess_exec(*command, cwd=root, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, env=_ENVIRONMENT)
     _, said = await process.communicate()
-    took = time.perf_counter() - began
     assert process.returncode == 0, (command, said.decode(errors="replace")[-500:])  # a refusal would be quick, and would look like speed
-    return took
+    return _children_seconds() - began
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

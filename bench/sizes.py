@@ -51,7 +51,7 @@ class Sizes:
     """In each round."""
     analysed: int = 2_000
     """Files of the tree that is analysed."""
-    board_tasks: int = 5_000
+    board_tasks: int = 1_000
     """On the board whose commands are timed."""
     board_rounds: int = 9
     board_warm: int = 1
@@ -104,7 +104,7 @@ QUICK = Sizes(
     tree_files=300,
     searches=1,
     analysed=200,
-    board_tasks=100,
+    board_tasks=1_000,
     board_rounds=1,
     board_warm=0,
     served_calls=20,

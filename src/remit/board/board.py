@@ -19,6 +19,7 @@ from remit.board.user_edits import TODO, EditMerger, Found, Version, numbers_of
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
+from remit.core.ids import new_session_id
 from remit.system.files import file_lock
 from remit.system.own_folder import make_folder
 
@@ -90,6 +91,8 @@ class Board:
         self.archive_path = root / archive.ARCHIVE
         self.folder = root / OWN
         """Locks, the journal of write sets, late drawings: of this machine, never in git."""
+        self.session_id = new_session_id(clock.wall())
+        """Of this run of a command: the trailer of commits that no delegation belongs to."""
         self._last: tuple[bytes, Read] | None = None
         """The state.json that was read or written last: a command reads it more than once."""
 

@@ -354,12 +354,13 @@ def _with_index(repository: Repository, before: str, made: Committed, named: Seq
     late = _tidying(repository)
     try:
         base = late.tree(before)
-        committed = late.names("diff-tree", "-r", "--name-only", "-z", "--no-renames", base, made.hash)
+        raw = os.fsdecode(late.git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", base, made.hash)).split("\0")
+        committed = dict(zip(raw[1::2], raw[::2], strict=False))
         more = [path for path in committed if path not in named]
         theirs = late.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", base, paths=more) if more else []
         _wait_for_index(late, INDEX_SECONDS)
-        entries = late.git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", base, made.hash)
-        late.git.run("update-index", "-z", "--index-info", stdin=_index_info(entries, leave={*theirs}))
+        entries = {path: entry.split(" ") for path, entry in committed.items() if path not in theirs}
+        late.git.run("update-index", "-z", "--index-info", stdin=_lines([f"{one[1]} {one[3]}\t{path}" for path, one in entries.items()]))
     except RemitError as error:
         warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
         return replace(made, warning=" ".join(filter(None, (made.warning, warning))))
@@ -367,17 +368,6 @@ def _with_index(repository: Repository, before: str, made: Committed, named: Seq
     if kept_out and not made.warning:
         return replace(made, warning=f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}.")
     return made
-
-
-def _index_info(raw: bytes, leave: set[str]) -> bytes:
-    """The new side of `diff-tree --raw` as `update-index --index-info` reads it."""
-    fields = os.fsdecode(raw).split("\0")
-    lines = []
-    for entry, path in zip(fields[::2], fields[1::2], strict=False):
-        _, mode, _, blob, _ = entry.lstrip(":").split(" ")
-        if path not in leave:
-            lines.append(f"{mode} {blob}\t{path}")
-    return _lines(lines)
 
 
 @contextlib.contextmanager

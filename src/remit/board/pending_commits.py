@@ -69,7 +69,7 @@ def owed(board: "Board", subject: str, paths: Iterable[str], *, deleted: Iterabl
         subject=subject,
         paths=tuple(dict.fromkeys(paths)),
         deleted=tuple(deleted),
-        session_id=session_id,
+        session_id=session_id or board.session_id,
         since=board.clock.wall(),
         pid=os.getpid(),
         pid_started=process_start(os.getpid()) or "",

@@ -1,6 +1,7 @@
-"""Commits that are owed (S6.8): what a command wrote and died over is committed by the next one, and nothing is committed twice."""
+"""Pending commits: what a killed command wrote is committed by the next one, nothing is committed twice, each commit has its session."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from remit.board.pending_commits import FOLDER, GIVEN_UP_SECONDS, owed, pay, pay
 from remit.board.task import TaskArtifact
 from remit.orchestrator.abandoning import abandon, recover
 from remit.orchestrator.archiving import todo
+from remit.orchestrator.dividing import divide
 from remit.orchestrator.tasks import Wanted, record
 from remit.orchestrator.tidying import sync
 
@@ -128,3 +130,22 @@ def test_a_sync_that_changes_nothing_writes_and_commits_nothing(board: Board) ->
     assert sync(board).data["changed"]
     assert board.todo_path.exists()
     assert not changed(board)
+
+
+def test_every_command_that_changes_the_board_names_its_session_in_the_commit(board: Board) -> None:
+    for command in (
+        lambda one: abandon(one, [1], "no"),
+        lambda one: recover(one, [1]),
+        lambda one: divide(one, 1, "1. read; 2. write"),
+        lambda one: abandon(one, [2], "no"),
+        lambda one: todo(one, agreed=lambda tasks: True),
+    ):
+        command(Board(board.root))
+    commits = git(board.root, "log", "--format=%s|%(trailers:key=Session,valueonly,separator=)").splitlines()
+    assert [line.partition("|")[0] for line in commits[::-1]] == [
+        "task 1: create", "task 2: create", "task 1: abandon", "task 1: recover", "task 1: divide into 3, 4", "task 2: abandon",
+        "todo: archive 1 task",
+    ]  # fmt: skip
+    sessions = [line.partition("|")[2] for line in commits]
+    assert all(re.fullmatch(r"sess_\d+_[a-z0-9]{6}", session) for session in sessions)
+    assert len({*sessions}) == len(commits) - 1, "one for each run of a command"
