@@ -1,10 +1,9 @@
-"""Committing for the board in real repositories: S6.8 and what users do to theirs."""
+"""Commits of the board in real repositories: only the named paths, as the user would commit them, and never at the price of the command."""
 
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -69,7 +68,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_only_the_named_files_are_committed_and_what_was_staged_stays_staged(repository: Path) -> None:
-    """S6.8, item 5."""
     put(repository, "theirs.py", "staged\n")
     git(repository, "add", "theirs.py")
     put(repository, "theirs.py", "staged and changed again\n")
@@ -119,33 +117,16 @@ def test_changed_deleted_renamed_and_executable_files(repository: Path) -> None:
     assert status(repository) == []
 
 
-def test_a_named_file_is_committed_as_it_stands_even_where_part_of_it_was_staged(repository: Path) -> None:
-    put(repository, "README.md", "staged\n")
-    git(repository, "add", "README.md")
-    put(repository, "README.md", "as it stands\n")
-    put(repository, "kept-out.md")
-    git(repository, "add", "kept-out.md")
-    git(repository, "rm", "-q", "--cached", "kept-out.md")
-
-    commit(repository, ["README.md"], "task 1: x")
-
-    assert git(repository, "show", "HEAD:README.md") == "as it stands\n"
-    assert status(repository) == ["?? kept-out.md"]
-
-
-def test_a_file_taken_out_of_the_index_is_committed_as_it_stands(repository: Path) -> None:
-    git(repository, "rm", "-q", "--cached", "README.md")
-    put(repository, "README.md", "more\n")
-    assert commit(repository, ["README.md"], "task 1: x").hash
-    assert status(repository) == []
-
-
-def test_names_of_any_kind(repository: Path) -> None:
+def test_names_of_any_kind_and_folders(repository: Path) -> None:
     names = ["with space.md", 'quo"te.md', "-dash.md", "ünï/cödé.md", "*.md", ":(top)x", "new\nline.md", "[ab].md", "back\\slash"]
     put(repository, "a.md")  # matched by *.md and [ab].md, were they patterns
     done = commit(repository, [put(repository, name) for name in names], "task 1: names")
     assert (done.warning, in_head(repository)) == ("", sorted(names))
     assert status(repository) == ["?? a.md"]
+    put(repository, "ünï/new/b.md")
+    (repository / "ünï/cödé.md").unlink()
+    commit(repository, ["ünï"], "task 1: a folder means all files below it")
+    assert (in_head(repository), status(repository)) == (["ünï/cödé.md", "ünï/new/b.md"], ["?? a.md"])
 
 
 def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
@@ -158,7 +139,6 @@ def test_a_project_in_a_folder_of_the_repository(repository: Path) -> None:
 
 
 def test_nothing_to_commit_is_fine(repository: Path) -> None:
-    """S6.8."""
     os.utime(repository / "README.md", (1, 1))
     assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
     assert commit(repository, [], "task 1: x") == Committed(nothing=True)
@@ -167,18 +147,14 @@ def test_nothing_to_commit_is_fine(repository: Path) -> None:
     put(repository, "README.md", "text\n")
     assert commit(repository, ["README.md"], "task 1: x").nothing
     assert status(repository) == ["MM README.md"]
-
-
-def test_what_git_finds_equal_after_its_filters_is_nothing(repository: Path) -> None:
     put(repository, ".gitattributes", "* text=auto\n")
     git(repository, "add", ".")
     git(repository, "commit", "-qm", "attributes")
     (repository / "README.md").write_bytes(b"text\r\n")
-    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True)
+    assert commit(repository, ["README.md"], "task 1: x") == Committed(nothing=True), "equal after git's filters"
 
 
 def test_without_git_or_a_checkout_it_is_off_and_silent(tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S6.8: off outside a git checkout."""
     outside = tmp_path / "outside"
     path = put(outside, "a.md")
     assert commit(outside, [path], "task 1: x") == Committed(nothing=True)
@@ -210,18 +186,6 @@ def test_a_repository_without_a_commit_and_a_detached_head(tmp_path: Path, repos
 
     git(repository, "checkout", "-q", "--detach")
     assert commit(repository, [put(repository, "b.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
-
-
-def test_without_a_repository_nothing_is_missed_when_temporary_files_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
-    assert commit(tmp_path, [put(tmp_path, "a.md")], "task 1: x") == Committed(nothing=True)
-
-
-def test_a_branch_whose_name_ends_in_a_space_that_is_none_for_git(repository: Path) -> None:
-    git(repository, "branch", "twin")
-    git(repository, "checkout", "-q", "-b", "twin\u00a0")
-    assert commit(repository, [put(repository, "a.md")], "task 1: x").hash == git(repository, "rev-parse", "HEAD").strip()
-    assert commit(repository, [put(repository, "a.md", "more")], "task 1: y").hash == git(repository, "rev-parse", "HEAD").strip()
 
 
 def test_a_linked_worktree_commits_to_its_own_branch(repository: Path) -> None:
@@ -261,19 +225,7 @@ def test_paths_that_lead_out_or_are_git_s_or_remit_s_own_are_refused(repository:
     assert ".git/config (git's own), .remit/db (remit's own, of this machine)" in done.warning
 
 
-def test_a_folder_means_all_below_it(repository: Path) -> None:
-    put(repository, "d/gone.md")
-    git(repository, "add", ".")
-    git(repository, "commit", "-qm", "d")
-    (repository / "d/gone.md").unlink()
-    put(repository, "d/e/new.md")
-    put(repository, "dx")
-    commit(repository, ["d"], "task 1: x")
-    assert (in_head(repository), status(repository)) == (["d/e/new.md", "d/gone.md"], ["?? dx"])
-
-
 def test_a_hook_that_fails_is_a_warning_and_leaves_the_index_as_it_was(repository: Path) -> None:
-    """Item 5: hooks that fail: warning, nothing lost."""
     hook(repository, "pre-commit", "echo 'line too long in a.md' >&2; exit 1")
     put(repository, "staged.md")
     git(repository, "add", "staged.md")
@@ -294,31 +246,23 @@ def test_a_hook_that_hangs_is_stopped_with_its_children(repository: Path) -> Non
         "pre-commit",
         f"trap '' TERM; setsid sleep 300 & echo $! >> {pids}; sleep 300 & echo $! >> {pids}; echo $$ >> {pids}; wait",
     )
-    began = time.monotonic()
     done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
-    assert time.monotonic() - began < 20
     assert "GIT_COMMIT_FAILED: git commit did not end" in done.warning
     assert not any(lives(pid) for pid in pids.read_text().split())
     assert not (repository / ".git/index.lock").exists()
     assert status(repository) == ["?? a.md"]
 
 
-def test_a_commit_is_reported_even_where_a_hook_afterwards_hangs(repository: Path) -> None:
+def test_a_commit_is_reported_whatever_a_hook_does_afterwards(repository: Path) -> None:
+    hook(repository, "post-commit", "sleep 60 & echo $! > ../pid")
+    done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=40)
+    os.kill(int((repository.parent / "pid").read_text()), 9)
+    assert done == Committed(hash=git(repository, "rev-parse", "HEAD").strip()), "what it leaves running does not hold us"
     hook(repository, "post-commit", "sleep 300")
-    done = commit(repository, [put(repository, "a.md")], "task 1: x", seconds=1.5)
+    done = commit(repository, [put(repository, "b.md")], "task 1: x", seconds=1.5)
     assert done.hash == git(repository, "rev-parse", "HEAD").strip()
     assert "commit was made" in done.warning
     assert status(repository) == []
-
-
-def test_a_hook_that_leaves_something_running_does_not_hold_us(repository: Path) -> None:
-    hook(repository, "post-commit", "sleep 20 & echo $! > pid")
-    began = time.monotonic()
-    done = commit(repository, [put(repository, "a.md")], "task 1: x")
-    os.kill(int((repository / "pid").read_text()), 9)
-    assert done.hash
-    assert not done.warning
-    assert time.monotonic() - began < 15
 
 
 def test_what_a_hook_takes_out_of_the_commit_is_named(repository: Path) -> None:
@@ -332,10 +276,8 @@ def test_a_hook_that_calls_us_is_told_at_once_that_it_must_wait(repository: Path
     """Its git waits for the hook, so that the hook must not wait for git."""
     calls = "from pathlib import Path; from remit.board.commits import commit; print(commit(Path.cwd(), ['b.md'], 'task 2: y').later)"
     hook(repository, "pre-commit", f'[ -e asked ] || {{ touch asked; {sys.executable} -c "{calls}" > said; }}')
-    began = time.monotonic()
     put(repository, "b.md")
     assert commit(repository, [put(repository, "a.md")], "task 1: x").hash
-    assert time.monotonic() - began < 15
     assert (repository / "said").read_text() == "True\n"
     assert in_head(repository) == ["a.md"]
 
@@ -375,7 +317,7 @@ def test_an_unknown_user_is_told_what_to_set(repository: Path, monkeypatch: pyte
     assert commit(repository, ["a.md"], "task 1: x").hash
 
 
-def test_a_signature_that_cannot_be_made_is_a_warning(repository: Path) -> None:
+def test_a_signature_that_cannot_be_made_or_a_broken_repository_is_a_warning(repository: Path) -> None:
     asking = repository.parent / "gpg"
     asking.write_text("#!/bin/sh\necho 'gpg: signing failed: Inappropriate ioctl for device' >&2\nexit 2\n")
     asking.chmod(0o755)
@@ -384,6 +326,8 @@ def test_a_signature_that_cannot_be_made_is_a_warning(repository: Path) -> None:
     done = commit(repository, [put(repository, "a.md")], "task 1: x")
     assert "signing failed" in done.warning or "failed to write commit" in done.warning
     assert status(repository) == ["?? a.md"]
+    (repository / ".git/config").write_text("[broken\n")
+    assert commit(repository, ["a.md"], "task 1: x").warning.startswith("GIT_COMMIT_FAILED: fatal: bad config")
 
 
 @pytest.mark.parametrize("what", ["merge", "rebase", "cherry-pick", "bisect"])
@@ -424,20 +368,6 @@ def test_a_sparse_checkout(repository: Path) -> None:
     assert git(repository, "ls-tree", "-r", "--name-only", "HEAD").split() == ["README.md", "elsewhere/b.md", "far/x.md", "specs/a.md"]
 
 
-def test_a_repository_that_cannot_be_used_is_a_warning(repository: Path) -> None:
-    (repository / ".git/config").write_text("[broken\n")
-    assert commit(repository, [put(repository, "a.md")], "task 1: x").warning.startswith("GIT_COMMIT_FAILED: fatal: bad config")
-
-
-def test_what_a_killed_commit_had_announced_is_committed_the_next_time(repository: Path) -> None:
-    put(repository, "a.md")
-    git(repository, "add", "--intent-to-add", "a.md")
-    assert commit(repository, [put(repository, "b.md")], "task 1: x").hash
-    assert (in_head(repository), status(repository)) == (["b.md"], [" A a.md"])
-    assert commit(repository, ["a.md"], "task 1: x").hash
-    assert status(repository) == []
-
-
 def test_a_conflict_that_is_not_settled_is_never_committed(repository: Path) -> None:
     put(repository, "README.md", "stashed\n")
     git(repository, "stash", "-q")
@@ -465,7 +395,6 @@ def test_ctrl_c_ends_git_too(repository: Path) -> None:
 
 
 def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:
-    """Item 5: two commands at once on two tasks never mix their files."""
     script = (
         "import sys; from pathlib import Path; from remit.board.commits import commit\n"
         "number = sys.argv[1]\n"

@@ -64,7 +64,7 @@ def working(root: Path) -> dict[str, tuple[str, bool]]:
 
 
 @given(data=st.data())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_commit_differs_from_the_one_before_in_exactly_the_named_paths(data: st.DataObject) -> None:
     tracked = data.draw(st.sets(st.sampled_from(NAMES)))
     with clean_repository() as root:

@@ -97,7 +97,6 @@ def claim(board: Board, number: int, command: str, *, seconds: float) -> Iterato
     except OSError as error:
         raise Unavailable(f"{folder} cannot be made: {error.strerror}.", code="STORE_UNAVAILABLE", advice="Check permissions.") from error
     with _guard(board):
-        _sweep(folder, board.clock.wall())
         lock = _locked(board, number)
         try:
             held = Held(holder=_ours(board, number, command, seconds), _board=board, _lock=lock)
@@ -205,15 +204,6 @@ def _is_locked(path: Path) -> bool:
     if lock is not None:
         os.close(lock)
     return lock is None
-
-
-def _sweep(folder: Path, now: float) -> None:
-    """What the dead left behind; under the guard."""
-    for number in _noted(folder):
-        holder = _read(folder, number)
-        if not _is_locked(lock_file(folder, number)) if holder is None else _is_free(folder, holder, now):
-            _note_file(folder, number).unlink(missing_ok=True)
-            lock_file(folder, number).unlink(missing_ok=True)
 
 
 def _try_lock(path: Path, flags: int = os.O_RDWR | os.O_CREAT) -> int | None:

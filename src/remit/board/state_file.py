@@ -11,12 +11,11 @@ from remit.board.statuses import Status, status_of
 from remit.board.task import SCHEMA_VERSION, PlanVersion, Priority, State, Task, TaskArtifact, slug_of
 from remit.core.errors import Misused, Unavailable
 
-_FIRST = ("type", "description", "effort", "created")
 _LATER = (
     "started", "completed", "last_updated", "blocking_reason", "plan_path", "session_id", "completion_summary", "complexity", "source",
 )  # fmt: skip
 """Texts that are left out when empty."""
-_TEXTS = frozenset({*_FIRST, *_LATER})
+_TEXTS = frozenset({"type", "description", "effort", "created", *_LATER})
 """Keys of texts: named like the fields they become."""
 _OTHERS = frozenset(
     {

@@ -33,7 +33,7 @@ _NAMED = 5
 
 
 class Edit:
-    """The edits of one task while they are taken over."""
+    """One task while a person's changes of its block are applied."""
 
     def __init__(self, task: Task, *, at: str, base: Written | None) -> None:
         """`base`: what its block said before; None: the task is new."""
@@ -44,20 +44,30 @@ class Edit:
         self.taken: list[str] = []
         self.kept: list[str] = []
 
+    def apply(self, written: Written, section: Priority | None) -> None:
+        """All but title and dependencies. `section`: the one it was moved to; None: it was not."""
+        self._apply_text(written)
+        self._apply_status(written)
+        self._apply_priority(written, section)
+        self._apply_fields(written)
+
     def take(self, what: str, name: str = "", /, **fields: object) -> None:
-        """Set fields; an older comment about the same line has had its answer."""
+        """Set fields; an older comment about the same line is answered by that."""
         lines = tuple(line for line in self.task.lines if not name or not line.startswith(f"{KEPT}{name}: "))
         self.task = replace(self.task, **{"lines": lines, "last_updated": self.at, **fields})  # type: ignore[arg-type]
         if not self.is_new:
             self.taken.append(f"Task {self.task.number}: {what}")
 
     def keep(self, name: str, value: str, why: str) -> None:
-        """Tell, and leave the words in the block."""
+        """Report, and leave the words in the block."""
         words = f"{name}: {value or '(nothing)'}: {why}".replace("-->", "-- >").replace("\n", " ")
         comment = f"{KEPT}{words} -->"
         if comment not in self.task.lines:
             self.task = replace(self.task, lines=(*self.task.lines, comment))
         self.kept.append(f"Task {self.task.number}: {name} {_short(value)!r} was not taken over: {why}")
+
+    def drawn_again(self, name: str, more: str = "") -> None:
+        self.kept.append(f"Task {self.task.number}: the line {name} is drawn again{more}.")
 
     def value(self, written: Written, name: str) -> str | None:
         """What the person made of a line; None: they left it alone."""
@@ -66,146 +76,127 @@ class Edit:
             return None
         return value if value is not None else ""
 
+    def _apply_text(self, written: Written) -> None:
+        if written.lines != self.before.lines:
+            known = {*self.before.lines, *written.lines}
+            more = (line for line in self.task.lines if line.strip() and line not in known)  # came to the task meanwhile
+            self.take("lines of its own", lines=(*written.lines, *more))
+        if bare(written.description) != bare(self.before.description) and written.description != self.task.description:
+            self.take("description", description=written.description)
 
-def apply_title(edit: Edit, title: str, before: str) -> None:
-    if title and title != before and title != edit.task.title:
-        edit.take(f"title {_short(title)!r}", title=title)
+    def _apply_fields(self, written: Written) -> None:
+        for name, attribute in (("Effort", "effort"), ("Language", "language")):
+            value = self.value(written, name)
+            if value is not None and value != (getattr(self.task, attribute) or ""):
+                self.take(f"{attribute} {_short(value)!r}", name, **{attribute: value or (None if name == "Language" else "")})
+        for name, attribute in (("Started", "started"), ("Completed", "completed")):
+            day = self.value(written, name)
+            if day is None or day == getattr(self.task, attribute):
+                continue
+            if _is_day(day):
+                self.take(f"{attribute} {day}", name, **{attribute: day})
+            elif day:
+                self.keep(name, day, "it is not a date. Write it as 2026-01-31.")
+            else:
+                self.drawn_again(name)
+        for name in ("Research", "Plan", "Implementation"):
+            links = self.value(written, name)
+            if links:
+                self.keep(name, links, "links are drawn from the artifacts in state.json.")
+            elif links is not None:
+                self.drawn_again(name, " from its artifacts")
+        for name, value in written.again:
+            if (name, value) not in self.before.again:
+                self.keep(name, value, f"the block has another line {name}, which counts.")
 
+    def _apply_priority(self, written: Written, section: Priority | None) -> None:
+        """Where the section and the line differ, the section counts."""
+        line = self.value(written, "Priority")
+        word = (line or "").strip().strip("[]`*").strip().lower()
+        said = Priority(word) if word in tuple(Priority) else None
+        if line and section is None and said is None:
+            self.keep("Priority", line, "use High, Medium or Low.")
+        elif line and section is not None and said is not section:
+            self.keep("Priority", line, f"it stands under {section.capitalize()} Priority, and the section counts.")
+        wanted = section or said
+        if wanted and wanted is not self.task.priority:
+            self.take(f"priority {wanted.capitalize()}", "" if section and line else "Priority", priority=wanted)
 
-def apply_lines(edit: Edit, written: Written) -> None:
-    """Lines nobody knows. Those that came to the task meanwhile stay."""
-    if written.lines == edit.before.lines:
-        return
-    more = tuple(line for line in edit.task.lines if line.strip() and line not in edit.before.lines and line not in written.lines)
-    edit.take("lines of its own", lines=(*written.lines, *more))
+    def _apply_status(self, written: Written) -> None:
+        reason = written.fields.get("Blocking Reason", "").strip()
+        line = self.value(written, "Status")
+        found = _MARKER.match(line or "")
+        marker, more = (found[1], found[2]) if found else (line or "", "")  # `[PLANNED] waits for Bob`
+        new = _status_of(marker) if line else None
+        old = self.task.status
+        if line and new is None:
+            self.keep("Status", line, f"unknown. Use one of {', '.join(status.marker for status in Status)}.")
+        elif new is not None and new is not old:
+            self._move(marker, old, new, reason)
+        elif line == "" and not self.is_new:
+            self.drawn_again("Status", f": [{old.marker}]")
+        if new is not None and more:
+            self.keep("Status", more, "only the marker in brackets counts. Put other words into the description.")
+        self._apply_reason(written)
 
-
-def apply_description(edit: Edit, written: Written) -> None:
-    if bare(written.description) != bare(edit.before.description) and written.description != edit.task.description:
-        edit.take("description", description=written.description)
-
-
-def apply_plain(edit: Edit, written: Written) -> None:
-    effort = edit.value(written, "Effort")
-    if effort is not None and effort != edit.task.effort:
-        edit.take(f"effort {_short(effort)!r}", "Effort", effort=effort)
-    language = edit.value(written, "Language")
-    if language is not None and (language or None) != edit.task.language:
-        edit.take(f"language {_short(language)!r}", "Language", language=language or None)
-    for name, attribute in (("Started", "started"), ("Completed", "completed")):
-        day = edit.value(written, name)
-        if day is None or day == getattr(edit.task, attribute):
-            continue
-        if _is_day(day):
-            edit.take(f"{attribute} {day}", name, **{attribute: day})
-        elif day:
-            edit.keep(name, day, "it is no date. Write it as 2026-01-31.")
+    def _move(self, line: str, old: Status, new: Status, reason: str) -> None:
+        number = self.task.number
+        if old is Status.ABANDONED and new is Status.NOT_STARTED:
+            self.keep("Status", line, f"Task {number} is [{old.marker}]. Use `remit task --recover {number}`.")
+        elif not may_become(old, new):
+            allowed = ", ".join(f"[{move.marker}]" for move in MOVES[old]) or "none: it is final"
+            self.keep("Status", line, f"Task {number} is [{old.marker}] and cannot become [{new.marker}]. Allowed: {allowed}.")
+        elif new in NEED_REASON and not reason:
+            self.keep("Status", line, f"[{new.marker}] needs a reason. Set it again together with a line `- **Blocking Reason**: …`.")
         else:
-            edit.kept.append(f"Task {edit.task.number}: the line {name} is drawn again.")
-    for name in ("Research", "Plan", "Implementation"):
-        links = edit.value(written, name)
-        if links:
-            edit.keep(name, links, "links are drawn from the artifacts in state.json.")
-        elif links is not None:
-            edit.kept.append(f"Task {edit.task.number}: the line {name} is drawn again from its artifacts.")
-    for name, value in written.again:
-        if (name, value) not in edit.before.again:
-            edit.keep(name, value, f"the block has another line {name}, which counts.")
+            moved = self.task.moved(new, at=self.at, reason=reason)
+            fields = {name: getattr(moved, name) for name in ("status", "started", "completed", "blocking_reason")}
+            self.take(f"[{old.marker}] → [{new.marker}]", "Status", **fields)
 
+    def _apply_reason(self, written: Written) -> None:
+        reason = self.value(written, "Blocking Reason")
+        if reason is None or reason == self.task.blocking_reason:
+            return
+        status = self.task.status
+        if status in NEED_REASON and reason:
+            self.take("blocking reason", "Blocking Reason", blocking_reason=reason)
+        elif status in NEED_REASON:
+            self.drawn_again("Blocking Reason", f": [{status.marker}] needs a reason")
+        elif reason:
+            self.keep("Blocking Reason", reason, f"Task {self.task.number} is [{status.marker}]. Set its status with the reason.")
 
-def apply_priority(edit: Edit, written: Written, section: Priority | None) -> None:
-    """`section`: the one it was moved to; None: it was not. Where both say something else, the section counts."""
-    line = edit.value(written, "Priority")
-    said = _priority_of(line) if line else None
-    if line and said is None and section is None:
-        edit.keep("Priority", line, "use High, Medium or Low.")
-    wanted = section or said
-    if section and line and said is not section and not (edit.is_new and said is None and not line):
-        edit.keep("Priority", line, f"it stands under {section.capitalize()} Priority, and the section counts.")
-    if wanted and wanted is not edit.task.priority:
-        edit.take(f"priority {wanted.capitalize()}", "" if section and line else "Priority", priority=wanted)
-
-
-def apply_status(edit: Edit, written: Written) -> None:
-    reason = written.fields.get("Blocking Reason", "").strip()
-    line = edit.value(written, "Status")
-    marker, more = _split_marker(line or "")
-    new = _status_of(marker) if line else None
-    old = edit.task.status
-    if line and new is None:
-        known = ", ".join(status.marker for status in Status)
-        edit.keep("Status", line, f"unknown. Use one of {known}.")
-    elif line and new is not None and new is not old:
-        _move(edit, marker, old, new, reason)
-    elif line == "" and not edit.is_new:
-        edit.kept.append(f"Task {edit.task.number}: the line Status is drawn again: [{old.marker}].")
-    if new is not None and more:
-        edit.keep("Status", more, "only the marker in brackets counts. Put other words into the description.")
-    _apply_reason(edit, written)
-
-
-def _move(edit: Edit, line: str, old: Status, new: Status, reason: str) -> None:
-    number = edit.task.number
-    if old is Status.ABANDONED and new is Status.NOT_STARTED:
-        edit.keep("Status", line, f"Task {number} is [{old.marker}]. Use `remit task --recover {number}`.")
-    elif not may_become(old, new):
-        allowed = ", ".join(f"[{move.marker}]" for move in MOVES[old]) or "none: it is final"
-        edit.keep("Status", line, f"Task {number} is [{old.marker}] and cannot become [{new.marker}]. Allowed: {allowed}.")
-    elif new in NEED_REASON and not reason:
-        edit.keep("Status", line, f"[{new.marker}] needs a reason. Set it again together with a line `- **Blocking Reason**: …`.")
-    else:
-        moved = edit.task.moved(new, at=edit.at, reason=reason)
-        edit.take(
-            f"[{old.marker}] → [{new.marker}]", "Status",
-            status=new, started=moved.started, completed=moved.completed, blocking_reason=moved.blocking_reason,
-        )  # fmt: skip
+    def apply_dependencies(self, written: Written, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
+        """`needs`: what each task of the board depends on; `taken_numbers`: of the archive."""
+        line = self.value(written, "Dependencies")
+        if line is None:
+            return
+        numbers, words = dependencies_of(line)
+        number = self.task.number
+        circular = [one for one in numbers if one == number or _leads_to(one, number, needs)]
+        if circular:
+            told = ", ".join(map(str, circular))
+            self.keep("Dependencies", line, f"Task {number} would depend on itself through {told}. Leave out one of them.")
+            return
+        if words:
+            self.keep("Dependencies", line, "only task numbers count. Write them as `3, 7`.")
+        if numbers != self.task.dependencies:
+            self.take(f"dependencies {', '.join(map(str, numbers)) or 'none'}", "" if words else "Dependencies", dependencies=numbers)
+        missing = [one for one in numbers if one not in needs and one not in taken_numbers]
+        if missing:
+            self.kept.append(
+                f"Task {number} depends on {', '.join(map(str, missing))}, which the board does not have. Correct it in TODO.md."
+            )
 
 
 def may_become(old: Status, new: Status) -> bool:
-    """Legal at once, or through the marker a person has no reason to write: PLANNED → (IMPLEMENTING) → COMPLETED."""
+    """Legal at once, or through a marker that a person has no reason to write: PLANNED → (IMPLEMENTING) → COMPLETED."""
     if old is Status.ABANDONED:
         return False
     return is_legal(old, new) or any(between in IN_PROGRESS and is_legal(between, new) for between in MOVES[old])
 
 
-def _apply_reason(edit: Edit, written: Written) -> None:
-    reason = edit.value(written, "Blocking Reason")
-    if reason is None or reason == edit.task.blocking_reason:
-        return
-    status = edit.task.status
-    if status in NEED_REASON and reason:
-        edit.take("blocking reason", "Blocking Reason", blocking_reason=reason)
-    elif status in NEED_REASON:
-        edit.kept.append(f"Task {edit.task.number}: [{status.marker}] needs a reason; the line Blocking Reason is drawn again.")
-    elif reason:
-        edit.keep("Blocking Reason", reason, f"Task {edit.task.number} is [{status.marker}]. Set its status with the reason.")
-
-
-def apply_dependencies(edit: Edit, written: Written, needs: Mapping[int, Collection[int]], taken_numbers: Collection[int]) -> None:
-    """`needs`: what each task of the board depends on; `taken_numbers`: of the archive."""
-    line = edit.value(written, "Dependencies")
-    if line is None:
-        return
-    numbers, words = dependencies_of(line)
-    number = edit.task.number
-    circular = [one for one in numbers if one == number or _leads_to(one, number, needs)]
-    if circular:
-        told = ", ".join(map(str, circular))
-        edit.keep("Dependencies", line, f"Task {number} would depend on itself through {told}. Leave out one of them.")
-        return
-    if words:
-        edit.keep("Dependencies", line, "only task numbers count. Write them as `3, 7`.")
-    if numbers != edit.task.dependencies:
-        edit.take(f"dependencies {', '.join(map(str, numbers)) or 'none'}", "" if words else "Dependencies", dependencies=numbers)
-    missing = [one for one in numbers if one not in needs and one not in taken_numbers]
-    if missing:
-        edit.kept.append(
-            f"Task {number} depends on {', '.join(map(str, missing))}, which the board does not have. It is kept; correct it in TODO.md."
-        )
-
-
 def dependencies_of(line: str) -> tuple[tuple[int, ...], str]:
-    """Numbers, and the words that are none."""
+    """The numbers, and the words that are not numbers."""
     found: list[int] = []
 
     def spread(match: re.Match[str]) -> str:
@@ -233,22 +224,11 @@ def _leads_to(start: int, goal: int, needs: Mapping[int, Collection[int]]) -> bo
     return False
 
 
-def _split_marker(line: str) -> tuple[str, str]:
-    """`[PLANNED] waits for Bob` → the marker, and the words behind it."""
-    found = _MARKER.match(line)
-    return (found[1], found[2]) if found else (line, "")
-
-
 def _status_of(line: str) -> Status | None:
     try:
         return status_of(line.strip().strip("`*"))
     except Misused:
         return None
-
-
-def _priority_of(line: str) -> Priority | None:
-    word = line.strip().strip("[]`*").strip().lower()
-    return Priority(word) if word in tuple(Priority) else None
 
 
 def _is_day(text: str) -> bool:
@@ -260,7 +240,7 @@ def _is_day(text: str) -> bool:
 
 
 def bare(text: str) -> list[str]:
-    """Without what an editor may take from the ends of lines: that is no edit."""
+    """Without what an editor may strip from the ends of lines: that is not an edit."""
     return [line.rstrip() for line in text.split("\n")]
 
 
@@ -387,20 +367,14 @@ class _Merge:
             self._keep_gone(number, base, mine)
             return
         edit = Edit(task, at=self.at, base=read_block(base.lines))
-        self._apply(edit, read_block(mine.lines), mine.title, section, title_before=base.title)
+        if mine.title and mine.title not in (base.title, task.title):
+            edit.take(f"title {_short(mine.title)!r}", title=mine.title)
+        self._apply(edit, read_block(mine.lines), section)
 
-    def _apply(self, edit: Edit, written: Written, title: str, section: Priority | None, *, title_before: str = "") -> None:
-        apply_lines(edit, written)
-        if not edit.is_new:
-            apply_title(edit, title, title_before)
-        apply_description(edit, written)
-        apply_status(edit, written)
-        apply_priority(edit, written, section)
-        apply_plain(edit, written)
-        line = written.fields.get("Dependencies")
-        if line != edit.before.fields.get("Dependencies"):
-            needs = {number: task.dependencies for number, task in self.tasks.items()}
-            apply_dependencies(edit, written, needs, self.taken_numbers)
+    def _apply(self, edit: Edit, written: Written, section: Priority | None) -> None:
+        edit.apply(written, section)
+        if written.fields.get("Dependencies") != edit.before.fields.get("Dependencies"):
+            edit.apply_dependencies(written, {number: task.dependencies for number, task in self.tasks.items()}, self.taken_numbers)
         self.tasks[edit.task.number] = edit.task
         self.taken += edit.taken
         self.kept += edit.kept
@@ -434,8 +408,7 @@ class _Merge:
         self.numbers[index] = number
         instead = f" (the number {block.number} is taken)" if block.number not in (None, number) else ""
         self.taken.append(f"Task {number} is new: {title}{instead}")
-        section = block.section
-        self._apply(Edit(task, at=self.at, base=None), read_block(block.lines), title, section)
+        self._apply(Edit(task, at=self.at, base=None), read_block(block.lines), block.section)
 
     def _next(self) -> int:
         """Above everything: also above the free numbers other new tasks have asked for."""

@@ -99,66 +99,37 @@ def _closed_length(line: str, kind: str) -> int:
 
 
 def guarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
-    """With a backslash before each line that would be read as structure. `before_description`: one with its name follows them."""
-    if before_description:
-        return guarded([*lines, _DESCRIPTION])[:-1]
-    result: list[str] = []
-    zones = Zones(lines)
-    index = 0
-    while index < len(lines):
-        line = lines[index]
-        end = zones.end(index)
-        if end is not None:
-            result += [_guard_quoted(lines, at) for at in range(index, end + 1)]
-            index = end + 1
-            continue
-        result.append("\\" + line if _needs_mark(lines, index) or _opens(line) else line)
-        index += 1
-    return result
+    """With a backslash before each line that would be read as structure. `before_description`: the description follows these lines."""
+    return _marked(lines, _guard, before_description)
 
 
 def unguarded(lines: Sequence[str], *, before_description: bool = False) -> list[str]:
-    """`guarded` taken back."""
-    if before_description:
-        return unguarded([*lines, _DESCRIPTION])[:-1]
+    """The reverse of `guarded`."""
+    return _marked(lines, _unguard, before_description)
+
+
+def _marked(lines: Sequence[str], mark: "Callable[[str, bool, bool], str]", before_description: bool) -> list[str]:
+    given = [*lines, _DESCRIPTION] if before_description else lines
     result: list[str] = []
-    zones = Zones(lines)
-    index = 0
-    while index < len(lines):
+    zones = Zones(given)
+    while (index := len(result)) < len(given):
         end = zones.end(index)
-        if end is not None:
-            result += [_unguard_quoted(lines, at) for at in range(index, end + 1)]
-            index = end + 1
-            continue
-        line = lines[index]
-        is_marked = line.startswith("\\") and (_needs_mark(lines, index) or _LOOKS_OPEN.match(line) is not None)
-        result.append(line[1:] if is_marked else line)
-        index += 1
-    return result
+        for at in range(index, (index if end is None else end) + 1):
+            # Inside a fence only a complete task would be taken for one.
+            is_task = _HEADING.match(given[at]) is not None and is_followed_by_field(given, at)
+            result.append(mark(given[at], is_task or (end is None and _LOOKS_BUILT.match(given[at]) is not None), end is None))
+    return result[: len(lines)]
 
 
-def _opens(line: str) -> bool:
-    """A fence or comment that does not close (or its like, marked already)."""
-    bare = line.lstrip()
-    return bare.startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None
+def _guard(line: str, is_structure: bool, is_outside: bool) -> str:
+    """A fence or comment that does not close (or a line that looks like one with its mark) is marked too."""
+    opens = is_outside and (line.lstrip().startswith("<!--") or _FENCE.match(line) is not None or _LOOKS_OPEN.match(line) is not None)
+    return "\\" + line if is_structure or opens else line
 
 
-def _needs_mark(lines: Sequence[str], index: int) -> bool:
-    line = lines[index]
-    if _LOOKS_BUILT.match(line):
-        return True
-    return _HEADING.match(line) is not None and is_followed_by_field(lines, index)
-
-
-def _guard_quoted(lines: Sequence[str], index: int) -> str:
-    """Within a fence only a whole task would be taken for one."""
-    line = lines[index]
-    return "\\" + line if _HEADING.match(line) and is_followed_by_field(lines, index) else line
-
-
-def _unguard_quoted(lines: Sequence[str], index: int) -> str:
-    line = lines[index]
-    return line[1:] if line.startswith("\\") and _HEADING.match(line) and is_followed_by_field(lines, index) else line
+def _unguard(line: str, is_structure: bool, is_outside: bool) -> str:
+    is_marked = line.startswith("\\") and (is_structure or (is_outside and _LOOKS_OPEN.match(line) is not None))
+    return line[1:] if is_marked else line
 
 
 def first_plain(lines: Sequence[str]) -> int:

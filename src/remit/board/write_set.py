@@ -383,12 +383,15 @@ def read_or_none(path: Path) -> bytes | None:
 
 def write_synced(path: Path, data: bytes, mode: int | None) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    with os.fdopen(descriptor, "wb") as opened:
+    try:
         if mode is not None:
             os.fchmod(descriptor, mode)
-        opened.write(data)
-        opened.flush()
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _target(root: Path, path: str) -> Path:
