@@ -1,7 +1,7 @@
 """board: commands of the board that run no agent, on a board of 1,000 tasks, beside the interpreter that does nothing.
 
-Each is a process of its own, as a person starts it, in a git checkout: the commit is measured too. The figure is the CPU time of the process
-and its children beyond that of a bare interpreter, measured in turns with it.
+Each is a process of its own, as a person starts it, in a git checkout: the commit is measured too. The figure is the CPU time of the
+process and its children beyond that of a bare interpreter, measured in turns with it.
 """
 
 import asyncio
