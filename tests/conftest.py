@@ -3,6 +3,8 @@ never looks like a full one."""
 
 import gc
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +35,9 @@ settings.register_profile("house", max_examples=40)  # of those that say nothing
 settings.load_profile("house")
 
 pytest_plugins = ("watchdog",)
+
+if threading.current_thread() is threading.main_thread():  # started in the background, a shell leaves it ignored, and children inherit that
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 pytest.register_assert_rewrite("framework_suite")  # what it finds is to be seen as well as in a test
 
 for _name in [name for name in os.environ if name.startswith("REMIT_") and name != "REMIT_TOOLS"]:
