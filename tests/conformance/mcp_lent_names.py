@@ -11,9 +11,10 @@ from typing import Any
 from mcp_types import CallToolRequestParams, CallToolResult
 
 from remit import Context, Remit, agent
-from remit.serve.mcp.delegating import Delegations
-from remit.serve.mcp.http import address_of, bound, http_server, security
+from remit.serve.addresses import Place, bound
+from remit.serve.mcp.delegations import Delegations
 from remit.serve.mcp.resources import Resources
+from remit.serve.mcp.run import http_address, served_locally
 from remit.serve.mcp.server import ToolServer
 
 
@@ -47,11 +48,12 @@ class LentNames(ToolServer):
 
 
 async def main(root: str) -> None:
-    with bound("127.0.0.1", 0) as listening:
+    with bound(Place(host="127.0.0.1")) as listening:
         async with Remit.open(root, agents=[says, fails, reports]) as remit:
             server = LentNames(Delegations(remit, 45.0), Resources(remit))
-            print(address_of(listening), flush=True)
-            await http_server(server, security("127.0.0.1", ())).serve(sockets=[listening])
+            async with served_locally(server, listening, "127.0.0.1"):
+                print(http_address(listening, remit.settings.serve, remit.root), flush=True)
+                await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

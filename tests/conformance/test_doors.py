@@ -59,11 +59,11 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
 
 
 async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Event) -> None:
-    from remit.serve.doors import Doors, bound_doors
+    from remit.serve.apis import Apis, bound_apis
 
     remit = Remit.open(root, agents=DOOR_AGENTS, settings={**SETTINGS, "serve": {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}})
-    with bound_doors(remit.settings.serve, remit.root) as places:
-        async with remit, Doors(remit, places) as doors:
+    with bound_apis(remit.settings.serve, remit.root) as places:
+        async with remit, Apis(remit, places) as doors:
             opened.set_result(Served(root, doors, contextlib.AsyncExitStack(), {}))
             await stop.wait()
 

@@ -75,9 +75,9 @@ async def a2a_stage(
     from starlette.applications import Starlette
 
     from remit.access.entrance import Entrance
-    from remit.serve.a2a.door import OPEN_PATHS, A2aDoor
-    from remit.serve.grpc.entering import Entering as GrpcEntering
-    from remit.serve.http.entering import Entering
+    from remit.serve.a2a.api import OPEN_PATHS, A2aApi
+    from remit.serve.grpc.auth_interceptor import AuthInterceptor
+    from remit.serve.http.auth_middleware import AuthMiddleware
     from remit.serve.http.server import HttpServer
     from remit.serve.service import Service
 
@@ -88,13 +88,13 @@ async def a2a_stage(
         entrance = Entrance(remit.folder, remit.settings.serve, living=remit.engine.running.get)
         listening = socket.create_server(("127.0.0.1", 0))
         url = f"{'http' if tls is None else 'https'}://127.0.0.1:{listening.getsockname()[1]}"
-        server = grpc.aio.server(interceptors=[GrpcEntering(entrance)])
+        server = grpc.aio.server(interceptors=[AuthInterceptor(entrance)])
         port = server.add_insecure_port("127.0.0.1:0")
-        door = A2aDoor(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond)
+        door = A2aApi(service, remit.settings.serve, base_url=lambda: url, grpc_url=lambda: f"127.0.0.1:{port}", is_beyond=is_beyond)
         door.add_to(server)
         await server.start()
         closing.push_async_callback(server.stop, 0.2)
-        app = Entering(Starlette(routes=door.routes), entrance, remit.settings.serve, open_paths=OPEN_PATHS)
+        app = AuthMiddleware(Starlette(routes=door.routes), entrance, remit.settings.serve, open_paths=OPEN_PATHS)
         http = HttpServer(app, tls=tls)
         await http.start([listening])
         closing.push_async_callback(http.stop, 0.2)

@@ -128,7 +128,7 @@ async def http_stage(
     **serve: Any,
 ) -> AsyncIterator[Stage]:
     from remit.access.entrance import Entrance
-    from remit.serve.http.app import http_app, routes
+    from remit.serve.http.api import http_app, routes
     from remit.serve.http.server import HttpServer
     from remit.serve.service import Service
 

@@ -93,13 +93,13 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
     import httpx
     from starlette.applications import Starlette
 
-    from remit.serve.mcp.mounted import mcp_routes
+    from remit.serve.mcp.server import mcp_routes
 
     async with mcp_routes(stage.service) as routes:
         transport = httpx.ASGITransport(Starlette(routes=routes))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             answer = await client.post("/mcp", json=asked("list_agents"), headers=MCP)
-    assert "Nobody is known" in answer.text
+    assert "not authenticated" in answer.text
     assert "text.count" not in answer.text
 
 
@@ -108,7 +108,7 @@ async def test_mcp_without_an_entrance_before_it_is_closed(stage: Stage) -> None
 
 async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
     """Anybody may ask whether the server lives, and stay; the one that rests longest gives way."""
-    from remit.serve.http.limits import HttpLimits
+    from remit.serve.http.server import HttpLimits
 
     async with http_stage(tmp_path, limits=HttpLimits(connections=5)) as stage:
         held = []
@@ -142,7 +142,7 @@ async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(
 
 
 def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folders_alone(tmp_path: Path) -> None:
-    from remit.serve.listening import Place, bound
+    from remit.serve.addresses import Place, bound
 
     folder = tmp_path / "shared"
     folder.mkdir()
@@ -191,7 +191,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
     import httpx
     from grpc_stage import Authority, ask, grpc_stage
 
-    from remit.serve.mcp.beyond import served_beyond
+    from remit.serve.mcp.run import served_to_others
 
     authority = Authority(tmp_path)
     certificate, key = authority.issue("bot")  # for loopback too
@@ -207,7 +207,7 @@ async def test_one_certificate_is_one_principal_at_grpc_and_at_mcp_and_its_grant
         stranger = ssl.create_default_context(cafile=str(authority.certificate))
         with socket.create_server(("127.0.0.1", 0)) as listening:
             url = f"https://127.0.0.1:{listening.getsockname()[1]}/mcp"
-            async with served_beyond(stage.remit, listening, "127.0.0.1", (), 5.0):
+            async with served_to_others(stage.remit, listening, "127.0.0.1", (), 5.0):
                 async with httpx.AsyncClient(verify=stranger, headers=MCP) as client:
                     assert (await client.post(url, json=asked("delegation_status"))).status_code == 401
                     assert (await client.get(url.replace("/mcp", "/healthz"))).status_code == 401

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from remit.access.visitor import Doing, Grants
 from remit.core.errors import Misused
-from remit.serve.http.hosts import AllowedHosts, host_name
+from remit.serve.http.auth_middleware import AllowedHosts, host_name
 
 DELEGATES = frozenset({Doing.DELEGATE})
 

@@ -63,10 +63,9 @@ async def test_nothing_that_schemathesis_sends_is_answered_otherwise_than_descri
 def test_the_document_has_every_route_and_nothing_else() -> None:
     from starlette.routing import Route
 
-    from remit.serve.http.app import OPERATIONS, SPECIFICATION, routes
-    from remit.serve.http.openapi import document_of
+    from remit.serve.http.api import SPECIFICATION, openapi, routes
 
-    document = document_of(OPERATIONS)
+    document = openapi()
     described = {(path, method.upper()) for path, methods in document["paths"].items() for method in methods}
     routed = {
         (route.path, method)
@@ -82,14 +81,29 @@ def test_the_document_has_every_route_and_nothing_else() -> None:
     assert references <= set(document["components"]["schemas"])
 
 
+def test_generated_clients_may_leave_out_what_is_optional_and_must_name_an_agent_or_operation() -> None:
+    """openapi-typescript makes every property with a default required; a union of media types makes a union of bodies."""
+    from remit.serve.http.api import openapi
+
+    document = openapi()
+    schemas = document["components"]["schemas"]
+    assert not [name for name, schema in schemas.items() for one in schema.get("properties", {}).values() if "default" in one]
+    assert [one["required"] for one in schemas["TaskRequest"]["anyOf"]] == [["target"], ["operation"]]
+    begin = document["paths"]["/v1/tasks"]["post"]
+    assert begin["requestBody"]["required"]
+    assert [list(begin["responses"][status]["content"]) for status in ("200", "201")] == [["text/event-stream"], ["application/json"]]
+    query = {one["name"]: one["schema"] for one in document["paths"]["/v1/tasks"]["get"]["parameters"]}
+    assert all("pattern" in query[name] for name in ("since", "until", "cursor"))
+
+
 def test_the_reference_has_every_operation_field_and_code() -> None:
-    from remit.serve.http.app import OPERATIONS
+    from remit.serve.http.api import OPERATIONS
     from remit.serve.http.models import TaskRequest
     from remit.serve.http.problems import CODES
 
     text = (ROOT / "docs" / "reference" / "http.md").read_text()
     for operation in OPERATIONS:
-        assert f"| `{operation.method} {operation.path}` | {operation.words.partition('. ')[0].rstrip('.')} |" in text
+        assert f"| `{operation.method} {operation.path}` | {operation.description.partition('. ')[0].rstrip('.')} |" in text
     assert [name for name in TaskRequest.model_fields if f"| `{name}` |" not in text] == []
     assert [code for code, status in CODES.items() if f"| `{code}` | {status} |" not in text] == []
 

@@ -18,7 +18,7 @@ from mcp.client.client import Client
 from mcp_project import is_alive, make_project, serving_http, stdio, until
 
 from remit import Context, Remit, agent
-from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.delegations import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.server import ToolServer
 from remit.serve.mcp.stdio import Fault, read_line, refusal

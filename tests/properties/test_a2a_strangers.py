@@ -60,7 +60,7 @@ def test_any_message_is_taken_apart_or_refused_in_words(parts: list[tuple[str, A
     from a2a.utils.errors import A2AError
 
     from remit.proto.values import struct_of, text_of, value_of
-    from remit.serve.a2a.incoming import arguments_of, taken_apart
+    from remit.serve.a2a.messages import arguments_of, taken_apart
 
     def part(kind: str, value: Any) -> Part:
         given = {"text": text_of(str(value)), "data": value_of(value), "raw": b"x", "url": "http://x/"}

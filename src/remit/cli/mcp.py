@@ -45,7 +45,7 @@ def mcp(
 def _over_stdio(folder: Path, seconds: float) -> Exit:
     from remit.cli.output import claim_stdout
     from remit.core.errors import Misused
-    from remit.serve.mcp.outliving import split
+    from remit.serve.mcp.stdio import split
 
     try:
         incoming, outgoing = claim_stdin(), claim_stdout()
@@ -79,16 +79,14 @@ def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], sec
     import asyncio
 
     from remit.cli.output import say_aside
-    from remit.serve.mcp.beyond import address_beyond, is_beyond
-    from remit.serve.mcp.http import address_of, bound, check_names
-    from remit.serve.mcp.run import serve_http
+    from remit.serve.addresses import Place, bound
+    from remit.serve.mcp.run import check_names, http_address, is_remote, serve_http
     from remit.settings import load_settings
 
     check_names(allowed_hosts)
-    with bound(host, port) as listening:
-        address = address_of(listening)
-        if is_beyond(listening):
-            address = address_beyond(listening, load_settings(folder).serve, folder)
+    with bound(Place(host=host, port=port)) as listening:
+        address = http_address(listening, load_settings(folder).serve, folder)
+        if is_remote(listening):
             say_aside("Other machines can reach this: whoever comes in shows a token (remit token new NAME) or a certificate.")
         serving = serve_http(
             folder,

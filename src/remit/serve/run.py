@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.app import Remit
-from remit.serve.doors import Doors, bound_doors
+from remit.serve.apis import Apis, bound_apis
 from remit.signals.logs import set_up_logs, write_happenings
 from remit.system.announced import announce, withdraw
 
@@ -62,13 +62,13 @@ class Signals:
 async def serve(root: Path, settings: Mapping[str, Any], listener: Listener) -> None:
     """Until a signal."""
     remit = Remit.open(root, settings=settings)
-    with bound_doors(remit.settings.serve, remit.root) as places, _signals() as told, _logging(remit.settings.signals.logs):
+    with bound_apis(remit.settings.serve, remit.root) as places, _signals() as told, _logging(remit.settings.signals.logs):
         async with _opened(remit, told) as is_open:
             if not is_open:
                 listener.stopped(Stopped(handed_over=0, ended=0))
                 return
             write_happenings(remit.engine)
-            async with Doors(remit, places) as doors:
+            async with Apis(remit, places) as doors:
                 run_folder = remit.folder / "run"
                 announce(run_folder, grpc=doors.grpc_address, http=doors.http_address, token_file=str(doors.token_file))
                 try:
@@ -104,7 +104,7 @@ async def _opened(remit: Remit, told: Signals) -> AsyncIterator[bool]:
         await remit.close(hand_over=True)  # also where a door cannot be opened: what was resumed for that is not ended by it
 
 
-async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Listener) -> None:
+async def _until_stopped(remit: Remit, doors: Apis, told: Signals, listener: Listener) -> None:
     while not told.stop.is_set():
         await _first_of(told.stop, told.reload)
         if told.reload.is_set() and not told.stop.is_set():
@@ -113,7 +113,7 @@ async def _until_stopped(remit: Remit, doors: Doors, told: Signals, listener: Li
             listener.reloaded(problems)
 
 
-async def _finished(remit: Remit, doors: Doors, told: Signals) -> None:
+async def _finished(remit: Remit, doors: Apis, told: Signals) -> None:
     """Nothing new; what runs may finish, and whoever follows it hears how it ended."""
     doors.stop_taking()
     waiting = asyncio.ensure_future(doors.service.finish())

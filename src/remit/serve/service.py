@@ -1,49 +1,162 @@
-"""The transport-neutral handler behind every door: hand out work, look at it, follow it, cancel it, list it. Knows no protocol.
+"""The service behind every API: start work, look at it, follow it, cancel it, list it. Independent of protocols.
 
-A door reads its request, says who asks and what came along (`Call`), and translates what it gets: a `DelegateResult` (S5.4), numbered
-chunks (S5.7), records. Whoever asks sees and ends its own work only, unless it was granted more; somebody else's is as if it did not exist.
-Errors are `RemitError`s, turned into each protocol's own by `statuses`.
-"""
+An API reads its request, names the caller and its context (`Call`), and translates the answer: a `DelegateResult`, numbered chunks,
+records. Callers see and end their own work only, unless they were granted more; other tasks do not exist for them. Errors are
+`RemitError`s, which `statuses` maps to each protocol."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from remit.access.visitor import Doing, Visitor
-from remit.core.agents import AgentSpec
+from remit.core.agents import AgentSpec, rank
 from remit.core.budget import Budget
 from remit.core.errors import Misused, Refused
-from remit.core.events import Event, EventKind
+from remit.core.events import Event, EventKind, Step
 from remit.core.ids import is_session_id
 from remit.core.lineage import ROOT_CALLER
 from remit.core.origin import ORIGIN, Came, Origin
+from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
+from remit.core.spelling import snake
 from remit.engine.following import LAST
 from remit.engine.handle import LocalHandle
-from remit.engine.vitals import is_gone, living_owners
+from remit.engine.vitals import below, is_gone, living_owners
 from remit.flow.context import Handle
 from remit.flow.settled import SettledHandle
-from remit.serve.choosing import chosen, loads_of
-from remit.serve.seeing import MOST_ON_PAGE, is_below, listed, unknown
-from remit.serve.telling import chunk_told
 from remit.system.threads import off_loop
-from remit.tool.chunks import Chunk, ended
+from remit.tool.catalogue import Catalogue, parts_of
+from remit.tool.chunks import ANSWERED, WAITING, Chunk, ChunkType, chunk_of, ended
 from remit.tool.faults import DelegateError
 from remit.tool.request import DelegateRequest
-from remit.tool.result import DelegateResult, result_of
+from remit.tool.result import DelegateResult, TaskState, result_of, result_of_record
 from remit.tool.tool import DelegateTool
 
 if TYPE_CHECKING:
     from remit.app import Remit
 
+_STATES = {
+    Step.REGISTER_DELEGATION: (TaskState.QUEUED, "It is on record."),
+    Step.ROUTE_TO_AGENT: (TaskState.RUNNING, "It is running."),
+}
+
+
+def chunk_told(event: Event) -> Chunk | None:
+    """None for what says nothing to a caller, and for the end: that is made of the record."""
+    if event.kind is EventKind.STEP:
+        known = _STATES.get(event.body["step"])
+        return None if known is None else _standing(event, *known)
+    if event.kind is EventKind.NOTICE:
+        words = str(event.body.get("message", ""))
+        if words.startswith(WAITING):
+            return _standing(event, TaskState.PAUSED, words)
+        if words.startswith(ANSWERED):
+            return _standing(event, TaskState.RUNNING, words)
+    return None if event.kind in (EventKind.COMPLETE, EventKind.ERROR) else chunk_of(event)
+
+
+def _standing(event: Event, state: TaskState, words: str) -> Chunk:
+    data = {"state": str(state), "message": words}
+    return Chunk(type=ChunkType.STATUS, task_id=event.session_id, data=data, number=event.number)
+
+
+MOST_ON_PAGE = 500
+
+
+def unknown(task_id: str) -> Misused:
+    return Misused(
+        f"There is no task {task_id[:80]}.", code="TASK_NOT_FOUND", advice="Its id is in the answer that began it; list the tasks."
+    )
+
+
+def is_below(store: Store, record: Record, session_id: str) -> bool:
+    """Itself, what it asked for, or anything further down."""
+    if session_id in (record.session_id, record.parent_id):
+        return True
+    node: Record | None = record
+    while node is not None and node.parent_id is not None:
+        if node.parent_id == session_id:
+            return True
+        node = store.get(node.parent_id)
+    return False
+
+
+def listed(store: Store, query: HistoryQuery, parent: str | None) -> tuple[Sequence[Record], str | None]:
+    """A page, and where the next one begins; with `parent` of what is below that one."""
+    size = min(max(1, query.limit), MOST_ON_PAGE)
+    asked = replace(query, limit=size + 1)
+    found = store.history(asked) if parent is None else _found_below(store, asked, parent)
+    return found[:size], found[size - 1].session_id if len(found) > size else None
+
+
+def _found_below(store: Store, query: HistoryQuery, parent: str) -> list[Record]:
+    """A tree is small: it is searched whole."""
+    root = store.get(parent)
+    if root is None or query.root_id not in (None, root.root_id):
+        return []
+    inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
+    found: list[Record] = []
+    page = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_ON_PAGE)
+    while len(found) < query.limit:
+        records = store.history(page)
+        found += [record for record in records if record.session_id in inside]
+        if len(records) < MOST_ON_PAGE:
+            break
+        page = replace(page, before_session=records[-1].session_id)
+    return found[: query.limit]
+
+
+def chosen(
+    catalogue: Catalogue, may_use: Callable[[str], bool], loads: Mapping[str, int], target: str | None, operation: str | None
+) -> AgentSpec:
+    """The agent of `target` for `operation`; without a target any that can. Raises `DelegateError` (S5.3)."""
+    wanted = operation or None
+    if target:
+        first, rest = parts_of(target)
+        if wanted is not None and wanted in (target, first, f"{first}.{rest}"):
+            wanted = None  # the same, said twice
+        if wanted is not None and parts_of(wanted)[0] == first and first in catalogue.targets():
+            wanted = parts_of(wanted)[1]
+        return catalogue.find(target, wanted)
+    if wanted is None:
+        raise DelegateError(
+            "Neither an agent nor an operation is named.",
+            code="INVALID_OPERATION",
+            advice="Name an agent, or the operation that any agent may do.",
+            details={"operations": catalogue.operations()},
+        )
+    able = [spec for spec in _able(catalogue.specs, wanted) if may_use(spec.name)]
+    if not able:
+        names = sorted({parts_of(spec.name)[1] or spec.name for spec in catalogue.specs if may_use(spec.name)})
+        raise DelegateError(f"No agent does {wanted!r:.80}.", code="INVALID_OPERATION", advice=_words(names), details={"operations": names})
+    return min(able, key=lambda spec: (loads.get(parts_of(spec.name)[0], 0), rank(spec)))
+
+
+def _able(specs: Sequence[AgentSpec], wanted: str) -> list[AgentSpec]:
+    """By its whole name it is that one; else whoever has an operation of that name."""
+    whole = [spec for spec in specs if spec.name in (wanted, snake(wanted))]
+    return whole or [spec for spec in specs if parts_of(spec.name)[1] in (wanted, snake(wanted))]
+
+
+def loads_of(agents: Iterable[str]) -> Counter[str]:
+    """How much each target has to do, from the agents of what runs and waits."""
+    return Counter(parts_of(agent)[0] for agent in agents)
+
+
+def _words(names: Sequence[str]) -> str:
+    return f"There are {', '.join(names[:30])}{' and more' if len(names) > 30 else ''}." if names else "There are none that you may use."
+
+
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
 """What a request takes here beside the arguments of the delegate tool (S5.1)."""
-__all__ = ["EXTRAS", "MOST_ON_PAGE", "Call", "Page", "Service", "coming_from", "origin_of"]
 MOST_TOOLS = 256
 """Kept ready, one for each set of patterns of agents that somebody may use."""
+SUMMARY = 500
+"""Characters of a text in a list."""
 LONGEST_WORD = 200
 """Of what a caller calls its conversation."""
 
@@ -68,6 +181,16 @@ class Page(NamedTuple):
     records: Sequence[Record]
     next_page: str | None
     """Where the next one begins; None: this was the last."""
+
+
+def summary_of(record: Record) -> DelegateResult:
+    """The entry of a list: without data, artifacts and long texts, so that a page stays small."""
+    result = result_of_record(record)
+    error = result.error
+    if error is not None:
+        details = {name: error.details[name] for name in ("code", "type") if name in error.details}
+        error = replace(error, message=error.message[:SUMMARY], recommendation=error.recommendation[:SUMMARY], details=details)
+    return replace(result, data=None, artifacts=(), output=result.output[:SUMMARY], error=error)
 
 
 class Service:

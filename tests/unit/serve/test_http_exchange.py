@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit.serve.http.exchange import Bodies, Exchange
-from remit.serve.http.limits import HttpLimits
+from remit.serve.http.server import HttpLimits
 
 
 @pytest.mark.parametrize("sizes", [(60, 0), (0, 60, 0), (0, 0, 30, 30), (0,)])

@@ -54,7 +54,7 @@ class GrpcCalls:
     def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
         given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
         extensions = [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()]
-        from remit.serve.grpc.entering import entered
+        from remit.serve.grpc.auth_interceptor import entered
 
         return _context(entered().visitor, dict(given), extensions)
 

@@ -25,7 +25,7 @@ from a2a.types import (
 from remit.core.agents import AgentSpec
 from remit.proto.extension import EXTENSION
 from remit.proto.values import struct_of, text_of
-from remit.serve.a2a.incoming import MODES
+from remit.serve.a2a.messages import MODES
 from remit.tool.catalogue import parts_of, signature
 
 JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"

@@ -1,11 +1,12 @@
-"""The requests of A2A, answered by our service: its store is the task store, so a task is the same through every door and outlives us.
+"""The requests of A2A, answered by our service: a task is the same through every API and outlives the server.
 
-Implements the SDK's `RequestHandler` itself; the SDK's routes and servicers (`door`) translate JSON-RPC, REST and gRPC to it. Leaving a
-connection ends nothing here: only CancelTask does.
-"""
+Implements the SDK's `RequestHandler`; the SDK's routes and servicers (`api`) translate JSON-RPC, REST and gRPC to it. Leaving a connection
+ends nothing: only CancelTask does."""
 
+import contextlib
+import logging
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,24 +29,119 @@ from a2a.types import (
     SubscribeToTaskRequest,
     Task,
     TaskPushNotificationConfig,
+    TaskState,
 )
-from a2a.utils.errors import TaskNotCancelableError, UnsupportedOperationError
-from a2a.utils.task import apply_history_length, validate_history_length
+from a2a.utils import errors as theirs
+from a2a.utils.errors import InvalidParamsError, TaskNotCancelableError, UnsupportedOperationError
+from a2a.utils.task import apply_history_length, decode_page_token, encode_page_token, validate_history_length, validate_page_size
 
-from remit.core.record import Record
+from remit.core.errors import RemitError
+from remit.core.ids import is_session_id
+from remit.core.record import HistoryQuery, Record
+from remit.core.states import State
 from remit.serve.a2a.calls import call_of
 from remit.serve.a2a.card import Facts, extended_card
-from remit.serve.a2a.continuing import Thread, Threads, key_of, must_fit
-from remit.serve.a2a.faults import told
-from remit.serve.a2a.incoming import arguments_of, taken_apart
-from remit.serve.a2a.listing import listed
-from remit.serve.a2a.pushing import Pushing
-from remit.serve.a2a.states import TERMINAL
-from remit.serve.a2a.streams import closing
-from remit.serve.a2a.tasks import answer_of, asked_of, bare_task, last_updates, task_of, update_of
+from remit.serve.a2a.messages import arguments_of, taken_apart
+from remit.serve.a2a.push import Pushing
+from remit.serve.a2a.tasks import STATES, TERMINAL, answer_of, asked_of, bare_task, last_updates, states_of, task_of, update_of
+from remit.serve.a2a.threads import Thread, Threads, key_of, must_fit
 from remit.serve.service import Call, Service
+from remit.serve.statuses import status_of
 from remit.system.threads import off_loop
 from remit.tool.chunks import Chunk, ChunkType
+from remit.tool.faults import DelegateError
+
+log = logging.getLogger("remit.serve.a2a")
+
+
+def fault_of(error: RemitError) -> theirs.A2AError:
+    kind: type[theirs.A2AError] = getattr(theirs, status_of(error).a2a)
+    data: dict[str, Any] = {"code": error.code}
+    if error.advice:
+        data["recommendation"] = error.advice
+    if isinstance(error, DelegateError) and error.details:
+        data["details"] = dict(error.details)
+    if (seconds := getattr(error, "retry_after_seconds", None)) is not None:
+        data["retryAfterSeconds"] = seconds
+    return kind(message=str(error), data=data)
+
+
+@contextlib.contextmanager
+def told() -> Iterator[None]:
+    """Around whatever a request does."""
+    try:
+        yield
+    except RemitError as error:
+        raise fault_of(error) from error
+    except theirs.A2AError:
+        raise
+    except Exception as error:
+        log.error("A request of A2A failed here.", exc_info=error)
+        raise theirs.InternalError("Something went wrong here. The server's log has it.") from None
+
+
+USUAL = 50
+MOST_ROUNDS = 50
+"""A filter that few tasks meet makes a page of several reads; after so many, what was found so far is the page."""
+
+
+async def listed(service: Service, threads: Threads, call: Call, params: ListTasksRequest) -> ListTasksResponse:
+    if params.HasField("page_size"):
+        validate_page_size(params.page_size)
+    size = params.page_size or USUAL
+    roots_only = call.visitor.parent is None  # what is asked for with the token of a delegation is its child
+    query = _query(params, size, roots_only)
+    tasks: list[Task] = []
+    next_page: str | None = None
+    for _ in range(MOST_ROUNDS if query is not None else 0):
+        assert query is not None
+        page = await service.list(call, query)
+        for record in page.records:
+            if (task := await off_loop(_shown, service, threads, record, params)) is not None:
+                tasks.append(task)
+            if len(tasks) == size:
+                next_page = record.session_id if record is not page.records[-1] or page.next_page else None
+                break
+        else:
+            next_page = page.next_page
+        if len(tasks) == size or next_page is None:
+            break
+        query = _query(params, size, roots_only, next_page)
+    token = encode_page_token(next_page) if next_page else ""
+    return ListTasksResponse(tasks=tasks, next_page_token=token, page_size=size, total_size=len(tasks) + bool(next_page))
+
+
+def _query(params: ListTasksRequest, size: int, roots_only: bool, before: str | None = None) -> HistoryQuery | None:
+    """None: there is nothing that could meet it."""
+    states = states_of(params.status) if params.status != TaskState.TASK_STATE_UNSPECIFIED else ()
+    if params.status != TaskState.TASK_STATE_UNSPECIFIED and not states:
+        return None
+    if params.status == TaskState.TASK_STATE_CANCELED:
+        states = (*states, State.BLOCKED)  # what waited for an answer when it was cancelled: `_shown` knows which
+    if before is None and params.page_token:
+        before = decode_page_token(params.page_token)
+        if not is_session_id(before):
+            raise InvalidParamsError("The page token is not one that was given out here.")
+    return HistoryQuery(conversation=params.context_id or None, states=states, limit=size, before_session=before, roots_only=roots_only)
+
+
+def _shown(service: Service, threads: Threads, record: Record, params: ListTasksRequest) -> Task | None:
+    thread = threads.whole(record)
+    if thread.record.session_id != record.session_id:
+        return None  # it went on: it is listed where the last of it stands
+    at = record.settled_at or record.started_at or record.created_at
+    if params.HasField("status_timestamp_after") and at < params.status_timestamp_after.ToMilliseconds() / 1000:
+        return None
+    shown = TaskState.TASK_STATE_CANCELED if thread.is_cancelled else STATES[record.state]
+    if params.status not in (TaskState.TASK_STATE_UNSPECIFIED, shown):
+        return None
+    task = _drawn(service, thread) if params.include_artifacts else bare_task(record, is_cancelled=thread.is_cancelled)
+    return apply_history_length(task, params)
+
+
+def _drawn(service: Service, thread: Thread) -> Task:
+    return task_of(thread.record, service.remit.root, is_cancelled=thread.is_cancelled)
+
 
 WAIT_SECONDS = 3600.0
 """At a time, for one who waits for the end."""
@@ -79,7 +175,7 @@ class A2aHandler(RequestHandler):
         with told():
             call, record = await self._begun(params, context)
             thread = await self._threads.of(call, record.session_id)
-            async with closing(self._followed(call, thread)) as events:
+            async with contextlib.aclosing(self._followed(call, thread)) as events:
                 async for event in events:
                     yield apply_history_length(event, params.configuration) if isinstance(event, Task) else event
 
@@ -90,7 +186,7 @@ class A2aHandler(RequestHandler):
             thread = await self._threads.of(call, params.id)
             if thread.is_cancelled or (thread.record.result is not None and not thread.waits):
                 raise UnsupportedOperationError(f"Task {params.id} has ended: nothing more is to come of it. Get it instead.")
-            async with closing(self._followed(call, thread)) as events:
+            async with contextlib.aclosing(self._followed(call, thread)) as events:
                 async for event in events:
                     yield event
 
@@ -117,7 +213,7 @@ class A2aHandler(RequestHandler):
         await self._pushing.begun(record, watcher)
         return call, record
 
-    async def _followed(self, call: Call, thread: Thread) -> AsyncIterator[Event]:
+    async def _followed(self, call: Call, thread: Thread) -> AsyncGenerator[Event, None]:
         """How it stands, then what it says from there on, then how it ended."""
         record = thread.record
         events = await self._service.remit.events(record.session_id)
@@ -126,7 +222,7 @@ class A2aHandler(RequestHandler):
         if first.status.state in TERMINAL or record.result is not None:
             return
         appends = bool(first.artifacts)
-        async with closing(self._service.stream(call, record.session_id, events[-1].number if events else 0)) as chunks:
+        async with contextlib.aclosing(self._service.stream(call, record.session_id, events[-1].number if events else 0)) as chunks:
             async for chunk in chunks:
                 if _is_last(chunk):
                     break

@@ -1,12 +1,11 @@
-"""Delegations as tasks of A2A: states, messages, history and artifacts, made of records and events. Knows no request and no connection.
+"""Delegations as A2A tasks: states, messages, history and artifacts, made from records and events. Independent of requests.
 
-A task has the session id of its delegation, unless it was gone on with (`continuing`): then it keeps the first one's. What our return says
-beyond A2A stands in the metadata: `status` and `stop_reason` in the open, for everybody; the rest under our extension.
-"""
+A task has the session id of its first delegation (`threads`). What our return says beyond A2A is in the metadata: `status` and `stopReason`
+at the top, the rest under our extension."""
 
 import hashlib
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -20,9 +19,35 @@ from remit.core.states import State
 from remit.flow.artifacts import read_bounded
 from remit.proto.extension import EXTENSION
 from remit.proto.values import struct_of, text_of, value_of
-from remit.serve.a2a.states import STATES
 from remit.tool.catalogue import parts_of
 from remit.tool.chunks import Chunk, ChunkType, chunk_of
+
+STATES: Mapping[State, TaskState] = {
+    State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
+    State.RUNNING: TaskState.TASK_STATE_WORKING,
+    State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
+    # Something was done, and what was not done stands in the metadata: a timeout never makes a failure of it (S2.6).
+    State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
+    State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
+    State.FAILED: TaskState.TASK_STATE_FAILED,
+    State.BLOCKED: TaskState.TASK_STATE_INPUT_REQUIRED,
+    State.REFUSED: TaskState.TASK_STATE_REJECTED,
+    State.CANCELLED: TaskState.TASK_STATE_CANCELED,
+}
+TERMINAL = frozenset(
+    {
+        TaskState.TASK_STATE_COMPLETED,
+        TaskState.TASK_STATE_FAILED,
+        TaskState.TASK_STATE_CANCELED,
+        TaskState.TASK_STATE_REJECTED,
+    }
+)
+
+
+def states_of(asked: TaskState) -> tuple[State, ...]:
+    """Which of ours are shown as that one; none: nothing here ever is."""
+    return tuple(state for state, shown in STATES.items() if shown == asked)
+
 
 STREAM, RESULT = "stream", "result"
 """Artifacts: what was said on the way, piece by piece; and what was handed back."""

@@ -1,10 +1,9 @@
-"""`AgentService` of `tasks.proto`: agents in any language register, open one stream, and are given work over it as soon as there is some.
+"""`AgentService` of `tasks.proto`: agents in any language register, open one stream, and receive work over it.
 
-While it is registered an agent stands in the directory like any other (`name.operation`). Several under one name are a pool (`remote`).
-It is lost when its stream breaks and it does not come back at once, or when nothing is heard of it for twice the heartbeat; what it had is
-handed to another one, where that was declared to do no harm, or has failed as AGENT_UNAVAILABLE. What it says is not trusted: unknown ids,
-second answers, negative sums and floods change nothing.
-"""
+A registered agent is in the directory like any other (`name.operation`). Several under one name form a pool. An agent is lost when its
+stream breaks and it does not return at once, or when it is silent for twice the heartbeat; its work goes to another one if that was
+declared safe, or fails as AGENT_UNAVAILABLE. Nothing an agent says is trusted: unknown ids, second answers, negative sums and floods change
+nothing."""
 
 import asyncio
 import contextlib
@@ -12,27 +11,34 @@ import hmac
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from remit.access.entrance import Entrance
-from remit.access.visitor import Visitor
-from remit.core.agents import AgentSpec
+from remit.access.private import private_folder, read_private, write_private
+from remit.access.visitor import Doing, Visitor
+from remit.agents.function import agent_name
+from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES, AgentSpec, Workspace
 from remit.core.errors import Misused, Refused, RemitError
+from remit.core.lineage import ROOT_CALLER
+from remit.core.policy import Effect
+from remit.core.ports import Store
+from remit.engine.awaited import FOLDER, awaited
 from remit.engine.running import Running
-from remit.proto.times import nanoseconds
+from remit.flow.output_schema import checked_schema
+from remit.flow.plain import clean
+from remit.proto.times import nanoseconds, seconds
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.serve.grpc.entering import entered
-from remit.serve.grpc.remote import Instance, Offered, Pool
-from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent
-from remit.serve.grpc.remote_declared import must_be_allowed, must_be_free, name_of, operations_of, slots_of
-from remit.serve.grpc.remote_hearing import heard
-from remit.serve.grpc.remote_kept import Kept
+from remit.proto.values import dict_of
+from remit.serve.grpc.auth_interceptor import entered
+from remit.serve.grpc.pool import Instance, Offered, Pool
+from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent, heard
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
 from remit.system.threads import off_loop
@@ -40,6 +46,148 @@ from remit.tool.catalogue import parts_of
 
 if TYPE_CHECKING:
     from remit.app import Remit
+
+_ENCODING = ("utf-8", "surrogatepass")
+
+
+class Kept:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / FOLDER
+        self._ours: dict[str, str] = {}
+
+    def note(self, operation: str, principal: str) -> None:
+        """That it will be waited for. What cannot be written is not waited for."""
+        if self._ours.get(operation) != principal:
+            with contextlib.suppress(RemitError):
+                write_private(private_folder(self._folder) / operation, principal.encode(*_ENCODING), fsync=False)
+                self._ours[operation] = principal
+
+    def forget(self, operation: str) -> None:
+        if self._ours.pop(operation, None) is not None:
+            with contextlib.suppress(OSError):
+                (self._folder / operation).unlink(missing_ok=True)
+
+    def waiting(self, store: Store) -> dict[str, tuple[str, float]]:
+        """By operation, whose it was and for how many seconds something waits for it. Others are forgotten. Blocking."""
+        ends: dict[str, float] = {}
+        names = awaited(self._folder)
+        for record in store.live() if names else ():
+            if record.agent in names:
+                ends[record.agent] = max(record.deadline_at, ends.get(record.agent, 0.0))
+        found = {}
+        for name in names:
+            with contextlib.suppress(RemitError, OSError):
+                if name in ends:
+                    found[name] = ((read_private(self._folder / name) or b"").decode(*_ENCODING), ends[name] - time.time())
+                elif name not in self._ours:
+                    (self._folder / name).unlink(missing_ok=True)
+        return found
+
+
+KIND = "remote"
+MOST_OPERATIONS = 100
+MOST_SLOTS = 1000
+_DESCRIPTION = 1000
+_RESERVED = frozenset({ROOT_CALLER, ASSISTANT, *COME_WITH_REMIT, *ROLES})
+_ANYTHING: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def source_of(name: str) -> str:
+    """Where the directory says it is from: the same for all instances of one name."""
+    return f"registered:{name}"
+
+
+def must_be_allowed(visitor: Visitor, names: Iterable[str]) -> None:
+    """Raises `Refused`."""
+    if not visitor.may(Doing.SERVE) or visitor.parent is not None:
+        raise Refused(
+            f"{visitor.principal} may not serve agents.", code="FORBIDDEN", advice="`remit token new NAME --may serve` grants it."
+        )
+    for name in names:
+        if not visitor.grants.may_use(name):
+            allowed = ", ".join(visitor.grants.agents or ())
+            raise Refused(f"{visitor.principal} may not serve {name}.", code="FORBIDDEN", advice=f"It was granted {allowed}.")
+
+
+def must_be_free(name: str, known: Iterable[AgentSpec]) -> None:
+    """A registered agent takes the place of none of the project, and adds nothing to it. Raises `Refused`."""
+    ours = source_of(name)
+    taken = next((spec for spec in known if parts_of(spec.name)[0].casefold() == name.casefold() and spec.source != ours), None)
+    if taken is not None or name.casefold() in _RESERVED:
+        where = f" ({taken.source})" if taken is not None else ""
+        raise Refused(f"There is an agent {name} here already{where}.", code="NAME_TAKEN", advice="Register under another name.")
+
+
+def name_of(message: pb.RegisterRequest) -> str:
+    return _one_part(message.name, "name")
+
+
+def operations_of(message: pb.RegisterRequest, name: str, principal: str) -> dict[str, Offered]:
+    """By operation. Raises `Misused`. Takes a moment where there are many schemas: not for the loop."""
+    if not message.operations:
+        raise Misused("It offers no operations.", advice="Name at least one; one with an empty name is the agent itself.")
+    if len(message.operations) > MOST_OPERATIONS:
+        raise Misused(f"It offers {len(message.operations)} operations; {MOST_OPERATIONS} are the most.")
+    found: dict[str, Offered] = {}
+    for operation in message.operations:
+        short = _one_part(operation.name, "an operation") if operation.name else ""
+        if short in found:
+            raise Misused(f"The operation {short!r} is offered twice.", advice="Name each once.")
+        described = operation.description or message.description
+        found[short] = Offered(
+            spec=AgentSpec(
+                name=f"{name}.{short}" if short else name,
+                description=clean(described)[:_DESCRIPTION],
+                timeout_seconds=_seconds(operation),
+                workspace=Workspace.NONE,
+                parameters_schema=_schema(operation),
+                kind=KIND,
+                effects=_effects(operation),
+                source=source_of(name),
+                resumable=operation.is_safe_to_repeat,
+            ),
+            is_safe_to_repeat=operation.is_safe_to_repeat,
+        )
+    return found
+
+
+def slots_of(message: pb.RegisterRequest) -> int:
+    if not 0 <= message.slots <= MOST_SLOTS:
+        raise Misused(f"slots must be between 1 and {MOST_SLOTS}, not {message.slots}.", advice="0 is 1.")
+    return message.slots or 1
+
+
+def _one_part(name: str, what: str) -> str:
+    if "." in name:
+        raise Misused(f"{what} {name!r:.80} has a dot in it.", advice="images with the operation resize is found as images.resize.")
+    return agent_name(name)
+
+
+def _seconds(operation: pb.Operation) -> float | None:
+    if operation.timeout_ns < 0:
+        raise Misused(f"timeout_ns of {operation.name!r:.80} is negative.", advice="Leave it out, or say how long it may take.")
+    return seconds(operation.timeout_ns)
+
+
+def _schema(operation: pb.Operation) -> dict[str, Any]:
+    if not operation.HasField("parameters_schema") or not operation.parameters_schema.fields:
+        return _ANYTHING
+    try:
+        schema = checked_schema(dict_of(operation.parameters_schema))
+    except Misused as error:
+        fault = error.message.replace("output_schema", "parameters_schema")
+        raise Misused(f"{operation.name}: {fault}", advice="Write a JSON schema of what the operation takes.") from None
+    if schema.get("type", "object") != "object" or not isinstance(schema.get("properties", {}), dict):
+        raise Misused(f"{operation.name}: parameters_schema must describe an object.", advice='{"type": "object", "properties": {…}}')
+    return {"type": "object", "properties": {}, **schema}
+
+
+def _effects(operation: pb.Operation) -> tuple[Effect, ...]:
+    try:
+        return tuple(dict.fromkeys(Effect(effect) for effect in operation.effects))
+    except ValueError as error:
+        raise Misused(f"effects: {error}.", advice=f"There are {', '.join(Effect)}.") from None
+
 
 log = logging.getLogger("remit.grpc")
 

@@ -1,15 +1,15 @@
-"""The gRPC door as a whole: one server with the task service, the agents that register, health and reflection, at its addresses.
+"""The gRPC server: the task service, registered agents, health and reflection, at its addresses.
 
-Opened by `remit serve` (`serve.doors`), or by a program of one's own:
-
-    door = await grpc_server(Service(remit), entrance, remit.settings.serve)
-    await door.start()
-    …
-    await door.stop(5.0)
+api = await grpc_server(Service(remit), entrance, remit.settings.serve)
+await api.start()
+…
+await api.stop(5.0)
 """
 
 import asyncio
+import contextlib
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -20,17 +20,67 @@ from grpc_health.v1._async import HealthServicer
 from grpc_reflection.v1alpha import reflection
 
 from remit.access.entrance import Entrance
-from remit.core.errors import Unavailable
+from remit.core.errors import Misused, Unavailable
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.serve.grpc.entering import Entering
-from remit.serve.grpc.listening import Renewing
+from remit.serve.addresses import GRPC_SOCKET, Certificates, Place, UnixSocket, bind_unix, certificates_of, must_be_safe, place_of
+from remit.serve.grpc.auth_interceptor import AuthInterceptor
 from remit.serve.grpc.tasks import TaskService
-from remit.serve.listening import GRPC_SOCKET, Place, certificates_of, must_be_safe, place_of
 from remit.serve.service import Service
-from remit.serve.unix_socket import UnixSocket, bind_unix
 from remit.settings.values import ServeSettings
 from remit.system.unix_path import as_target
+
+
+class Renewing:
+    """The server's certificate as its files are now: one that is renewed holds from the next connection on, without a restart."""
+
+    def __init__(self, files: Certificates) -> None:
+        self._files = files
+        self._stamp = self._now()
+        self._loaded = self._load()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """With a `client_ca` every caller must show a certificate that it signed."""
+        asks = self._files.client_ca is not None
+        return grpc.dynamic_ssl_server_credentials(self._loaded, self._renewed, require_client_authentication=asks)  # type: ignore[arg-type]
+
+    def _renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Asked at each connection, on a thread of gRPC's. Half-written files are no reason to turn callers away."""
+        stamp = self._now()
+        if stamp == self._stamp:
+            return None
+        try:
+            self._loaded = self._load()
+        except Misused:
+            return None
+        self._stamp = stamp
+        return self._loaded
+
+    def _now(self) -> tuple[int, ...]:
+        found: list[int] = []
+        for path in (self._files.certificate, self._files.key, self._files.client_ca):
+            with contextlib.suppress(OSError):
+                if path is not None:
+                    known = path.stat()
+                    found += [known.st_ino, known.st_mtime_ns, known.st_size]
+        return tuple(found)
+
+    def _load(self) -> grpc.ServerCertificateConfiguration:
+        files = self._files
+        try:
+            checked = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            checked.load_cert_chain(files.certificate, files.key, password=lambda: b"")  # never asked at a terminal
+            if files.client_ca is not None:
+                checked.load_verify_locations(files.client_ca)
+            authority = None if files.client_ca is None else files.client_ca.read_bytes()
+            pair = (files.key.read_bytes(), files.certificate.read_bytes())
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise Misused(
+                f"The certificate {files.certificate} or its key cannot be used: {error}.",
+                advice="Both are PEM files, the key without a password: serve.tls_certificate, serve.tls_key, serve.client_ca.",
+            ) from None
+        return grpc.ssl_server_certificate_configuration([pair], authority)
+
 
 TASKS = pb.DESCRIPTOR.services_by_name["TaskService"].full_name
 AGENTS = pb.DESCRIPTOR.services_by_name["AgentService"].full_name
@@ -51,8 +101,8 @@ class RemoteAgents(Protocol):
         ...
 
 
-class GrpcDoor:
-    def __init__(self, server: grpc.aio.Server, entering: Entering, service: Service, settings: ServeSettings) -> None:
+class GrpcApi:
+    def __init__(self, server: grpc.aio.Server, entering: AuthInterceptor, service: Service, settings: ServeSettings) -> None:
         self._server = server
         self._entering = entering
         self._service = service
@@ -160,16 +210,16 @@ async def grpc_server(
     settings: ServeSettings,
     remote_agents: RemoteAgents | None = None,
     extra: Sequence[AddTo] = (),
-) -> GrpcDoor:
+) -> GrpcApi:
     """With every service, not yet listening. `extra`: further services, e.g. A2A's, behind the same entrance."""
     logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)  # a filter that is there already is not added again
-    entering = Entering(entrance, trusts_socket=not settings.behind_proxy)
+    entering = AuthInterceptor(entrance, trusts_socket=not settings.behind_proxy)
     server = grpc.aio.server(
         interceptors=[entering],
         options=options_of(settings),
         maximum_concurrent_rpcs=4 * settings.streams + 1000,
     )
-    door = GrpcDoor(server, entering, service, settings)
+    door = GrpcApi(server, entering, service, settings)
     door.add(remote_agents, extra)
     return door
 

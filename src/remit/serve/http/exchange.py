@@ -14,8 +14,8 @@ from typing import Any
 
 from remit.access.limits import Open
 from remit.core.errors import Refused, RemitError
-from remit.serve.http.limits import HttpLimits
 from remit.serve.http.problems import HttpRefused, answer_of
+from remit.serve.http.server import HttpLimits
 
 log = logging.getLogger("remit.serve.http")
 

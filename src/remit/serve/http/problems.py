@@ -1,6 +1,6 @@
-"""Errors as HTTP tells them: `application/problem+json` (RFC 9457) with our code, advice and details. Which status: `serve.statuses`.
+"""Errors over HTTP: `application/problem+json` (RFC 9457) with our code, advice and details. The status comes from `serve.statuses`.
 
-A delegation that ran and failed is no error of HTTP: it is a result. Used by everything of this folder; speaks for all HTTP doors.
+A delegation that ran and failed is a result, not an HTTP error.
 """
 
 import json
@@ -23,16 +23,14 @@ CODES: dict[str, int] = {
     "UNSUPPORTED_MEDIA_TYPE": 415,
     "WRONG_HOST": 421,
     "WRONG_ORIGIN": 403,
-    "TOO_MANY_CONNECTIONS": 503,
     "UNKNOWN_ERROR": 500,
 }
-"""Those that only HTTP knows."""
+"""Codes that only HTTP has."""
 REALM = 'Bearer realm="remit"'
-BODILESS = frozenset({204, 304})
 
 
 class HttpRefused(Refused):
-    """What is refused for how it was asked in HTTP."""
+    """A request refused for its HTTP form."""
 
     def __init__(
         self, message: str, *, code: str, status: int | None = None, advice: str = "", headers: Mapping[str, str] | None = None
@@ -76,7 +74,7 @@ def answer_of(error: RemitError, request_id: str = "") -> tuple[int, dict[str, s
 
 
 def problem_bytes(status: int, code: str, words: str) -> bytes:
-    """A whole answer, for a connection on which HTTP itself has failed; it is closed after this."""
+    """A whole response, for a connection without a request to answer; it is closed after this."""
     document = {"type": f"https://remit.dev/problems/{code.lower().replace('_', '-')}", "title": _phrase(status), "status": status}
     body = json.dumps({**document, "detail": words, "code": code, "advice": "", "details": {}}).encode()
     head = f"HTTP/1.1 {status} {_phrase(status)}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"

@@ -28,10 +28,10 @@ from remit.core.record import HistoryQuery
 from remit.core.result import Artifact
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
 from remit.flow.plain import clean
-from remit.serve.mcp.calling import LOCAL
-from remit.serve.mcp.shortening import json_text
+from remit.serve.mcp.delegations import LOCAL
 from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
+from remit.tool.speaking import json_text
 
 if TYPE_CHECKING:
     from remit.app import Remit

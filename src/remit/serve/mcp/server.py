@@ -1,10 +1,12 @@
-"""The protocol's side of the tools: a server of the SDK whose handlers call `Delegations`. Speaks 2026-07-28 and the revisions before it.
+"""The MCP server: the SDK's, with handlers that call `Delegations`. Speaks revision 2026-07-28 and those before it.
 
-Told of changes among the agents by `watch`: a client that listens hears `tools/list_changed`.
+Clients receive `tools/list_changed` when the agents change (`watch`).
 """
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import AsyncIterator
 from importlib.metadata import version
 from typing import Any
 
@@ -14,31 +16,33 @@ from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
 from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.server.transport_security import TransportSecuritySettings
 from mcp.shared.exceptions import MCPError
+from starlette.routing import BaseRoute
 
 from remit.core.errors import Refused
-from remit.serve.mcp.calling import call_of, hold_of
-from remit.serve.mcp.delegating import Delegations
+from remit.serve.mcp.delegations import Delegations, Progress, call_of, hold_of
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
-from remit.serve.mcp.waiting import Progress
-from remit.serve.service import Call
+from remit.serve.service import Call, Service
 
 INSTRUCTIONS = (
     "remit hands work to other agents and always brings back an answer: in time, checked, with whatever was done. Use `delegate` for one "
     "piece of work and `delegate_many` for several at once; `list_agents` says who there is. An answer with state `running` is a handle: "
     "ask again with `delegation_result`. A delegation goes on when you stop waiting; only `delegation_cancel` ends it."
 )
+PATH = "/mcp"
+ANSWER_AFTER_SECONDS = 45.0
 LOOK_SECONDS = 2.0
 LISTENERS = 64
-"""Of clients that listed the tools, the newest are told when these change."""
+"""So many clients that listed the tools, the newest, are told when these change."""
 
 Ctx = ServerRequestContext[Any, Any]
 
 
 class ToolServer(Server[Any]):
     def __init__(self, delegations: Delegations, resources: Resources, *, asks_who: bool = False) -> None:
-        """`asks_who`: behind an entrance, which finds out who calls; where it did not, nothing is done. Else whoever calls is the owner."""
+        """`asks_who`: behind authentication: requests without a caller are refused. Otherwise every caller is the owner."""
         self._asks_who = asks_who
         self._delegations = delegations
         self._resources = resources
@@ -96,7 +100,7 @@ class ToolServer(Server[Any]):
     def _call(self, ctx: Ctx) -> Call:
         found = call_of(ctx.request, ctx.meta, asks_who=self._asks_who)
         if found is None:
-            raise MCPError(code=types.INVALID_REQUEST, message="Nobody is known to make this request.")
+            raise MCPError(code=types.INVALID_REQUEST, message="The request is not authenticated.")
         return found
 
     def _input_schema(self, name: str) -> dict[str, Any] | None:
@@ -113,3 +117,19 @@ class ToolServer(Server[Any]):
                 await self._bus.publish(ToolsListChanged())
                 for session in list(self._listing):
                     await session.send_tool_list_changed()
+
+
+@contextlib.asynccontextmanager
+async def mcp_routes(service: Service, answer_after_seconds: float = ANSWER_AFTER_SECONDS) -> AsyncIterator[list[BaseRoute]]:
+    """Routes to put behind `serve.http.auth_middleware`, which also checks Host and Origin.
+
+    Without sessions: each request has its own caller, so nobody can use the session of another."""
+    server = ToolServer(Delegations(service.remit, answer_after_seconds, service), Resources(service.remit, service), asks_who=True)
+    checked_before = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(streamable_http_path=PATH, stateless_http=True, transport_security=checked_before)
+    watching = asyncio.ensure_future(server.watch())
+    try:
+        async with server.session_manager.run():
+            yield list(app.routes)
+    finally:
+        watching.cancel()

@@ -1,9 +1,12 @@
-"""Standard input and output as the wire: lines in, lines out, nothing else there. Not the protocol, which is the SDK's.
+"""Standard input and output as a transport of lines, and the process that outlives its client. The protocol is the SDK's.
 
-Read and written by a thread each, because descriptors of any kind must do (pipes, files, terminals) and a wire that blocks must hold up
-neither the event loop nor the end of the process. A line that is too long is refused without being kept; one that cannot be read is
-answered too: the SDK would drop it, and whoever asked would wait for ever.
-"""
+Read and written by a thread each, because any descriptor must work (pipes, files, terminals) and a blocked one must hold up neither the
+event loop nor the end of the process. A line that is too long or unreadable is answered with an error: the SDK would drop it, and the
+client would wait.
+
+Clients close the input of the process they started, wait a moment, then kill its whole group; delegations must continue. So the process
+forks first: the *front* stays where the client put it and only waits; the *keeper* has its own session, speaks on the inherited
+descriptors, and stays until its delegations have ended."""
 
 import asyncio
 import contextlib
@@ -11,12 +14,68 @@ import json
 import os
 import queue
 import re
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NoReturn
 
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic_core import ValidationError
+
+_GONE = b"!"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(slots=True)
+class Leash:
+    """The keeper's end: how it hears that the front has gone, and lets it go."""
+
+    descriptor: int
+    """At its end when the front has gone."""
+    _told: int
+
+    def let_go(self) -> None:
+        """The client has left: nobody waits for the front any more."""
+        with contextlib.suppress(OSError):
+            os.write(self._told, _GONE)
+            os.close(self._told)
+
+
+def split() -> Leash:
+    """Comes back in the keeper only. To be called before any thread is started and anything is opened."""
+    leash, held = os.pipe()
+    hears, told = os.pipe()
+    keeper = os.fork()
+    if keeper:
+        os.close(leash)
+        os.close(told)
+        _stand_in_front(keeper, hears)
+    os.close(held)
+    os.close(hears)
+    os.setsid()
+    return Leash(leash, told)
+
+
+def _stand_in_front(keeper: int, hears: int) -> NoReturn:
+    """Until the keeper ends, or has no use for us, or somebody ends us."""
+    for number in _SIGNALS:
+        signal.signal(number, lambda *_: os._exit(0))
+    if os.read(hears, 1) == _GONE:
+        os._exit(0)
+    _, status = os.waitpid(keeper, 0)
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def release_streams(*more: int) -> None:
+    """Let go of the client's descriptors: what is printed from now on goes nowhere, and breaks nobody who prints."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2, *more):
+        with contextlib.suppress(OSError):
+            os.dup2(nowhere, number)
+    os.close(nowhere)
+
 
 LONGEST_LINE = 4 * 1024 * 1024
 """As over HTTP."""

@@ -1,10 +1,8 @@
-"""Who comes in by gRPC, and what came along: the one interceptor before every service of this door, those of others included.
+"""Authentication of gRPC calls: the one interceptor before every service, those of other packages included.
 
-The caller is found out by its bearer token, its certificate or the socket (`access.entrance`) before anything that it sends is read; its
-limits are asked, and what its metadata say becomes a `Call`, which the service finds with `entered()`. Whatever a service raises is told as
-`errors` does. gRPC's own deadline of a call is how long the client waits for an answer and nothing else: leaving ends no delegation, only
-`remit-deadline-ns` bounds one.
-"""
+The caller is authenticated by its bearer token, its certificate or the socket (`access.entrance`) before anything it sends is read; then
+its limits are checked. Its metadata become a `Call`, which services get from `entered()`. Errors of services are reported by `errors`. The
+deadline of a call only says how long the client waits: leaving ends no delegation, and only `remit-deadline-ns` bounds one."""
 
 import asyncio
 import contextlib
@@ -53,7 +51,7 @@ class _Garbled:
 _GARBLED = _Garbled()
 
 
-class Entering(grpc.aio.ServerInterceptor):
+class AuthInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, entrance: Entrance, *, trusts_socket: bool = True) -> None:
         """`trusts_socket`: whoever opens our Unix socket owns the project. Not behind a proxy, which anybody may come through."""
         self._entrance = entrance

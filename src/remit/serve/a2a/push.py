@@ -1,14 +1,17 @@
-"""Push notifications: who wants to be told when the state of a task changes, and telling them: in order, again and again for a while.
+"""Push notifications: who wants to know when the state of a task changes, and their delivery: in order, with retries.
 
-What is wanted stands in the task's note with how far it was told, so a restart goes on where it was. At least once: a notification whose
-answer was lost is sent again. Each watcher of each task has its own sender; all of them are quiet while nothing happens.
-"""
+The note of a task has its watchers and how far each was told, so a restarted server continues. Delivery is at least once. Addresses inside
+the network are refused unless the settings allow them: the name is resolved once per try, checked, and connected to exactly that address.
+Redirects are not followed, and nothing but the status of the answer is read."""
 
 import asyncio
+import contextlib
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from enum import Enum
+from pathlib import Path
 from weakref import WeakValueDictionary
 
 from a2a.types import AuthenticationInfo, SendMessageConfiguration, TaskPushNotificationConfig
@@ -16,18 +19,93 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a.utils.proto_utils import Event, to_stream_response
 from google.protobuf.json_format import MessageToJson
 
-from remit.core.errors import RemitError
+from remit.agents.builtin.worker.reach.addresses import METADATA_NAMES, Address, Reach, reach_of
+from remit.agents.builtin.worker.reach.pinned import Resolve, Unreached, exchange, resolve, trusted
+from remit.agents.builtin.worker.reach.target import Target, target_of
+from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind, Step
 from remit.core.lineage import ROOT_CALLER
 from remit.core.record import Record
 from remit.core.states import State
-from remit.serve.a2a.continuing import Thread, Threads
-from remit.serve.a2a.notes import Note, Watcher, with_watcher, without_watcher
-from remit.serve.a2a.posting import Outcome, Post
-from remit.serve.a2a.streams import closing
 from remit.serve.a2a.tasks import last_updates, state_update, task_id_of, task_of
+from remit.serve.a2a.threads import Note, Thread, Threads, Watcher, with_watcher, without_watcher
 from remit.serve.service import Service
 from remit.system.threads import off_loop
+
+ANSWER_SECONDS = 10.0
+TOKEN_HEADER = "X-A2A-Notification-Token"
+_TRY_AGAIN = frozenset({408, 425, 429})
+
+
+class Outcome(Enum):
+    TAKEN = "taken"
+    FAILED = "failed"
+    """It may do at another try."""
+    REFUSED = "refused"
+    """It will not do."""
+
+
+class Post:
+    def __init__(self, *, inside: bool, ca_file: Path | None = None, resolver: Resolve = resolve) -> None:
+        self._inside = inside
+        self._ca_file = ca_file
+        self._resolve = resolver
+
+    async def must_be_allowed(self, url: str) -> None:
+        """Raises `Misused`, in the same words whatever is there: nobody is to learn about our network this way."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._checked(url)
+        except (TimeoutError, Unreached):
+            raise _not_allowed() from None
+
+    async def __call__(self, watcher: Watcher, body: bytes) -> Outcome:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                target, addresses = await self._checked(watcher.url)
+                tls = trusted(self._ca_file) if target.scheme == "https" else None
+                async with exchange(target, addresses, "POST", _headers(watcher), body, tls) as answer:
+                    return _outcome(answer.status)
+        except Misused:
+            return Outcome.REFUSED
+        except (TimeoutError, Unreached):
+            return Outcome.FAILED
+
+    async def _checked(self, url: str) -> tuple[Target, Sequence[Address]]:
+        target = target_of(url)
+        if target.host in METADATA_NAMES:
+            raise _not_allowed()
+        addresses = [target.address] if target.address is not None else await self._resolve(target.host, target.port)
+        if not addresses or not all(self._may_go_to(address) for address in addresses):
+            raise _not_allowed()
+        return target, addresses
+
+    def _may_go_to(self, address: Address) -> bool:
+        reach = reach_of(address)
+        return reach is Reach.PUBLIC or (self._inside and reach in (Reach.LOOPBACK, Reach.PRIVATE))
+
+
+def _outcome(status: int) -> Outcome:
+    if 200 <= status < 300:
+        return Outcome.TAKEN
+    return Outcome.FAILED if status >= 500 or status in _TRY_AGAIN else Outcome.REFUSED
+
+
+def _headers(watcher: Watcher) -> list[tuple[str, str]]:
+    headers = [("Content-Type", "application/json"), ("User-Agent", "remit")]
+    if watcher.token:
+        headers.append((TOKEN_HEADER, watcher.token))
+    if watcher.scheme and watcher.credentials:
+        headers.append(("Authorization", f"{watcher.scheme} {watcher.credentials}"))
+    return headers
+
+
+def _not_allowed() -> Misused:
+    return Misused(
+        "Notifications cannot be sent to that address.",
+        advice="Name one that is reached from everywhere; addresses inside are open where [serve] push_inside = true.",
+    )
+
 
 log = logging.getLogger("remit.serve.a2a")
 MOST_WATCHERS = 10
@@ -165,7 +243,7 @@ class Pushing:
             return
         thread = await off_loop(self._threads.whole, record)
         principal = record.came.principal if record.came is not None else ROOT_CALLER
-        async with closing(self._changes(thread, config_id)) as changes:
+        async with contextlib.aclosing(self._changes(thread, config_id)) as changes:
             async for number, updates, is_end in changes:
                 watcher = await self._watcher(task_id, config_id)
                 if watcher is None or watcher.is_done:
@@ -179,14 +257,14 @@ class Pushing:
                 if is_end:
                     return
 
-    async def _changes(self, thread: Thread, config_id: str) -> AsyncIterator[tuple[int, Sequence[Event], bool]]:
+    async def _changes(self, thread: Thread, config_id: str) -> AsyncGenerator[tuple[int, Sequence[Event], bool], None]:
         """The changes of its state that were not told yet: a number, what to tell, and whether it was the last."""
         record, watcher = thread.record, next((one for one in thread.note.watchers if one.config_id == config_id), None)
         after = watcher.told if watcher is not None and watcher.session == record.session_id else 0
         if thread.is_cancelled:
             yield after + 1, await off_loop(self._ended, thread), True
             return
-        async with closing(self._service.remit.follow(record.session_id, after)) as events:
+        async with contextlib.aclosing(self._service.remit.follow(record.session_id, after)) as events:
             async for event in events:
                 if event.kind is EventKind.STEP and event.body.get("step") == Step.ROUTE_TO_AGENT:
                     yield event.number, [state_update(record, State.RUNNING, event.at)], False

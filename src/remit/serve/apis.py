@@ -1,6 +1,6 @@
-"""The doors of one server, opened and closed together: which there are, where they listen, and what they share.
+"""The APIs of one server, started and stopped together. They share one service, one authenticator and one HTTP port.
 
-They share one service, one entrance and one HTTP port. A package that a door needs and that is not installed is named, with what to type.
+A missing package of an API is reported with the command that installs it.
 """
 
 import contextlib
@@ -10,22 +10,50 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from remit.access.entrance import Entrance
-from remit.core.errors import Misused, RemitError
-from remit.serve.listening import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
+from remit.access.visitor import Visitor
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError
+from remit.serve.addresses import GRPC_SOCKET, Certificates, Place, bound, certificates_of, must_be_safe, place_of, url_of
 from remit.serve.service import Service
-from remit.serve.visits import HeardEntrance
 from remit.settings.values import ServeSettings
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
 
     from remit.app import Remit
-    from remit.serve.a2a.door import A2aDoor
-    from remit.serve.grpc.server import GrpcDoor
+    from remit.serve.a2a.api import A2aApi
+    from remit.serve.grpc.server import GrpcApi
     from remit.serve.http.server import HttpServer
+
+
+class AuditedEntrance(Entrance):
+    def __init__(self, remit: "Remit", **given: Any) -> None:
+        super().__init__(remit.folder, remit.settings.serve, living=remit.engine.running.get, clock=remit.clock, **given)
+        self._remit = remit
+
+    def enter(self, *, door: str = "", **shown: Any) -> Visitor:
+        try:
+            visitor = super().enter(door=door, **shown)
+        except RemitError as error:
+            self._remit.note_visit(door, None, _told(error))
+            raise
+        self._remit.note_visit(door, visitor.principal)
+        return visitor
+
+    def admit(self, visitor: Visitor, size: int = 0) -> None:
+        try:
+            super().admit(visitor, size)
+        except RemitError as error:
+            self._remit.note_visit("any", visitor.principal, _told(error))
+            raise
+
+
+def _told(error: RemitError) -> ErrorInfo:
+    kind = "permission" if isinstance(error, Refused) else "execution"
+    return ErrorInfo(type=kind, message=error.message, code=error.code, recoverable=False, recommendation=error.advice)
+
 
 HTTP_DOORS = ("http", "a2a", "mcp", "metrics")
 NEEDED = {
@@ -52,7 +80,7 @@ class Bound:
 
 
 @contextlib.contextmanager
-def bound_doors(settings: ServeSettings, root: Path) -> Iterator[Bound]:
+def bound_apis(settings: ServeSettings, root: Path) -> Iterator[Bound]:
     """Raises `Misused` or `Unavailable` with what to do. The HTTP port is ours from here on."""
     for door in settings.doors:
         _must_have(door)
@@ -71,21 +99,21 @@ def bound_doors(settings: ServeSettings, root: Path) -> Iterator[Bound]:
         yield Bound(doors=tuple(settings.doors), grpc=grpc, http=listening, http_place=http, certificates=certificates, is_local=is_local)
 
 
-class Doors:
+class Apis:
     def __init__(self, remit: "Remit", bound: Bound) -> None:
         self._remit = remit
         self._bound = bound
         self.settings = remit.settings.serve
         self._stack = contextlib.AsyncExitStack()
         self._http: HttpServer | None = None
-        self._grpc: GrpcDoor | None = None
-        self._a2a: A2aDoor | None = None
+        self._grpc: GrpcApi | None = None
+        self._a2a: A2aApi | None = None
         self._reloading: list[Callable[[], None]] = []
         self.token_file = Path()
         self.entrance: Entrance
         self.service: Service
 
-    async def __aenter__(self) -> "Doors":
+    async def __aenter__(self) -> "Apis":
         self.entrance = entrance_of(self._remit)
         self.token_file = self.entrance.open()
         self._stack.callback(self.entrance.close)
@@ -117,14 +145,14 @@ class Doors:
         doors = self._bound.doors
         if self._bound.http is None:
             return routes
-        from remit.serve.http.app import health_routes
-        from remit.serve.http.app import routes as rest_routes
+        from remit.serve.http.api import health_routes
+        from remit.serve.http.api import routes as rest_routes
 
         routes += rest_routes(self.service) if "http" in doors else health_routes(self.service)
         if "a2a" in doors:
-            from remit.serve.a2a.door import A2aDoor
+            from remit.serve.a2a.api import A2aApi
 
-            self._a2a = A2aDoor(
+            self._a2a = A2aApi(
                 self.service,
                 self.settings,
                 base_url=lambda: self.http_address or "",
@@ -133,7 +161,7 @@ class Doors:
             )
             routes += self._a2a.routes
         if "mcp" in doors:
-            from remit.serve.mcp.mounted import mcp_routes
+            from remit.serve.mcp.server import mcp_routes
 
             routes += await self._stack.enter_async_context(mcp_routes(self.service))
         if "metrics" in doors:
@@ -143,8 +171,8 @@ class Doors:
         return routes
 
     async def _open_http(self, routes: "list[BaseRoute]", listening: socket.socket) -> None:
-        from remit.serve.http.app import http_app
-        from remit.serve.http.entering import OPEN_PATHS
+        from remit.serve.http.api import http_app
+        from remit.serve.http.auth_middleware import OPEN_PATHS
         from remit.serve.http.server import HttpServer, Tls
 
         files = self._bound.certificates
@@ -152,7 +180,7 @@ class Doors:
         tls = Tls(certificate=files.certificate, key=files.key, client_ca=files.client_ca) if files is not None and is_tls else None
         open_paths = set(OPEN_PATHS)
         if self._a2a is not None:
-            from remit.serve.a2a.door import OPEN_PATHS as CARD
+            from remit.serve.a2a.api import OPEN_PATHS as CARD
 
             open_paths |= CARD
         app = http_app(routes, self.entrance, self.settings, hosts=self._hosts(listening), open_paths=open_paths)
@@ -220,7 +248,7 @@ class Doors:
 
 def entrance_of(remit: "Remit") -> Entrance:
     """Who is turned away stands in the audit log of the policy, beside what was decided."""
-    return HeardEntrance(remit, note=remit.note_access)
+    return AuditedEntrance(remit, note=remit.note_access)
 
 
 def _must_have(door: str) -> None:

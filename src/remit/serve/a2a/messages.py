@@ -1,8 +1,7 @@
-"""What a message asks for: its parts made into the arguments of a delegation (S5.1). Decides who is meant; judges nothing else.
+"""Incoming A2A messages: their parts as the arguments of a delegation.
 
-Three ways to say it, the plainest last: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the
-parameters as a data part or the task as text; text alone, for the assistant, or for the one prompted agent that a project has.
-"""
+Three forms: a data part `{target, operation, parameters, timeout, priority}`; `skill` in the metadata, with the parameters as a data part
+or the task as text; text alone, for the assistant, or for the only prompted agent of a project."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""The A2A door, put together: one handler behind the SDK's JSON-RPC, REST and gRPC, and the card. Opened by `remit serve`.
+"""The A2A API: one handler behind the SDK's JSON-RPC, REST and gRPC bindings. Started by `remit serve`.
 
-door = A2aDoor(service, settings, base_url=lambda: "http://127.0.0.1:7411")
-app = Starlette(routes=door.routes)        # behind serve.http.entering, which finds out who asks
-door.add_to(grpc_server, visitor_of)       # for the gRPC binding
-await door.start(); …; await door.close()
+api = A2aApi(service, settings, base_url=lambda: "http://127.0.0.1:7411")
+app = Starlette(routes=api.routes)        # behind serve.http.auth_middleware
+api.add_to(grpc_server)                   # behind serve.grpc.auth_interceptor
+await api.start(); …; await api.close()
 """
 
 import logging
@@ -18,11 +18,9 @@ from starlette.routing import BaseRoute, Route
 
 from remit.serve.a2a.calls import GrpcCalls, HttpCalls
 from remit.serve.a2a.card import GRPC, JSON_RPC, REST, Facts, public_card
-from remit.serve.a2a.continuing import Threads
 from remit.serve.a2a.handler import A2aHandler
-from remit.serve.a2a.notes import Notes
-from remit.serve.a2a.posting import Post
-from remit.serve.a2a.pushing import Pushing
+from remit.serve.a2a.push import Post, Pushing
+from remit.serve.a2a.threads import Notes, Threads
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
 
@@ -41,7 +39,7 @@ _UNOPENED = Facts(interfaces=[(JSON_RPC, JSON_RPC_PATH)])
 """Where it will listen is known when it listens: the card is drawn anew for whoever asks for it."""
 
 
-class A2aDoor:
+class A2aApi:
     def __init__(
         self,
         service: Service,
@@ -79,7 +77,7 @@ class A2aDoor:
         """The gRPC binding, on the server of the gRPC door, whose interceptor finds out who calls."""
         from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 
-        from remit.serve.a2a.binding import GrpcBinding
+        from remit.serve.a2a.grpc_binding import GrpcBinding
 
         add_A2AServiceServicer_to_server(GrpcBinding(self.handler, GrpcCalls()), server)  # type: ignore[arg-type, no-untyped-call]
 

@@ -1,8 +1,7 @@
-"""Agents elsewhere that registered, as the pool of one name: who is there, who has which work, who waits for somebody free.
+"""Registered agents of one name as a pool: its instances, their work, and the work that waits for a free instance.
 
-One `Pool` for each name; its `Instance`s are what registered under it. A `Work` is one delegation's run: handed at once to whoever has the
-least to do, else kept in order of priority until somebody is free. Knows neither the directory nor protobuf's services (`registry`), and
-nothing of the engine: whoever performs a delegation (`remote_agent`) waits for `Work.done`.
+A `Work` is one run of a delegation. It goes to the least loaded instance, or waits in order of priority. Independent of the directory, the
+protobuf services (`registry`) and the engine: whoever performs a delegation (`remote_agent`) waits for `Work.done`.
 """
 
 import asyncio
