@@ -20,7 +20,7 @@ CHANGE = """\
 
 async def main() -> None:
     async with Remit.open(".") as remit:
-        done = await remit.delegate("coder.review_code", diff=CHANGE, guidelines="security-first, max line length 100")
+        done = await remit.delegate("coder.review_code", diff=CHANGE, guidelines="Use no shell.")
     print(f"{done.data['applies']}; {done.data['verdict']}")
     for finding in done.data["findings"]:
         print(f"{finding['file']}:{finding['line']} {finding['severity']}: {finding['message']} {finding['suggestion']}")

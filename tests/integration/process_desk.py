@@ -84,6 +84,9 @@ class NotingDesk:
     def remaining(self) -> float:
         return self.delegation.deadline.remaining(time.monotonic())
 
+    async def session_diff(self, session_id: str) -> str:
+        raise NotImplementedError
+
     def budget_left(self) -> Limits:
         return Limits(tokens=100)
 

@@ -1,4 +1,4 @@
-"""`coder.generate_code` and `coder.review_code` with a model (issue 6, item 5). Against the scripted model server."""
+"""`coder.generate_code` and `coder.review_code` with a model. Against the scripted model server."""
 
 import json
 import os
@@ -170,6 +170,7 @@ async def test_a_models_judgement_stands_beside_the_findings_of_the_checks_and_i
     }
     assert done.data["verdict"] == "needs changes"
     assert "every loop is explained by a comment" in requests[0]
+    assert done.data["guidelines"] == {"checked": ["every loop is explained by a comment"], "notChecked": []}
     assert "judgement of a model" in (tmp_path / done.artifacts[0].path).read_text()
 
 
@@ -185,7 +186,7 @@ async def test_the_findings_of_the_checks_stand_whatever_the_model_does(tmp_path
     change = CHANGE.replace("result += value", "result += eval(value)")
     done, _ = await reviewed(tmp_path, turn, diff=change)
     assert done.status is Status.COMPLETED, done
-    assert any(one["rule"] == "eval" for one in done.data["findings"])
+    assert any(one["rule"] == "S307" for one in done.data["findings"])
     assert done.data["judgement"]["fault"]
     assert any("no model judged it" in words for words in done.data["notChecked"])
 

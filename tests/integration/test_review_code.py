@@ -1,4 +1,4 @@
-"""`coder.review_code` as a delegation: against real repositories, with a report, changing nothing (issue 4, item 5)."""
+"""`coder.review_code` as a delegation: against real repositories, with a report, changing nothing."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from workspace_project import commit_all, git, new_repository, status
 
-from remit import Remit, Return, Status
+from remit import Remit, Return, Status, agent
+from remit.agents.blocking import BlockingContext
+from remit.core.origin import ORIGIN, Came, Origin
 
 TOKEN = "gh" + "p_" + "Z9y8X7w6V5u4T3s2R1q0" * 2
 CHANGE = """\
@@ -29,31 +31,35 @@ def project(tmp_path: Path) -> Path:
     return new_repository(tmp_path / "project")
 
 
-async def review(where: Any, diff: str, guidelines: Any = None, **asked: Any) -> Return:
+async def review(where: Any, diff: str | None = None, timeout: float | None = None, **parameters: Any) -> Return:
     if not isinstance(where, Remit):
         async with Remit.open(where) as remit:
-            return await review(remit, diff, guidelines, **asked)
-    parameters = {"diff": diff} if guidelines is None else {"diff": diff, "guidelines": guidelines}
-    return await where.delegate("coder.review_code", parameters=parameters, **asked)
+            return await review(remit, diff, timeout, **parameters)
+    given = parameters if diff is None else {"diff": diff, **parameters}
+    return await where.delegate("coder.review_code", parameters=given, **({} if timeout is None else {"timeout": timeout}))
 
 
-async def test_a_diff_is_reviewed_and_the_report_is_worth_reading(project: Path) -> None:
-    result = await review(project, CHANGE, ["security-first", "no shell commands"])
+def places(result: Return, rule: str) -> set[tuple[str, int]]:
+    return {(one["file"], one["line"]) for one in result.data["findings"] if one["rule"] == rule}
+
+
+async def test_a_diff_is_reviewed_and_reported(project: Path) -> None:
+    result = await review(project, CHANGE, guidelines=["security-first", "no shell commands"])
     assert result.status is Status.COMPLETED, result
-    assert result.data["applies"] == "applies"
-    assert result.data["verdict"] == "needs changes"
+    assert (result.data["applies"], result.data["verdict"]) == ("applies", "needs changes")
     first = result.data["findings"][0]
-    assert (first["file"], first["line"], first["severity"], first["rule"]) == ("src/a.py", 5, "high", "shell")
+    assert (first["file"], first["line"], first["severity"], first["rule"]) == ("src/a.py", 5, "high", "S605")
     assert first["suggestion"]
     assert "data.verdict" in result.next_steps
-    assert "ruff" in result.data["tools"]
+    assert set(result.data["tools"]) == {"ruff", "detect-secrets"}
+    assert result.data["guidelines"] == {"checked": [], "notChecked": ["security-first", "no shell commands"]}
     assert result.warnings == ()
     (artifact,) = result.artifacts
     assert (artifact.type, Path(artifact.path).name) == ("report", "review.md")
     page = (project / artifact.path).read_text()
     assert page.startswith("# Review: needs changes\n")
     assert "`src/a.py:5`" in page
-    assert "`os.system(input())`" in page
+    assert "guideline: no shell commands" in page
     assert page.index("`os.system(input())`") < page.index("<!-- more -->") < page.index("## What was checked")
     assert status(project) == ""
 
@@ -72,37 +78,91 @@ async def remit(project: Path) -> AsyncIterator[Remit]:
 
 
 async def test_git_knows_what_is_staged_working_and_committed(project: Path, remit: Remit) -> None:
-    (project / "src" / "a.py").write_text("one = 1\ntwo = eval('2')\nthree = eval(input())\n")
+    (project / "src" / "a.py").write_text("one = 1\ntwo = 2\nthree = eval(input())\n")
     (project / "src" / "new file.py").write_text("four = eval(input())\n")
     assert (await review(remit, "staged")).data["verdict"] == "nothing to review"
-    working = await review(remit, "working")
-    assert {(one["file"], one["line"]) for one in working.data["findings"] if one["rule"] == "eval"} == {
-        ("src/a.py", 3),
-        ("src/new file.py", 1),
-    }
+    expected = {("src/a.py", 3), ("src/new file.py", 1)}
+    assert places(await review(remit, "working"), "S307") == expected
     git(project, "add", "src/a.py")
     assert (await review(remit, "staged")).data["filesChanged"] == 1
     commit_all(project, "second")
-    for asked in ("HEAD", "HEAD~1..HEAD", "HEAD~1...HEAD", git(project, "rev-parse", "HEAD").strip()):
-        result = await review(remit, asked)
-        assert (result.data["filesChanged"], result.data["verdict"]) == (2, "needs changes"), asked
-    assert (await review(remit, "HEAD~1")).data["filesChanged"] == 4  # the first commit, all of it
-    git(project, "rm", "-q", "src/a.py")
-    assert (await review(remit, "HEAD")).data["filesChanged"] == 2  # as it was then, not as it stands now
+    head = git(project, "rev-parse", "HEAD").strip()
+    (project / "src" / "a.py").write_text("")
+    for given in ({"diff": "HEAD"}, {"diff": "HEAD~1..HEAD"}, {"diff": "HEAD~1...HEAD"}, {"commit": head}, {"commit": "HEAD"}):
+        assert places(await review(remit, **given), "S307") == expected, f"{given}: as it was committed, not as it is now"
+    assert (await review(remit, commit="HEAD~1")).data["filesChanged"] == 4, "the first commit, all of it"
+
+
+async def test_a_branch_is_reviewed_from_its_merge_base(project: Path, remit: Remit) -> None:
+    git(project, "checkout", "-q", "-b", "topic")
+    (project / "topic.py").write_text("x = eval(input())\n")
+    commit_all(project, "topic")
+    git(project, "checkout", "-q", "-")
+    (project / "main.py").write_text("y = eval(input())\n")
+    commit_all(project, "main")
+    result = await review(remit, branch="topic")
+    assert (result.data["filesChanged"], places(result, "S307")) == (1, {("topic.py", 1)})
+
+
+async def test_a_path_is_reviewed_as_it_is(project: Path, remit: Remit) -> None:
+    (project / "src" / "a.py").write_text("one = eval(input())\n")
+    (project / "src" / "b").symlink_to("/etc")
+    for path in ("src", "src/a.py"):
+        assert places(await review(remit, path=path), "S307") == {("src/a.py", 1)}
+    assert (await review(remit, path=".")).data["filesChanged"] >= 2
+    for path in ("../", "/etc", "src/b", "none"):
+        result = await review(remit, path=path)
+        assert not result.ok, result
+        assert "root:" not in str(result)
+
+
+@pytest.mark.parametrize("given", [{}, {"path": ".", "commit": "HEAD"}, {"diff": "staged", "session": "s"}])
+async def test_exactly_one_source_must_be_given(remit: Remit, given: dict[str, str]) -> None:
+    result = await review(remit, **given)
+    assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS")
+    assert "diff, path, commit, branch, session" in result.errors[0].message
+
+
+async def test_what_a_session_changed_is_reviewed_by_its_own_principal_only(project: Path) -> None:
+    @agent("changer", workspace="worktree")
+    def changer(ctx: BlockingContext) -> dict[str, Any]:
+        """Change a file."""
+        (ctx.workspace / "src" / "a.py").write_text("one = eval(input())\n")
+        return {"status": "completed", "summary": "One file was changed. It calls eval."}
+
+    @agent("idle")
+    def idle(ctx: BlockingContext) -> dict[str, Any]:
+        """Change nothing."""
+        return {"status": "completed", "summary": "Nothing was changed. It was read."}
+
+    async with Remit.open(project, agents=[changer, idle]) as remit:
+        changed = (await remit.delegate("changer")).metadata.session_id
+        result = await review(remit, session=changed)
+        assert places(result, "S307") == {("src/a.py", 1)}, result
+        nothing = await review(remit, session=(await remit.delegate("idle")).metadata.session_id)
+        assert nothing.errors[0].code == "INVALID_PARAMETERS"
+        token = ORIGIN.set(Origin(came=Came(principal="somebody-else", door="http")))
+        try:
+            other = await review(remit, session=changed)
+        finally:
+            ORIGIN.reset(token)
+        unknown = await review(remit, session="sess_0_none")
+    assert [one.errors[0].code for one in (other, unknown)] == ["POLICY_DENIED", "POLICY_DENIED"]
 
 
 async def test_a_patch_file_of_the_workspace_is_read(project: Path, remit: Remit) -> None:
     (project / "my.patch").write_text(CHANGE)
     assert (await review(remit, "@my.patch")).data["verdict"] == "needs changes"
-    for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x", "HEAD..--output=x"):
-        result = await review(remit, diff)
+    wrong = [{"diff": diff} for diff in ("@none.patch", "@../x", "nonsense", "HEAD~99", "--output=x", "HEAD..--output=x")]
+    for given in (*wrong, {"commit": "--output=x"}, {"branch": "-x"}, {"commit": "a b"}, {"branch": "none"}):
+        result = await review(remit, **given)
         assert (result.status, result.errors[0].code) == (Status.FAILED, "INVALID_PARAMETERS"), result
     assert not (project / "x").exists()
 
 
 async def test_settings_of_the_repository_run_nothing(project: Path) -> None:
     """A clone's own configuration must not run in our git: filters, external diffs, text conversion, file system monitors."""
-    (project / ".gitattributes").write_text("*.py diff=evil filter=evil\n")
+    (project / ".gitattributes").write_text("*.py diff=evil filter=evil -diff\n")
     evil = project / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {project}/ran\ncat\n")
     evil.chmod(0o755)
@@ -117,9 +177,11 @@ async def test_settings_of_the_repository_run_nothing(project: Path) -> None:
     ):
         git(project, "config", name, str(evil))
     (project / "src" / "a.py").write_text("one = eval(input())\n")
-    result = await review(project, "working")
-    assert result.data["verdict"] == "needs changes"
-    await review(project, "HEAD")
+    assert places(await review(project, "working"), "S307") == {("src/a.py", 1)}, "no attribute hides a file"
+    assert not (project / "ran").exists()
+    commit_all(project, "second")
+    (project / "ran").unlink()
+    assert places(await review(project, commit="HEAD"), "S307") == {("src/a.py", 1)}
     assert not (project / "ran").exists()
 
 
@@ -132,7 +194,6 @@ async def test_a_secret_of_the_diff_stands_nowhere_in_what_is_kept(project: Path
 
 
 async def test_a_review_that_runs_out_of_time_hands_in_what_it_has(project: Path) -> None:
-    """S2.4: at its soft deadline it hands in; what is missing is named."""
     names = "".join(f"--- /dev/null\n+++ b/f{n}.py\n@@ -0,0 +1,2 @@\n+import os\n+eval(os)\n" for n in range(3000))
     result = await review(project, names, timeout=4)
     assert result.status is Status.PARTIAL, result.summary
@@ -149,15 +210,28 @@ async def test_files_that_the_policy_closes_are_not_read(project: Path) -> None:
     assert "very-own-value" not in page
 
 
-async def test_a_file_that_cannot_be_read_is_pointed_at_where_it_is_wrong_and_named_as_unchecked(project: Path) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--- a/x.py\n+++ b/x.py\n@@ -1 +1,40000 @@\n" + f"+{'password' * 40}\n" * 40_000,
+        "--- /dev/null\n+++ b/x.json\n@@ -0,0 +1 @@\n+" + "[" * 500_000 + "\n",
+        "--- /dev/null\n+++ b/A.java\n@@ -0,0 +1 @@\n+" + "a<" * 90_000 + "\n",
+        "--- /dev/null\n+++ b/x.py\n@@ -0,0 +1 @@\n+" + "(" * 300_000 + "\n",
+        "".join(f"diff --git a/{'d/' * 200}{n} b/{'d/' * 200}{n}\nrename from x\nrename to {n}\n" for n in range(2000)),
+        "diff --git a/x b/x\n" * 20_000,
+        "@@ -1 +1 @@\n" * 20_000,
+    ],
+    ids=["secrets", "json", "java", "python", "renames", "headers", "hunks"],
+)
+async def test_a_hostile_diff_ends_by_the_deadline_and_writes_nothing(project: Path, remit: Remit, text: str) -> None:
+    result = await review(remit, text, timeout=8)
+    assert result.status in (Status.COMPLETED, Status.PARTIAL, Status.FAILED), result
+    assert result.errors == () or result.errors[0].code in ("TIMEOUT", "INVALID_PARAMETERS"), result
+    assert status(project) == ""
+
+
+async def test_a_file_that_does_not_parse_is_pointed_at_where_it_is_wrong(project: Path) -> None:
     (project / "broken.py").write_text("import hashlib\n\n\ndef f(x):\n    return hashlib.md5(x)\n\n\ndef g(\n")
     result = await review(project, "working")
     syntax = next(one for one in result.data["findings"] if one["rule"] == "syntax")
-    assert (syntax["file"], syntax["line"], syntax["snippet"]) == ("broken.py", 8, "def g(")
-    assert any(one.startswith("risky calls in broken.py: it cannot be read as Python") for one in result.data["notChecked"])
-
-
-async def test_names_with_underscores_stay_themselves_in_the_summary(project: Path) -> None:
-    result = await review(project, CHANGE.replace("os.system(input())", f"MY_API_TOKEN = '{TOKEN}'"))
-    assert "MY_API_TOKEN" in result.summary or "MY_API_TOKEN" not in result.data["findings"][0]["message"]
-    assert "*" not in result.summary
+    assert (syntax["file"], syntax["severity"]) == ("broken.py", "high")

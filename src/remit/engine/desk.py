@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation
-from remit.core.errors import Misused, Stopped, Unavailable
+from remit.core.errors import Misused, Refused, Stopped, Unavailable
 from remit.core.events import EventKind
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
 from remit.engine import children
@@ -21,10 +21,12 @@ from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.house import House
-from remit.flow.permit import permit, permitted
+from remit.flow.permit import on_behalf_of, permit, permitted
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
+from remit.system.threads import off_loop
+from remit.workspaces.changes import is_recorded_diff
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
@@ -185,6 +187,20 @@ class EngineDesk:
         running = self._alive()
         running.hear()
         return await permitted(running, running.engine.house, paths)
+
+    async def session_diff(self, session_id: str) -> str:
+        running = self._alive()
+        own, record = running.delegation, await off_loop(running.engine.store.get, session_id)
+        if record is None or (record.root_id != own.lineage.root_id and on_behalf_of(record.came) != on_behalf_of(own.came)):
+            advice = "Name a session of the same delegation tree, or one that the same principal asked for (`remit history`)."
+            raise Refused(f"There is no session {session_id[:80]!r} that you may review.", code="POLICY_DENIED", advice=advice)
+        artifacts = record.result.artifacts if record.result is not None else ()
+        recorded = [one.path for one in artifacts if one.type == "data" and is_recorded_diff(one.path)]
+        if not recorded:
+            why = "it has not ended" if record.result is None else "it changed nothing, or worked in the shared workspace"
+            advice = "Give the change as diff, commit, branch or path."
+            raise Misused(f"Session {session_id} has no recorded diff: {why}.", code="INVALID_PARAMETERS", advice=advice)
+        return recorded[-1]
 
     def printed(self, text: str) -> None:
         if not self._running.is_settled:

@@ -117,6 +117,12 @@ def _write_diff(git: Git, room: Room, folder: Path) -> Path:
     raise Unavailable(f"{folder} holds a thousand diffs.")
 
 
+def is_recorded_diff(path: str) -> bool:
+    """Whether an artifact is the diff of a workspace, by its name."""
+    name = path.rpartition("/")[2]
+    return path.startswith(".remit/") and name.startswith("changes") and name.endswith(".diff")
+
+
 def _commit(git: Git, room: Room, message: str) -> str:
     """The tree as it stands, on the room's branch."""
     commit = _commit_of(git, room, message)

@@ -4,14 +4,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from remit.agents.builtin.coder.review.applying import Applied, apply
-from remit.agents.builtin.coder.review.guidelines import read_guidelines
-from remit.agents.builtin.coder.review.matter import ChangedFile, Matter
-from remit.agents.builtin.coder.review.patch import read_diff
-from remit.agents.builtin.coder.review.reviewing import Reviewed, review
-from remit.agents.builtin.coder.review.secrets import Masking
-from remit.agents.builtin.coder.review.source import find_source
-from remit.agents.builtin.coder.review.tree import read_below
+from remit.agents.builtin.coder.review.change import Change, ChangedFile, ChangeSource, Files
+from remit.agents.builtin.coder.review.checks import Checks, Masking
+from remit.agents.builtin.coder.review.report import Review
 
 
 def write(folder: Path, files: dict[str, str]) -> None:
@@ -44,28 +39,28 @@ def git(folder: Path, *arguments: str) -> str:
     return subprocess.run(["git", *who, *arguments], cwd=folder, check=True, capture_output=True).stdout.decode()
 
 
-def applied(folder: Path, diff: str) -> list[Applied]:
-    return apply(read_diff(diff), lambda path: read_below(folder, path))
+def source(folder: Path) -> ChangeSource:
+    return ChangeSource(Files(folder, lambda paths: paths), time.monotonic() + 60)
 
 
-def reviewed(folder: Path, diff: str, guidelines: str | list[str] | None = None) -> Reviewed:
+def changed(folder: Path, diff: str) -> list[ChangedFile]:
+    return list(source(folder).from_text(diff, "a diff").files)
+
+
+def reviewed(change: Change) -> Review:
     stop_at = time.monotonic() + 60
-    source = find_source(diff, folder, stop_at, lambda path: "")
-    matter = Matter(
-        files=[ChangedFile(one) for one in apply(read_diff(source.text), source.read)],
-        workspace=folder,
-        masking=Masking(),
-        guidelines=read_guidelines(guidelines, lambda path: read_below(folder, path)),
-        stop_at=stop_at,
-        is_late=lambda: False,
-        in_workspace=source.in_workspace,
-    )
-    return review(matter, source.what, lambda check, fraction: None)
+    return Checks(change=change, masking=Masking(), stop_at=stop_at, is_late=lambda: False).run((), lambda name, fraction: None)
 
 
-def added(folder: Path, name: str, text: str, guidelines: str | list[str] | None = None) -> dict[str, str]:
-    """Rule and severity of what is found in a new file (one for each rule)."""
+def new_file(name: str, text: str) -> str:
     lines = text.splitlines()
-    diff = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n"
-    found = reviewed(folder, diff + "".join(f"+{line}\n" for line in lines), guidelines).findings
-    return {finding.rule: str(finding.severity) for finding in reversed(found)}
+    head = f"diff --git a/{name} b/{name}\nnew file mode 100644\n--- /dev/null\n+++ b/{name}\n@@ -0,0 +1,{len(lines)} @@\n"
+    return head + "".join(f"+{line}\n" for line in lines)
+
+
+def reviewed_files(folder: Path, files: dict[str, str]) -> dict[str, dict[str, str]]:
+    """Rule and severity of what is found in each of these files, added by one change."""
+    found: dict[str, dict[str, str]] = {name: {} for name in files}
+    for finding in reversed(reviewed(source(folder).from_text("".join(map(new_file, files, files.values())), "a diff")).findings):
+        found.setdefault(finding.file, {})[finding.rule] = str(finding.severity)
+    return found

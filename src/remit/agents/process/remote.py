@@ -268,12 +268,21 @@ class RemoteDesk:
             allowed += await self._channel.ask("permitted", paths=list(paths[start : start + _PATHS_AT_ONCE]))
         return allowed
 
+    async def session_diff(self, session_id: str) -> str:
+        recorded: str = await self._channel.ask("session_diff", session_id=session_id)
+        return recorded
+
     def printed(self, text: str) -> None:
         """Nothing to tell: what this process prints is read outside of it."""
 
     def abandoned(self, what: str) -> Callable[[], None]:
         """Nothing to tell: whatever is left behind in this process dies with it."""
         return lambda: None
+
+
+async def session_diff_of(ctx: Context, session_id: str) -> str:
+    """Where the diff of a session is recorded, below the root. Raises `Refused` unless it is of the same tree or principal."""
+    return await ctx._desk.session_diff(session_id)
 
 
 def models_of(ctx: Context) -> Writes | None:

@@ -45,6 +45,7 @@ class Service:
             "environment": self._environment,
             "permit": self._permit,
             "permitted": self._permitted,
+            "session_diff": self._session_diff,
             "write": self._write,
         }
         self._tells: dict[str, Callable[..., None]] = {
@@ -116,6 +117,9 @@ class Service:
         if not isinstance(paths, list):
             raise Misused("Paths are a list.")
         return await self._ctx.permitted(paths)
+
+    async def _session_diff(self, session_id: str) -> str:
+        return await self._ctx._desk.session_diff(str(session_id))
 
     async def _write(self, prompt: str, instructions: str = "", schema: dict[str, Any] | None = None) -> Any:
         """A question to a model: asked here, where the models, their keys and what they cost are known."""

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from remit.agents.builtin.coder.parsing import Parsed, language_of, parsed
-from remit.agents.builtin.coder.review.syntax import OWN_PARSERS
+from remit.agents.builtin.coder.syntax import OWN_PARSERS, Fault, Parsed, language_of, parse_files
 from remit.core.errors import Failed, OutOfTime, Unavailable
 from remit.flow.context import Context
 from remit.models.optional import MATERIAL, Heard, Writes, fenced, hear, object_in
@@ -85,7 +84,7 @@ class Composed:
     """Of the files as they are in the end."""
 
     @property
-    def faults(self) -> Mapping[str, str]:
+    def faults(self) -> Mapping[str, Fault]:
         return self.parsed.faults
 
     def parses(self, path: str) -> bool | None:
@@ -104,7 +103,7 @@ async def compose(models: Writes, ctx: Context, order: Order) -> Composed:
     prompt = order.prompt()
     heard = await _asked(models, ctx, prompt)
     files, notes = await off_loop(read_files, heard.text)
-    found = await parsed(files, SHARE * ctx.remaining)
+    found = await parse_files(files, SHARE * ctx.remaining)
     first = Composed(files=files, by=heard.model, notes=notes, parsed=found)
     if not found.faults:
         return first
@@ -119,7 +118,7 @@ async def compose(models: Writes, ctx: Context, order: Order) -> Composed:
         return first
     # Only what was broken is taken: what parsed before is not given up for an answer to another question.
     files = {**files, **{path: text for path, text in mended.items() if path in found.faults}}
-    repaired = await parsed(files, SHARE * ctx.remaining)
+    repaired = await parse_files(files, SHARE * ctx.remaining)
     return Composed(files=files, by=heard.model, notes=notes or more, repaired=True, parsed=repaired)
 
 
@@ -136,7 +135,7 @@ async def _asked(models: Writes, ctx: Context, prompt: str) -> Heard:
     return heard
 
 
-def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, str]) -> str:
+def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
     told = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
     broken = "\n\n".join(fenced(files[path], file=path) for path in faults)
     return f"{prompt}\n\n## These files that you wrote do not parse\n\n{told}\n\n{broken}\n\nWrite these files again, whole and repaired."

@@ -12,7 +12,7 @@ from typing import Any
 
 from remit.agents.builtin.coder.composing import Composed, Order, compose
 from remit.agents.builtin.coder.generate import CodeAsked
-from remit.agents.builtin.coder.review.languages import language
+from remit.agents.builtin.coder.syntax import language_of
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.result import Status
 from remit.flow.context import Context
@@ -82,9 +82,9 @@ def _told(composed: Composed, placed: Placed) -> dict[str, Any]:
     files = [
         {
             "path": path,
-            "language": language(path, text[:200]) or "text",
+            "language": language_of(path, text) or "text",
             "parses": composed.parses(path),
-            **({"fault": composed.faults[path]} if path in composed.faults else {}),
+            **({"fault": str(composed.faults[path])} if path in composed.faults else {}),
             "characters": len(text),
             "written": path in placed.written,
             **({"keptAt": placed.kept[path]} if path in placed.kept else {}),

@@ -9,9 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from remit.agents.builtin.coder.review.patch import LIMIT_CHARACTERS
-from remit.agents.builtin.coder.review.source import DIFF, as_new, open_git
-from remit.agents.builtin.coder.review.tree import read_below
+from remit.agents.builtin.coder.review.change import DIFF, LIMIT_CHARACTERS, as_new, open_git, read_below
 from remit.board.commits import task_commits
 from remit.core.errors import Misused
 from remit.workspaces.git import Git, GitFailed

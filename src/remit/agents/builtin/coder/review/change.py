@@ -1,0 +1,734 @@
+"""The change under review: where it comes from, and every file before and after it.
+
+Whatever is given (a diff as text, a commit, a branch, files as they are) becomes two trees in a temporary git repository. git parses and
+applies diffs there, in an index that belongs to nobody else. The repository of the project is only read: its hooks, filters, attributes and
+diff programs are not used, and nothing is written to the workspace.
+"""
+
+import itertools
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from remit.agents.builtin.coder.syntax import language_of
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.system.beneath import Root
+from remit.workspaces.git import Git, GitFailed
+from remit.workspaces.held import settings_of
+
+LIMIT_CHARACTERS = 20_000_000
+FILE_LIMIT_BYTES = 5_000_000
+TOTAL_LIMIT_BYTES = 60_000_000
+FILES_LIMIT = 2_000
+SECTIONS_LIMIT = 300
+"""Parts of a diff that are tried one by one when it does not apply as a whole."""
+DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", "--full-index", "--relative")
+NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
+_REVISION = re.compile(r"^(?!-)[A-Za-z0-9_./@{}^~+=-]{1,200}$")
+_WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
+_SKIPPED_FOLDERS = frozenset({"node_modules", "__pycache__", "venv", "build", "dist", "target"})
+_ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t", b"n": b"\n", b"r": b"\r", b"a": b"\a", b"b": b"\b"}
+TIME_WAS_UP = "time was up before it could be tried"
+_WITHHELD = "the policy does not let it be read"
+_OVERRIDES = (("core.bigFileThreshold", str(FILE_LIMIT_BYTES)), ("core.attributesFile", os.devnull), ("apply.whitespace", "nowarn"))
+
+
+class State(StrEnum):
+    APPLIES = "applies"
+    APPLIED = "already applied"
+    FAILS = "does not apply"
+    UNCHECKED = "not checked"
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A file of the workspace: its bytes, nothing (None) where there is no such file, or why it cannot be read."""
+
+    data: bytes | None = None
+    fault: str = ""
+    is_withheld: bool = False
+
+    @property
+    def text(self) -> str | None:
+        return None if self.data is None or b"\0" in self.data[:8000] else self.data.decode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    message: str
+    line: int | None = None
+    """Of the file."""
+    leads_out: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class ChangedFile:
+    path: str
+    state: State = State.APPLIES
+    before: str | None = None
+    after: str | None = None
+    """None: it is removed, not text, or unknown because the diff does not apply."""
+    lines: Mapping[int, str] = field(default_factory=dict)
+    """The lines of the diff by their number afterwards, each behind `+` or a blank."""
+    removed: Sequence[str] = ()
+    old_mode: str = ""
+    new_mode: str = ""
+    """As git writes them; zeros where there is no file."""
+    is_binary: bool = False
+    note: str = ""
+    """Why it was not checked."""
+    is_withheld: bool = False
+    faults: tuple[Fault, ...] = ()
+
+    @property
+    def added(self) -> dict[int, str]:
+        return {number: line[1:] for number, line in self.lines.items() if line.startswith("+")}
+
+    @property
+    def is_new(self) -> bool:
+        return set(self.old_mode) == {"0"}
+
+    @property
+    def is_gone(self) -> bool:
+        return set(self.new_mode) == {"0"}
+
+    @property
+    def language(self) -> str:
+        return language_of(self.path, (self.after or "")[:200])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    what: str
+    """In words, for the report."""
+    files: Sequence[ChangedFile]
+    is_applied_to_workspace: bool = False
+    """It was given as a diff and tried on the files of the workspace."""
+
+    @property
+    def state(self) -> State:
+        states = {file.state for file in self.files}
+        if State.FAILS in states:
+            return State.FAILS
+        states.discard(State.UNCHECKED)
+        return State.UNCHECKED if not states else State.APPLIED if states == {State.APPLIED} else State.APPLIES
+
+
+# ---- a diff as text
+
+
+@dataclass(slots=True, kw_only=True)
+class Section:
+    """The part of a diff that changes one file."""
+
+    at: int
+    """Its first line in the diff."""
+    text: list[str] = field(default_factory=list)
+    lines: dict[int, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    hunks: list[tuple[int, list[str]]] = field(default_factory=list)
+    """Where each begins in the old file, and the lines that it expects there."""
+
+    @property
+    def header(self) -> list[str]:
+        return list(itertools.takewhile(lambda line: not line.startswith("@@ "), self.text))
+
+    @property
+    def kind(self) -> str:
+        """What cannot be reviewed by reading; empty for text."""
+        if any(line.startswith(("Binary files ", "GIT binary patch")) for line in self.header):
+            return "binary"
+        modes = {line.rpartition(" ")[2] for line in self.header if "mode " in line or line.startswith("index ")}
+        return "a symbolic link" if "120000" in modes else "a submodule" if "160000" in modes else ""
+
+
+def split_diff(text: str) -> list[Section]:
+    """One section for each file, in order. Text around them (a mail, a log) is left out. Linear in the text."""
+    sections: list[Section] = []
+    lines = text.split("\n")
+    old = new = number = 0
+    for index, line in enumerate(lines):
+        section = sections[-1] if sections else None
+        if section is not None and (old > 0 or new > 0) and (line[:1] in ("", " ", "+", "-", "\r") or line.startswith("\\")):
+            kind = line[:1] if line[:1] in ("+", "-", "\\") else " "
+            old, new = old - (kind in " -"), new - (kind in " +")
+            _add_line(section, kind, line[1:].rstrip("\r"), number)
+            number += kind in " +"
+            section.text.append(line)
+            continue
+        old = new = 0
+        bare = line.rstrip("\r")
+        is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
+        if bare.startswith("diff --git ") or (is_pair and (section is None or section.hunks or not section.text[0].startswith("diff "))):
+            sections.append(Section(at=index + 1, text=[bare]))
+        elif bare.startswith("@@@ "):
+            raise _invalid(
+                f"Line {index + 1} belongs to a combined diff, as git shows merges: it cannot be applied.", "Give git diff REV^1 REV."
+            )
+        elif found := _HUNK.match(bare):
+            if section is None:
+                raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
+            start, old, number, new = (1 if part is None else int(part) for part in found.groups())
+            section.hunks.append((start, []))
+            section.text.append(bare)
+        elif named := re.match(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$", bare[:9000]):
+            if section is None or section.hunks or not section.text[0].startswith("diff --git "):
+                sections.append(Section(at=index + 1, text=[f"diff --git {named[1]} {named[2]}", bare]))
+            else:
+                section.text.append(bare)
+        elif section is not None and (not section.hunks or line[:1] in ("\\", "+", "-", " ")) and bare not in ("-- ", "--"):
+            section.text.append(line if section.hunks else bare)
+    return sections
+
+
+def _add_line(section: Section, kind: str, text: str, number: int) -> None:
+    if kind in " +":
+        section.lines[number] = kind + text
+    if kind == "-":
+        section.removed.append(text)
+    if kind in " -":
+        section.hunks[-1][1].append(text)
+
+
+def _invalid(message: str, advice: str) -> Misused:
+    return Misused(message, code="INVALID_PARAMETERS", advice=advice)
+
+
+def leads_out(path: str) -> str:
+    """Why this path must not be touched; empty where it may."""
+    parts = path.split("/")
+    if not path or path.startswith("/") or (len(path) > 1 and path[1] == ":" and path[0].isalpha()):
+        return "it is not a path below the workspace"
+    if ".." in parts or ("\\" in path and ".." in path.split("\\")):
+        return "it leads out of the workspace by .."
+    if any(part.lower().rstrip(". ") == ".git" for part in parts):
+        return "it lies in the folder of git itself"
+    if any(ord(character) < 32 or ord(character) == 127 for character in path):
+        return "it contains control characters"
+    return "it has an empty or dotted part" if any(part in ("", ".") for part in parts) else ""
+
+
+# ---- files of the workspace
+
+
+def read_below(root: Path, path: str) -> Content:
+    """A plain file below the root; no link on the way is followed."""
+    if why := leads_out(path):
+        return Content(fault=why)
+    try:
+        with Root(root) as opened, opened.place(path, follow=False) as place:
+            if place.path != path:
+                return Content(fault="a part of its path is a link")
+            if (found := place.stat()) is None:
+                return Content()
+            if stat.S_ISLNK(found.st_mode):
+                return Content(fault="it is a symbolic link")
+            descriptor, status = place.open_seen()
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(FILE_LIMIT_BYTES + 1) if status.st_size <= FILE_LIMIT_BYTES else b""
+    except RemitError as error:
+        return Content() if error.code == "FILE_NOT_FOUND" else Content(fault=error.message.rstrip("."))
+    if status.st_size > FILE_LIMIT_BYTES or len(data) > FILE_LIMIT_BYTES:
+        return Content(fault=f"it is too large to be looked at ({status.st_size:,} bytes)")
+    return Content(data)
+
+
+def as_new(name: str, content: Content) -> str:
+    """The diff that makes this file."""
+    quoted = quote(f"b/{name}")
+    head = f"diff --git {quote(f'a/{name}')} {quoted}\nnew file mode 100644\n"
+    if content.text is None:
+        return f"{head}Binary files /dev/null and b/x differ\n" if content.data is not None else ""
+    if not content.text:
+        return head
+    lines = content.text.split("\n")
+    ended = lines[-1] == ""
+    body = "".join(f"+{line}\n" for line in (lines[:-1] if ended else lines))
+    end = "" if ended else "\\ No newline at end of file\n"
+    return f"{head}--- /dev/null\n+++ {quoted}\n@@ -0,0 +1,{len(lines) - ended} @@\n{body}{end}"
+
+
+def quote(name: str) -> str:
+    """As git quotes a name in its headers and streams."""
+    return '"' + "".join(_octal(character) for character in name) + '"'
+
+
+def _octal(character: str) -> str:
+    if character.isascii() and character.isprintable() and character not in '"\\':
+        return character
+    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+
+
+def _unquote(name: str) -> str:
+    if len(name) < 2 or name[0] != '"' or name[-1] != '"':
+        return name
+    raw = name[1:-1].encode("utf-8", "surrogateescape")
+    return os.fsdecode(re.sub(rb"\\([0-3][0-7]{2}|.)", lambda one: _ESCAPES.get(one[1]) or bytes([int(one[1], 8)]), raw))
+
+
+class Files:
+    """The files of the workspace, as the policy lets them be read."""
+
+    def __init__(self, root: Path, permitted: Callable[[Sequence[str]], Iterable[str]]) -> None:
+        self.root = root
+        self._permitted = permitted
+
+    def withheld(self, paths: Iterable[str]) -> set[str]:
+        asked = [path for path in paths if not leads_out(path)]
+        return set(asked) - set(self._permitted(asked))
+
+    def read(self, paths: Iterable[str]) -> dict[str, Content]:
+        names = list(dict.fromkeys(paths))
+        withheld, room, found = self.withheld(names), TOTAL_LIMIT_BYTES, dict[str, Content]()
+        for name in names:
+            content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else read_below(self.root, name)
+            room -= len(content.data or b"")
+            found[name] = content if room >= 0 else Content(fault="there was too much to look at", is_withheld=True)
+        return found
+
+
+# ---- two trees in a repository of our own
+
+
+class TreeStore:
+    """A temporary git repository: writes trees, applies diffs to an index, compares trees. `objects`: those of another one, to read."""
+
+    def __init__(self, folder: Path, stop_at: float, source: Git | None = None) -> None:
+        self._git = Git(folder=folder, git_dir=folder / "store", stop_at=stop_at, may_fetch=False, overrides=_OVERRIDES)
+        form = source.says("rev-parse", "--show-object-format") if source is not None else "sha1"
+        plain = Git(folder=folder, stop_at=stop_at)
+        plain.run("init", "-q", "--bare", "--template=", f"--object-format={form}", str(folder / "store"))
+        if source is not None:
+            objects = (source.folder / source.says("rev-parse", "--git-path", "objects")).resolve()
+            (folder / "store" / "objects" / "info").mkdir(parents=True, exist_ok=True)
+            (folder / "store" / "objects" / "info" / "alternates").write_text(f"{objects}\n")
+        self._folder = folder
+        self._numbers = itertools.count()
+        self.empty = self.write({})
+
+    def write(self, files: Mapping[str, bytes], base: str = "", removed: Iterable[str] = ()) -> str:
+        """The id of a tree: `base` with these files in it."""
+        ref = f"refs/heads/{next(self._numbers)}"
+        parts = [f"commit {ref}\ncommitter remit <remit@localhost> 0 +0000\ndata 0\n".encode()]
+        parts += [f'M 040000 {base} ""\n'.encode()] if base else []
+        parts += [f"D {quote(name)}\n".encode() for name in removed]
+        for name, data in files.items():
+            parts += [f"M 100644 inline {quote(name)}\ndata {len(data)}\n".encode(), data, b"\n"]
+        self._git.run("fast-import", "--quiet", "--force", stdin=b"".join(parts))
+        return self._git.says("rev-parse", f"{ref}^{{tree}}")
+
+    def write_index(self, entries: bytes) -> str:
+        """The tree of what `git ls-files -s -z` lists."""
+        index = self._index()
+        index.run("update-index", "-z", "--index-info", stdin=entries)
+        return index.says("write-tree", "--missing-ok")
+
+    def _index(self) -> Git:
+        return self._git.using(self._folder / f"index-{next(self._numbers)}")
+
+    def apply(self, tree: str, patch: bytes, *options: str) -> str:
+        """The tree after the diff. Raises `GitFailed` where it does not apply."""
+        index = self._index()
+        index.run("read-tree", tree)
+        index.run("apply", "--cached", "--whitespace=nowarn", *options, "-", stdin=patch)
+        return index.says("write-tree")
+
+    def names(self, patch: bytes, strip: int) -> list[str]:
+        """The files that a diff names. Raises `GitFailed` where git cannot parse it."""
+        said = self._git.run("apply", "--numstat", "-z", f"-p{strip}", "-", stdin=patch)
+        return [os.fsdecode(entry.split(b"\t", 2)[2]) for entry in said.split(b"\0") if entry.count(b"\t") >= 2]
+
+    def compare(self, base: str, new: str, files: Files) -> list[ChangedFile]:
+        """Every file that differs, with its text and its lines."""
+        if base == new:
+            return []
+        arguments = ("diff-tree", "-r", "-M", "-l400")
+        entries = list(_raw_entries(self._git.run(*arguments, "--raw", "-z", "--no-abbrev", base, new)))
+        withheld = files.withheld({path for entry in entries for path in entry.paths})
+        contents = self._contents({id for entry in entries if withheld.isdisjoint(entry.paths) for id in entry.text_ids})
+        text = self._git.run(*arguments, "-p", "--no-ext-diff", "--no-textconv", "--full-index", base, new).decode(
+            "utf-8", "surrogateescape"
+        )
+        if len(text) > LIMIT_CHARACTERS:
+            raise _invalid(f"The change has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
+        sections = iter(split_diff(text))
+        found = []
+        for entry in entries:
+            of_file = [next(sections) for _ in range(2 if entry.status == "T" else 1)]
+            found.append(_changed_file(entry, of_file[-1], contents, is_withheld=not withheld.isdisjoint(entry.paths)))
+        return found
+
+    def _contents(self, ids: Iterable[str]) -> dict[str, bytes]:
+        """Blobs by id; those that are too large are left out."""
+        asked = "".join(f"{id}\n" for id in ids).encode()
+        sizes = [line.split() for line in self._git.run("cat-file", "--batch-check", stdin=asked).decode().splitlines()]
+        small = {line[0]: int(line[2]) for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= FILE_LIMIT_BYTES}
+        if sum(small.values()) > TOTAL_LIMIT_BYTES:
+            raise _invalid(
+                f"The changed files have {sum(small.values()):,} bytes; at most {TOTAL_LIMIT_BYTES:,} are reviewed.", "Review a part."
+            )
+        data = self._git.run("cat-file", "--batch", stdin="".join(f"{id}\n" for id in small).encode())
+        found, at = {}, 0
+        for id, size in small.items():
+            at = data.index(b"\n", at) + 1
+            found[id] = data[at : at + size]
+            at += size + 1
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """A line of `diff-tree --raw`."""
+
+    modes: tuple[str, str]
+    ids: tuple[str, str]
+    status: str
+    paths: tuple[str, ...]
+
+    @property
+    def text_ids(self) -> list[str]:
+        return [id for mode, id in zip(self.modes, self.ids, strict=True) if mode in ("100644", "100755")]
+
+
+def _raw_entries(raw: bytes) -> Iterator[_Entry]:
+    parts = iter(raw.split(b"\0"))
+    for head in parts:
+        if head:
+            old_mode, new_mode, old_id, new_id, status = head.decode()[1:].split(" ")
+            paths = tuple(os.fsdecode(next(parts)) for _ in range(2 if status[0] in "RC" else 1))
+            yield _Entry((old_mode, new_mode), (old_id, new_id), status[0], paths)
+
+
+def _changed_file(entry: _Entry, section: Section, contents: Mapping[str, bytes], *, is_withheld: bool) -> ChangedFile:
+    file = ChangedFile(path=entry.paths[-1], old_mode=entry.modes[0], new_mode=entry.modes[1])
+    if is_withheld:
+        file.state, file.note, file.is_withheld = State.UNCHECKED, _WITHHELD, True
+        return file
+    file.lines, file.removed = section.lines, section.removed
+    file.is_binary = section.kind == "binary"
+    if section.kind:
+        file.note = f"it is {section.kind}"
+    else:
+        file.before, file.after = (contents[id].decode("utf-8", "surrogateescape") if id in contents else None for id in entry.ids)
+    return file
+
+
+# ---- applying
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    faults: tuple[Fault, ...] = ()
+    note: str = ""
+    """Why it could not be tried."""
+
+
+class PatchTrial:
+    """A diff tried on the files of the workspace: as a whole and, where that fails, file by file."""
+
+    def __init__(self, store: TreeStore, files: Files, sections: Sequence[Section]) -> None:
+        self._store = store
+        self._files = files
+        self._sections = sections
+        self._strip = self._find_strip()
+
+    def run(self) -> list[ChangedFile]:
+        odd = [section for section in self._sections if section.kind]
+        plain = [section for section in self._sections if not section.kind]
+        found = [self._alone(section, State.UNCHECKED, note=f"it is {section.kind}") for section in odd]
+        whole = self._in_time(plain) if plain else []
+        if not isinstance(whole, _Failure):
+            return [*whole, *found]
+        groups: dict[str, list[Section]] = {}
+        for section in plain:
+            groups.setdefault(_named(section, self._strip), []).append(section)
+        for number, group in enumerate(groups.values()):
+            outcome = self._in_time(group) if number < SECTIONS_LIMIT else _Failure(note="too many files of the diff do not apply")
+            if isinstance(outcome, _Failure):
+                state = State.FAILS if outcome.faults else State.UNCHECKED
+                found.append(self._alone(group[0], state, note=outcome.note, faults=outcome.faults, more=group[1:]))
+            else:
+                found += outcome
+        return found
+
+    def _find_strip(self) -> int:
+        """How many folders to take off the names: git's own diffs have one (`a/`, `b/`), plain ones need not."""
+        if any(section.text[0].startswith("diff --git ") for section in self._sections):
+            return 1
+        for strip in (1, 0):
+            contents = self._files.read(_named(section, strip) for section in self._sections[:20])
+            if any(content.data is not None for content in contents.values()):
+                return strip
+        return 1
+
+    def _in_time(self, sections: Sequence[Section]) -> list[ChangedFile] | _Failure:
+        try:
+            return self._attempt(sections)
+        except Unavailable:  # git did not end in time
+            return _Failure(note=TIME_WAS_UP)
+
+    def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile] | _Failure:
+        if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
+            return _Failure((Fault("It is not a path below the workspace.", leads_out=True),))
+        patch = "".join(f"{line}\n" for section in sections for line in section.text).encode("utf-8", "surrogateescape")
+        try:
+            names = self._store.names(patch, self._strip)
+        except GitFailed as failed:
+            return _Failure((Fault(_malformed(failed, sections[0])),))
+        names += [
+            _unquote(line.split(" ", 2)[2]) for one in sections for line in one.header if line.startswith(("rename from ", "copy from "))
+        ]
+        if why := next(filter(None, map(leads_out, names)), ""):
+            return _Failure((Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True),))
+        contents = self._files.read(names)
+        for name, content in contents.items():
+            if content.fault:
+                return _Failure(note=content.fault) if content.is_withheld else _Failure((Fault(f"{name}: {content.fault}."),))
+        return self._apply(sections, patch, contents)
+
+    def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile] | _Failure:
+        tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
+        has_context = any(line.startswith(" ") for section in sections for line in section.lines.values())
+        options = (f"-p{self._strip}", *(() if has_context else ("--unidiff-zero",)))
+        try:
+            after = self._store.apply(tree, patch, *options)
+            return self._store.compare(tree, after, self._files)
+        except GitFailed as failed:
+            reason = failed
+        try:
+            before = self._store.apply(tree, patch, *options, "-R")
+        except GitFailed:
+            return _Failure(tuple(_faults(reason, sections, contents)))
+        return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
+
+    def _alone(
+        self, section: Section, state: State, *, note: str = "", faults: tuple[Fault, ...] = (), more: Sequence[Section] = ()
+    ) -> ChangedFile:
+        """A file that could not be put together: its lines as the diff counts them."""
+        header = section.header
+        return ChangedFile(
+            path=_named(section, self._strip),
+            state=state,
+            note=note,
+            faults=faults,
+            is_withheld=state is State.UNCHECKED and not section.kind,
+            is_binary=section.kind == "binary",
+            lines={number: line for one in (*more, section) for number, line in one.lines.items()},
+            removed=[line for one in (section, *more) for line in one.removed],
+            old_mode="000000" if any(line.startswith(("new file mode", "--- /dev/null")) for line in header) else "100644",
+            new_mode=_mode(section),
+        )
+
+
+def _mode(section: Section) -> str:
+    if any(line.startswith(("deleted file mode", "+++ /dev/null")) for line in section.header):
+        return "000000"
+    return {"a symbolic link": "120000", "a submodule": "160000"}.get(section.kind, "100644")
+
+
+def _named(section: Section, strip: int = 1) -> str:
+    """The file of a section by its header, for what git itself did not apply."""
+    for start in ("rename to ", "copy to "):
+        if found := next((line for line in section.header if line.startswith(start)), ""):
+            return _unquote(found[len(start) :])
+    for start in ("+++ ", "--- "):
+        line = next((line for line in section.header if line.startswith(start) and not line.startswith(f"{start}/dev/null")), "")
+        if line:
+            name = _unquote(line[4:].partition("\t")[0])
+            return name.split("/", strip)[-1] if name.count("/") >= strip else name
+    rest = section.text[0].removeprefix("diff --git ")
+    name = _unquote(f'"{rest.rpartition(chr(32) + chr(34))[2]}') if rest.endswith('"') else rest[len(rest) // 2 + 1 :] or rest
+    return name.removeprefix("b/")
+
+
+def _malformed(failed: GitFailed, section: Section) -> str:
+    found = re.search(r"at line (\d{1,9})", failed.words)
+    where = f" near its line {section.at + int(found[1]) - 1}" if found else ""
+    return f"The diff is malformed{where}: a hunk has other lines than its header says, or cannot be parsed."
+
+
+def _faults(failed: GitFailed, sections: Sequence[Section], contents: Mapping[str, Content]) -> Iterator[Fault]:
+    """What git says, and which line stands in place of the one that the diff expects."""
+    for line in failed.words.splitlines()[:20]:
+        words = line.removeprefix("error: ")
+        if found := re.fullmatch(r"patch failed: (.+):(\d{1,9})", words):
+            standing = (contents.get(found[1], Content()).text or "").split("\n")
+            yield _mismatch(standing, [hunk for section in sections for hunk in section.hunks], int(found[2]))
+        elif not words.endswith("patch does not apply") and line.startswith("error: "):
+            words = words.replace("does not exist in index", "there is no such file").replace(
+                "already exists in index", "the file exists already"
+            )
+            yield Fault(f"{words[:1].upper()}{words[1:]}."[:400])
+
+
+def _mismatch(standing: Sequence[str], hunks: Sequence[tuple[int, list[str]]], start: int) -> Fault:
+    number = next((number for number, hunk in enumerate(hunks) if hunk[0] == start), None)
+    if number is None:
+        return Fault(f"A hunk does not match the file at line {start}.", start)
+    which = f"Hunk {number + 1} of {len(hunks)} does not match"
+    for line, expected in enumerate(hunks[number][1], max(1, start)):
+        if line > len(standing):
+            return Fault(f"{which}: the file ends at line {len(standing)}.", len(standing))
+        stands = standing[line - 1].rstrip("\r")
+        if stands != expected:
+            return Fault(f"{which}: line {line} is `{stands.strip()[:78]}`, the diff expects `{expected.strip()[:78]}`.", line)
+    return Fault(f"{which}: line ends differ (CRLF and LF), or it must stand at the start or the end of the file.", start or None)
+
+
+# ---- where it comes from
+
+
+class ChangeSource:
+    """Finds the change: in text, in a file, in the git repository of the project, in the workspace."""
+
+    def __init__(self, files: Files, stop_at: float) -> None:
+        self._files = files
+        self._stop_at = stop_at
+
+    def from_diff(self, diff: str) -> Change:
+        """A unified diff, `@FILE`, `staged`, `working`, a revision or a range."""
+        word = diff.strip()
+        if not word:
+            raise _invalid("The diff is empty.", NOT_A_DIFF)
+        if "\n" in word or len(word) > 420:
+            return self.from_text(diff, "a diff given as text")
+        if word.startswith("@") and not word.startswith("@@") and not re.match(r"@(\{|$|~|\^)|@\.\.", word):
+            content = self._files.read([word[1:]])[word[1:]]
+            if content.text is None:
+                why = content.fault or ("it is binary" if content.data is not None else "there is no such file")
+                raise _invalid(f"The patch file {word[1:]} cannot be read: {why}.", "Name a file of the workspace, relative to it.")
+            return self.from_text(content.text, f"the patch file {word[1:]}")
+        if word in _WORDS:
+            return self.staged() if _WORDS[word] == "staged" else self.working()
+        left, dots, right = word.partition("..." if "..." in word else "..")
+        if not all(_REVISION.match(name) for name in (left, right) if name) or not (left or right):
+            raise _invalid(f"{word[:80]!r} is neither a diff nor something git knows.", NOT_A_DIFF)
+        return self._range(left or "HEAD", dots, right or "HEAD") if dots else self.commit(left)
+
+    def from_text(self, text: str, what: str) -> Change:
+        if len(text) > LIMIT_CHARACTERS:
+            raise _invalid(f"The diff has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Split it.")
+        sections = split_diff(text)
+        if not sections:
+            raise _invalid("There is no unified diff in what was given.", NOT_A_DIFF)
+        with self._store() as store:
+            return Change(what=what, files=PatchTrial(store, self._files, sections).run(), is_applied_to_workspace=True)
+
+    def path(self, path: str) -> Change:
+        """Files as they are, as if every line were new."""
+        with Root(self._files.root) as root, root.place(path) as place:
+            place.need()
+            inside = place.path
+        names = list(itertools.islice(_walk(self._files.root, inside), FILES_LIMIT + 1))
+        return self._workspace(f"{inside} as it is", names)
+
+    def commit(self, revision: str) -> Change:
+        git = open_git(self._files.root, self._stop_at)
+        commit = _commit_id(git, revision)
+        parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")
+        return self._between(git, parent[1].decode().strip(), commit, f"the commit {revision} ({commit[:10]})")
+
+    def branch(self, branch: str) -> Change:
+        """What a branch adds to the current one, from their merge base."""
+        git = open_git(self._files.root, self._stop_at)
+        tip = _commit_id(git, branch)
+        base = _merge_base(git, "HEAD", branch)
+        return self._between(git, base, tip, f"the branch {branch} since {base[:10]}")
+
+    def _range(self, left: str, dots: str, right: str) -> Change:
+        git = open_git(self._files.root, self._stop_at)
+        start, end = _commit_id(git, left), _commit_id(git, right)
+        start = _merge_base(git, left, right) if dots == "..." else start
+        return self._between(git, start, end, f"{left}{dots}{right} ({start[:10]} to {end[:10]})")
+
+    def staged(self) -> Change:
+        git = open_git(self._files.root, self._stop_at)
+        with self._store(git) as store:
+            new = store.write_index(git.run("ls-files", "-s", "-z"))
+            return Change(what="what is staged", files=store.compare(_tree(git, "HEAD") or store.empty, new, self._files))
+
+    def working(self) -> Change:
+        """Everything that is not committed, new files among it."""
+        git = open_git(self._files.root, self._stop_at)
+        head = _tree(git, "HEAD")
+        known = ("diff", "--name-only", "--no-renames", "-z", "--relative", "HEAD", "--") if head else ("ls-files", "-z")
+        listed = git.run(*known) + git.run("ls-files", "--others", "--exclude-standard", "-z")
+        names = [name for name in os.fsdecode(listed).split("\0") if name and not name.startswith(".remit/")]
+        return self._workspace("what is not committed, new files among it", names, git, head)
+
+    def _workspace(self, what: str, names: Sequence[str], git: Git | None = None, base: str = "") -> Change:
+        """These files of the workspace against a tree."""
+        contents = self._files.read(names[:FILES_LIMIT])
+        with self._store(git) as store:
+            written = {name: content.data for name, content in contents.items() if content.data is not None}
+            new = store.write(written, base, [name for name, content in contents.items() if content == Content()])
+            changed = store.compare(base or store.empty, new, self._files)
+        for name, content in contents.items():
+            if content.fault:
+                state = State.UNCHECKED
+                changed.append(ChangedFile(path=name, state=state, note=content.fault, is_withheld=content.is_withheld, new_mode="100644"))
+        more = f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
+        return Change(what=f"{what}{more}", files=changed)
+
+    def _between(self, git: Git, start: str, end: str, what: str) -> Change:
+        with self._store(git) as store:
+            base = (_tree(git, start) if start else "") or store.empty
+            return Change(what=what, files=store.compare(base, _tree(git, end) or store.empty, self._files))
+
+    @contextmanager
+    def _store(self, source: Git | None = None) -> Iterator[TreeStore]:
+        with tempfile.TemporaryDirectory(prefix="remit-review-") as folder:
+            yield TreeStore(Path(folder), self._stop_at, source)
+
+
+def _walk(root: Path, inside: str) -> Iterator[str]:
+    if (root / inside).is_file():
+        yield inside
+        return
+    for folder, names, files in os.walk(root / inside):
+        names[:] = sorted(name for name in names if name not in _SKIPPED_FOLDERS and not name.startswith("."))
+        yield from (os.path.relpath(os.path.join(folder, file), root) for file in sorted(files) if not file.startswith("."))
+
+
+def open_git(workspace: Path, stop_at: float) -> Git:
+    """The repository of the project, to read from: its filters are switched off. Raises `Misused` where there is none."""
+    git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
+    try:
+        git.run("rev-parse", "--git-dir")
+        off = tuple((name, "") for name in settings_of(git).commands if name.startswith("filter."))
+    except GitFailed:
+        raise _invalid(
+            f"{workspace.name} is not in a git repository: there is no change to take from it.", "Give the diff as text, or @FILE."
+        ) from None
+    return replace(git, overrides=off)
+
+
+def _commit_id(git: Git, revision: str) -> str:
+    if _REVISION.match(revision):
+        code, said = git.code("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        if code == 0:
+            return said.decode().strip()
+    raise _invalid(f"git knows no commit {revision[:80]!r} here.", NOT_A_DIFF)
+
+
+def _merge_base(git: Git, left: str, right: str) -> str:
+    try:
+        return git.says("merge-base", _commit_id(git, left), _commit_id(git, right))
+    except GitFailed:
+        raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.") from None
+
+
+def _tree(git: Git, revision: str) -> str:
+    """Of the workspace, which may be a folder of the repository; empty where it is not in that revision."""
+    try:
+        return git.says("rev-parse", "--verify", "--quiet", f"{revision}:./")
+    except GitFailed:
+        return ""
