@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from remit.agents.allowing import Words, narrowed
-from remit.agents.builtin.roles import BUILT_INS
+from remit.agents.builtin.roles import BUILT_INS, FALLBACKS, REMOVED
 from remit.agents.declared import Declared
 from remit.agents.definition import Definition, Kind, definition_of
 from remit.agents.modelling import MODEL, is_model_agent, model_agent, names_a_model
@@ -83,14 +83,17 @@ def binding_of(profile: Definition, settings: Settings, definitions: Iterable[De
             return Binding(by=by, built_in=built_in_of(profile), wanted=wanted)
         if wanted is not None:
             return _named(by, wanted, able, settings)
-    if profile.built_in is not None:
-        return Binding(by=By.BUILT_IN, built_in=profile.built_in)
+    own = None if profile.built_in in REMOVED else profile.built_in
+    if own is not None and own not in FALLBACKS:
+        return Binding(by=By.BUILT_IN, built_in=own)
     able = [one for one in able if one.kind in CARRIERS]
     # One that has instructions of its own is somebody already; it is taken only when there is no plain one of its kind.
     first = min(able, key=lambda one: (CARRIERS.index(one.kind), bool(one.instructions)), default=None)
     if first is not None:
         return Binding(by=By.FIRST, carrier=first)
-    return Binding(by=By.MODEL, models=()) if settings.model else Binding(by=By.NOBODY)
+    if settings.model:
+        return Binding(by=By.MODEL, models=())
+    return Binding(by=By.BUILT_IN, built_in=own) if own is not None else Binding(by=By.NOBODY)
 
 
 def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) -> Binding:
@@ -104,8 +107,8 @@ def _named(by: By, wanted: str, able: Iterable[Definition], settings: Settings) 
 
 
 def built_in_of(profile: Definition) -> str | None:
-    """What of ours could carry it out: what it names itself; of a file that has the name of a role, that role's."""
-    return profile.built_in or (profile.name if profile.name in BUILT_INS else None)
+    """The built-in it names itself, else that of the role it is named like."""
+    return (None if profile.built_in in REMOVED else profile.built_in) or (profile.name if profile.name in BUILT_INS else None)
 
 
 def carried(profile: Declared, on: Declared, carrier: Definition) -> Definition:

@@ -4,6 +4,7 @@ A plan is a person's and an agent's document, so it is read with patience (headi
 what looks wrong is told rather than guessed. Pure: text in, text out. `orchestrator.implement` runs the phases, planners write them.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -251,3 +252,45 @@ def _judge_numbers(phases: Sequence[Phase], faults: list[str]) -> tuple[int, ...
     if numbers != sorted(numbers):
         faults.append("The phases do not stand in the order of their numbers; they are carried out by number.")
     return doubled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListItem:
+    """An item of a Markdown list outside of quotations and code."""
+
+    text: str
+    parts: tuple[str, ...] = ()
+    """The items of a list below it."""
+    is_numbered: bool = False
+
+
+def list_items(text: str) -> list[ListItem]:
+    """The items of the top-level lists of a Markdown text, copied as they are written."""
+    from markdown_it import MarkdownIt  # only here: commands that read no list do not load it
+
+    lines = re.sub(r"\r\n?", "\n", text).split("\n")
+    found: list[ListItem] = []
+    tokens = MarkdownIt("commonmark").parse(text)
+    is_numbered = False
+    for at, token in enumerate(tokens):
+        if token.level == 0 and token.type.endswith("_list_open"):
+            is_numbered = token.type == "ordered_list_open"
+        if token.type != "list_item_open" or token.level != 1 or not token.map:
+            continue
+        own = list(itertools.takewhile(lambda one: one.level > 1, tokens[at + 1 :]))
+        below = next((one.map[0] for one in own if one.level == 2 and one.type.endswith("_list_open") and one.map), token.map[1])
+        parts = [
+            _item_text(lines[one.map[0] : one.map[1]], one.info)
+            for one in own
+            if one.type == "list_item_open" and one.level == 3 and one.map
+        ]
+        words = _item_text(lines[token.map[0] : below], token.info)
+        if words or parts:
+            found.append(ListItem(text=words or parts.pop(0), parts=tuple(parts), is_numbered=is_numbered))
+    return found
+
+
+def _item_text(lines: Sequence[str], number: str) -> str:
+    """Without the marker of the item and its checkbox."""
+    words = " ".join(line.strip() for line in lines if line.strip())[len(number) + 1 :].strip()
+    return re.sub(r"^\[[ xX]\]\s+", "", words)

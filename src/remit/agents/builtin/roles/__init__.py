@@ -1,7 +1,7 @@
-"""The roles of the board (S4.3): agent files that say what each is, and built-ins that carry some of them out where nobody else is bound.
+"""The roles of the board: an agent file for each, and built-in agents for some.
 
-`NAME.md` beside this file is the role; a project replaces it by `.remit/agents/NAME.md`, and binds it by `[roles]` in its settings
-(`agents.profiles.binding_of` decides). Reading a role reads one file; importing this reads none, and imports no built-in.
+`NAME.md` in this folder declares the role. A project replaces it with `.remit/agents/NAME.md` and binds it with `[roles]` in its settings
+(`agents.profiles.binding_of` decides). Loading a role reads one file; importing this package reads none and imports no built-in.
 """
 
 import copy
@@ -21,19 +21,21 @@ if TYPE_CHECKING:
 
 FOLDER = Path(__file__).parent
 BUILT_INS: Mapping[str, str] = {
-    "researcher": "researching:RESEARCHER",
-    "lean-research-agent": "researching:LEAN_RESEARCHER",
-    "web-research-specialist": "researching:WEB_RESEARCHER",
-    "planner": "planning:planner",
-    "task-executor": "executing:task_executor",
-    "reviewer": "reviewing:REVIEWER",
-    "error-diagnostics-agent": "diagnosing:DIAGNOSTICIAN",
-    "git-workflow-manager": "keeping:COMMITTER",
-    "status-sync-manager": "keeping:STATUS_KEEPER",
-    "atomic-task-numberer": "keeping:NUMBERER",
-    "meta-builder": "building:META_BUILDER",
+    "researcher": "researcher:RESEARCHER",
+    "lean-research-agent": "researcher:LEAN_RESEARCHER",
+    "web-research-specialist": "researcher:WEB_RESEARCHER",
+    "planner": "planner:PLANNER",
+    "task-executor": "records:task_executor",
+    "reviewer": "reviewer:REVIEWER",
+    "git-workflow-manager": "records:COMMITTER",
+    "status-sync-manager": "records:STATUS_KEEPER",
+    "atomic-task-numberer": "records:NUMBERER",
 }
-"""Module and name of the function that carries a role out: an agent, or what makes one of the settings."""
+"""Module and name of the agent that carries a role out, or of the function that makes it from the settings."""
+FALLBACKS = frozenset({"planner"})
+"""Built-ins that only fill a template: a coding agent or model of the project goes before them."""
+REMOVED = frozenset({"error-diagnostics-agent", "meta-builder"})
+"""Built-ins of earlier versions, which agent files may still name: these roles need a coding agent or a model now."""
 
 
 def file_of(role: str) -> Path:

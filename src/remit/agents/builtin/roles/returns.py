@@ -1,7 +1,4 @@
-"""How the built-in roles hand back their work: a file where it is wanted, a return of two to five sentences, a child's return as one's own.
-
-Used by the built-ins beside it.
-"""
+"""What the built-in roles share: their return, the file they write, and what they read of the task."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,14 +13,13 @@ from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 
 Words = Annotated[str, Field(min_length=1, description="What is to be done, in words.")]
-"""The one parameter that every role has which is asked in words."""
 SUMMARY_LENGTH = 400
 READ_BYTES = 512 * 1024
 """Of one report or plan that is read."""
 
 
-def shortly(text: str, most: int) -> str:
-    """On one line, without signs that nobody can see, and cut where it is longer: between words, if it has several."""
+def shorten(text: str, most: int) -> str:
+    """One line without control characters, cut between words where it is longer than `most`."""
     flat = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 20 * most]).split())
     if len(flat) <= most:
         return flat
@@ -33,7 +29,7 @@ def shortly(text: str, most: int) -> str:
 def answered(status: str, summary: str, *, errors: Iterable[ErrorInfo] = (), **more: Any) -> dict[str, Any]:
     return {
         "status": status,
-        "summary": shortly(summary, SUMMARY_LENGTH),
+        "summary": shorten(summary, SUMMARY_LENGTH),
         "artifacts": [],
         "errors": [error.to_dict() for error in errors],
         **more,
@@ -54,12 +50,17 @@ def handed_on(returned: Return) -> dict[str, Any]:
 
 
 async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str, summary: str) -> str:
-    """Write the work where it is wanted, else into the delegation's own folder; and name it as an artifact. Its path from the root."""
+    """Write the work to `wanted`, else into the delegation's own folder, and declare it as an artifact. Returns its path from the root.
+
+    A report or plan that exists is never overwritten.
+    """
     place = _inside(ctx.workspace, wanted) if wanted else ctx.scratch / name
 
     def write() -> None:
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            if wanted and place.exists() and place.stat().st_size:
+                raise Failed(f"{wanted} exists already; it stays as it is.", advice="Name a file that does not exist yet.")
             atomic_write(place, text.encode("utf-8", "replace"))
         except OSError as error:
             raise Failed(f"{wanted or name} could not be written: {error.strerror or error}.", advice="Check the folder.") from None
@@ -70,7 +71,7 @@ async def put(ctx: Context, text: str, wanted: str | None, name: str, type_: str
 
 
 async def read(ctx: Context, path: str) -> str:
-    """The text of a file of the project; empty where there is none, or it is not to be read."""
+    """The text of a file of the project; empty where it cannot be read."""
 
     def text() -> str:
         try:
@@ -83,21 +84,21 @@ async def read(ctx: Context, path: str) -> str:
 
 
 def title_of(ctx: Context, task: str) -> str:
-    """Of the task of the board, else the first line of what is asked."""
+    """The title of the board's task, else the first line of the request."""
     if ctx.task is not None and ctx.task.title.strip():
-        return shortly(ctx.task.title, 200)
-    return shortly(task.strip().partition("\n")[0], 120) or "Task"
+        return shorten(ctx.task.title, 200)
+    return shorten(task.strip().partition("\n")[0], 120) or "Task"
 
 
 def description_of(ctx: Context, task: str) -> str:
-    """What is to be done, in the task's own words."""
+    """The description of the board's task, else the request itself."""
     if ctx.task is not None and (ctx.task.title.strip() or ctx.task.description.strip()):
         return ctx.task.description.strip()
     return task.strip()
 
 
 def plain_list(value: Any) -> list[str]:
-    """Paths or words that were given as one text, a list, or not at all."""
+    """A list of texts, given as a list, as text with commas, or not at all."""
     if value is None or value == "":
         return []
     if isinstance(value, str):
@@ -108,9 +109,9 @@ def plain_list(value: Any) -> list[str]:
 
 
 def _inside(root: Path, path: str) -> Path:
-    """A place in the project, wherever links lead. Raises `Misused`."""
+    """A path inside the project after links are resolved. Raises `Misused`."""
     top = root.resolve()
     place = (top / path).resolve() if "\0" not in path else None
     if place is None or not place.is_relative_to(top) or place == top:
-        raise Misused(f"{path!r} is no file inside of the project.", advice="Name it by its path from the project's root.")
+        raise Misused(f"{path!r} is not a file inside the project.", advice="Name it by its path from the project's root.")
     return place

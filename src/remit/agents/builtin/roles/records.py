@@ -1,14 +1,14 @@
-"""The built-in keepers of the board's records: one commits named files, one moves a task's status, one gives a task its number.
+"""Built-in roles that do one step: commit named files, move a task's status, number a task, hand a phase to the implementer.
 
-Each is a single step under the board's own locks and rules; the orchestrator's commands take the same steps in program code, so these
-are for agents that were asked to. None of them asks a model. The board is imported by whoever is called: the directory lists them all.
+Each takes the board's own locks and rules; the orchestrator's commands take the same steps in program code, so these serve agents that
+ask for them. None of them asks a model. The board is imported when one is called: the directory lists all roles.
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from remit.agents.builtin.roles.answering import answered, shortly
+from remit.agents.builtin.roles.returns import Words, answered, handed_on, shorten
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.flow.context import Context
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from remit.board.commits import Committed
     from remit.board.statuses import Status
     from remit.board.task import Task
+    from remit.settings import Settings
 
 TITLE_LENGTH = 120
+IMPLEMENTER = "implementer"
 
 
 @agent("git-workflow-manager", effects=("write",), acts_on={"paths": "path"})
@@ -100,7 +102,7 @@ async def numberer(
     from remit.board.task import Priority, Task, slug_of
 
     words = (description or task).strip()
-    name = shortly(title.strip() or _first_sentence(words), TITLE_LENGTH)
+    name = shorten(title.strip() or _first_sentence(words), TITLE_LENGTH)
     if not name:
         raise Misused("A task needs a title or a description.", code="INVALID_PARAMETERS", advice='Say what is to be done: task="…".')
     try:
@@ -141,3 +143,18 @@ def _first_sentence(text: str) -> str:
 COMMITTER: FunctionAgent = committer
 STATUS_KEEPER: FunctionAgent = status_keeper
 NUMBERER: FunctionAgent = numberer
+
+
+def task_executor(settings: "Settings") -> FunctionAgent:
+    """The agent that hands one phase of a plan to the role `implementer` and returns its answer. It writes nothing itself."""
+    longest = settings.limits_for(IMPLEMENTER).maximum_seconds
+
+    @agent("task-executor", effects=("read", "write"))
+    async def execute(ctx: Context, task: Words, **more: Any) -> dict[str, Any]:
+        """Have the implementer carry out one phase of a plan."""
+        ctx.progress("Handed to the implementer")
+        # All the time there is: the implementer's default may be less than what this phase was given.
+        returned = await ctx.delegate(IMPLEMENTER, parameters=dict(ctx.parameters), timeout=min(max(1.0, ctx.remaining), longest))
+        return handed_on(returned)
+
+    return execute
