@@ -249,7 +249,7 @@ def _served(folder: Path) -> Finding:
 def _commands(root: Path) -> Iterator[Finding]:
     """Files that add no command, though they look like it."""
     from remit.cli.commands import Commands
-    from remit.orchestrator.commandfiles import every
+    from remit.orchestrator.command_files import every
 
     found, problems = every(root, Commands.table)
     for problem in problems:

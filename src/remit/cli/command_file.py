@@ -11,7 +11,7 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from remit.orchestrator.commandfiles import CommandFile
+    from remit.orchestrator.command_files import CommandFile
 
 PANEL = "Commands of this project"
 SHOWN = 300
@@ -39,7 +39,7 @@ class ProjectCommands(Commands):
 
     def otherwise(self, name: str, args: list[str]) -> tuple[str, Any, list[str]] | None:
         """A name that may be one elsewhere: `remit fix --root ../other`."""
-        from remit.orchestrator.commandfiles import places
+        from remit.orchestrator.command_files import places
 
         root = _root_in(args)
         return (name, _listed(name, ""), args[1:]) if root is not None and name in places(root) else None
@@ -49,7 +49,7 @@ class ProjectCommands(Commands):
         if self._here is None:
             from remit.cli.project import find_root
             from remit.core.errors import RemitError
-            from remit.orchestrator.commandfiles import places
+            from remit.orchestrator.command_files import places
 
             try:
                 root = find_root(None)
@@ -65,7 +65,7 @@ def _described(file: Path, root: Path) -> str:
 
     from remit.cli.words import one_line
     from remit.core.errors import RemitError
-    from remit.orchestrator.commandfiles import read
+    from remit.orchestrator.command_files import read
 
     try:
         found = read(file, root)
@@ -111,8 +111,8 @@ def run(name: str, arguments: list[str], timeout: str | None, root: Path | None,
     from remit.cli.project import find_root
     from remit.cli.values import seconds
     from remit.core.errors import Misused
-    from remit.orchestrator.command_running import bound, nobody, rehearsed
-    from remit.orchestrator.commandfiles import find
+    from remit.orchestrator.command_files import find
+    from remit.orchestrator.command_runs import bound, dry_run_command, nobody
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
     command = find(folder, name)
@@ -122,7 +122,7 @@ def run(name: str, arguments: list[str], timeout: str | None, root: Path | None,
     if found.agent is None:
         return answer(nobody(command, found), as_json=as_json)
     if dry_run:
-        outcome = rehearsed(command, arguments, found)
+        outcome = dry_run_command(command, arguments, found)
         if not as_json:
             _print_text(outcome.data)
         return answer(outcome, as_json=as_json)
@@ -136,7 +136,7 @@ async def _run(command: "CommandFile", arguments: list[str], found: Any, limit: 
     from remit.cli.exits import exit_of_return
     from remit.cli.outcomes import Shown, answer
     from remit.cli.output import console
-    from remit.orchestrator.command_running import run
+    from remit.orchestrator.command_runs import run
 
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, settings=found.settings, approver=person_here()) as remit:
@@ -160,7 +160,7 @@ def commands(root: Root = None, as_json: Json = False) -> Exit:
     from remit.cli.output import say, say_json
     from remit.cli.project import find_root
     from remit.cli.words import one_line
-    from remit.orchestrator.commandfiles import OWN, every
+    from remit.orchestrator.command_files import OWN, every
 
     found, problems = every(find_root(root), Commands.table)
     if as_json:

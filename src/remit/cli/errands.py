@@ -10,8 +10,8 @@ from remit.cli.exits import Exit
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.orchestrator.course import Errand
     from remit.orchestrator.outcome import Outcome
+    from remit.orchestrator.research_plan import Command
 
 Number = Annotated[str | None, typer.Argument(metavar="N", help="The task's number.", show_default=False, autocompletion=some_tasks)]
 Timeout = Annotated[
@@ -21,7 +21,7 @@ Force = Annotated[bool, typer.Option("--force", help="Skip the check of the task
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do; touch nothing.")]
 
 
-def carry_out(errand: "Errand", root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
+def carry_out(errand: "Command", root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
     import asyncio
 
     from remit.cli.project import find_root
@@ -32,13 +32,13 @@ def carry_out(errand: "Errand", root: Path | None, *, dry_run: bool, as_json: bo
     return asyncio.run(_carry_out(errand, folder, as_json=as_json))
 
 
-async def _carry_out(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
+async def _carry_out(errand: "Command", folder: Path, *, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.board.board import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
-    from remit.orchestrator.course import work_on
-    from remit.orchestrator.working import must_exist
+    from remit.orchestrator.lifecycle import must_exist
+    from remit.orchestrator.research_plan import work_on
 
     board = Board(folder)
     must_exist(board, errand.number)  # before a record is opened, and so made
@@ -60,14 +60,14 @@ async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
     await wait_for_resumed(remit, left, as_json=as_json)
 
 
-def _rehearse(errand: "Errand", folder: Path, *, as_json: bool) -> Exit:
+def _rehearse(errand: "Command", folder: Path, *, as_json: bool) -> Exit:
     from remit.board.board import Board
     from remit.cli.output import say_json
     from remit.cli.project import open_directory, routed_settings
-    from remit.orchestrator.rehearsing import rehearsed
+    from remit.orchestrator.dry_run import dry_run
 
     directory = open_directory(folder)
-    outcome = rehearsed(Board(folder), routed_settings(folder, directory), directory.find, errand)
+    outcome = dry_run(Board(folder), routed_settings(folder, directory), directory.find, errand)
     if as_json:
         say_json(outcome.to_dict())
     else:

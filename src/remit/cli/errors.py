@@ -32,7 +32,7 @@ def errors(
 
     folder, limit = find_root(root), seconds(timeout, "--timeout")
     if dry_run:
-        return _rehearse(folder, type_, ErrorLedger(project_folder(folder) / "errors.json"), as_json=as_json)
+        return _rehearse(folder, type_, limit, ErrorLedger(project_folder(folder) / "errors.json"), as_json=as_json)
     return asyncio.run(_errors(folder, type_, limit, as_json=as_json))
 
 
@@ -49,15 +49,14 @@ async def _errors(folder: Path, type_: str | None, limit: float | None, *, as_js
         return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
 
 
-def _rehearse(folder: Path, type_: str | None, ledger: "ErrorLedger", *, as_json: bool) -> Exit:
+def _rehearse(folder: Path, type_: str | None, limit: float | None, ledger: "ErrorLedger", *, as_json: bool) -> Exit:
     from remit.board.board import Board
     from remit.cli.output import say_json
     from remit.cli.project import open_directory, routed_settings
-    from remit.flow.route import GENERAL, route
-    from remit.orchestrator.errors import COMMAND, rehearsed
+    from remit.orchestrator.errors import dry_run_errors
 
-    line = route(COMMAND, GENERAL, has_plan=False, table=routed_settings(folder, open_directory(folder)).routing).log_line
-    outcome = rehearsed(Board(folder), ledger, line, type_)
+    directory = open_directory(folder)
+    outcome = dry_run_errors(Board(folder), ledger, routed_settings(folder, directory), directory.find, type_, limit)
     if as_json:
         say_json(outcome.to_dict())
     else:

@@ -1,6 +1,7 @@
 """`remit implement N | N-M`: have tasks carried out, phase by phase, each phase committed (S6.7, S6.9). The work is `orchestrator`'s."""
 
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,14 +13,17 @@ from remit.cli.options import Json, Root
 if TYPE_CHECKING:
     from remit.board.board import Board
 
-USAGE = "remit implement N | N-M"
+USAGE = "remit implement N | N-M [focus]"
 
 
 def implement(
     numbers: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="N...", help="The task's number; several, like 3,5-7, are done in turn.", show_default=False, autocompletion=some_tasks
+            metavar="N...",
+            help="The task's number, or several like 3,5-7, done in turn; then what to mind in particular, in words.",
+            show_default=False,
+            autocompletion=some_tasks,
         ),
     ] = None,
     timeout: Timeout = None,
@@ -36,15 +40,17 @@ def implement(
     from remit.cli.project import find_root
     from remit.cli.values import seconds
 
-    given = numbers_of(" ".join(numbers or ()), USAGE)
+    words = list(numbers or ())
+    count = next((at for at, word in enumerate(words) if re.search(r"[^\d\s,;#.\u2013-]", word)), len(words))
+    given, focus = numbers_of(" ".join(words[:count] or words[:1]), USAGE), " ".join(words[max(count, 1) :])
     limit = seconds(timeout, "--timeout")
     board = Board(find_root(root))
     if dry_run:
-        return _rehearse(board, given, force=force, as_json=as_json)
-    return asyncio.run(_implement(board, given, force=force, timeout=limit, as_json=as_json))
+        return _rehearse(board, given, force=force, timeout=limit, as_json=as_json)
+    return asyncio.run(_implement(board, given, focus, force=force, timeout=limit, as_json=as_json))
 
 
-async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout: float | None, as_json: bool) -> Exit:
+async def _implement(board: "Board", numbers: list[int], focus: str, *, force: bool, timeout: float | None, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.cli.approving import person_here
     from remit.cli.errands import wait_for_others
@@ -53,21 +59,22 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
     from remit.cli.words import printable
     from remit.core.result import Status, StopReason
     from remit.orchestrator.implement import implement as implemented
-    from remit.orchestrator.implement_many import implement_each, turns_of
-    from remit.orchestrator.phases import silently
-    from remit.orchestrator.working import must_exist
+    from remit.orchestrator.implement import implement_each, order_tasks
+    from remit.orchestrator.lifecycle import must_exist
+    from remit.orchestrator.phases import tell_nobody
 
     must_exist(board, *numbers)  # before a record is opened, and so made
     if len(numbers) > 1:
-        turns_of(board, numbers, force)
+        order_tasks(board, numbers, force)
     shown = Shown(as_json=as_json)
-    telling = silently if as_json else lambda words: say_aside(printable(words))
+    telling = tell_nobody if as_json else lambda words: say_aside(printable(words))
     async with Remit.open(board.root, recover=False, approver=person_here()) as remit:
         if len(numbers) == 1:
-            outcome = await implemented(remit, board, numbers[0], force=force, timeout=timeout, waiting=shown, telling=telling)
+            outcome = await implemented(remit, board, numbers[0], focus=focus, force=force, timeout=timeout, waiting=shown, telling=telling)
         else:
             each = None if as_json else print_outcome
-            outcome = await implement_each(remit, board, numbers, force=force, timeout=timeout, waiting=shown, telling=telling, each=each)
+            options: dict[str, Any] = {"force": force, "timeout": timeout, "focus": focus}
+            outcome = await implement_each(remit, board, numbers, waiting=shown, telling=telling, each=each, **options)
         if as_json or len(numbers) == 1:
             code = answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
         else:  # what each came to has been said
@@ -77,11 +84,11 @@ async def _implement(board: "Board", numbers: list[int], *, force: bool, timeout
     return code
 
 
-def _rehearse(board: "Board", numbers: list[int], *, force: bool, as_json: bool) -> Exit:
+def _rehearse(board: "Board", numbers: list[int], *, force: bool, timeout: float | None, as_json: bool) -> Exit:
     from remit.cli.outcomes import answer
     from remit.cli.project import open_directory, routed_settings
-    from remit.orchestrator.implement_many import rehearsed
+    from remit.orchestrator.dry_run import dry_run_implement
 
     directory = open_directory(board.root)
-    outcome = rehearsed(routed_settings(board.root, directory), board, directory.find, numbers, force=force)
+    outcome = dry_run_implement(routed_settings(board.root, directory), board, directory.find, numbers, force=force, timeout=timeout)
     return answer(outcome, as_json=as_json)

@@ -10,12 +10,12 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from remit.orchestrator.meta import Wish
+    from remit.orchestrator.meta import MetaRequest
 
 
 def meta(
     text: Annotated[list[str] | None, typer.Argument(metavar="TEXT", help="What the agent or command is for, in your words.")] = None,
-    as_agent: Annotated[bool, typer.Option("--agent", help="An agent file, .remit/agents/NAME.md.")] = False,
+    as_agent: Annotated[bool, typer.Option("--agent", help="An agent file, .remit/agents/NAME.md (the default).")] = False,
     as_command: Annotated[bool, typer.Option("--command", help="A command file, .remit/commands/NAME.md.")] = False,
     name: Annotated[str | None, typer.Option("--name", metavar="NAME", help="Default: made from the words.", show_default=False)] = None,
     timeout: Timeout = None,
@@ -30,14 +30,13 @@ def meta(
     from remit.cli.project import find_root
     from remit.cli.values import seconds
     from remit.core.errors import Misused
-    from remit.orchestrator.meta import Wish
-    from remit.orchestrator.meta_files import Kind
+    from remit.orchestrator.meta import Kind, MetaRequest
 
     if as_agent and as_command:
-        raise Misused("--agent and --command exclude one another.", advice="Name one of them, or none: the words decide.")
-    wish = Wish(
+        raise Misused("--agent and --command exclude one another.", advice="Name one of them; an agent is the default.")
+    wish = MetaRequest(
         text=" ".join(text or ()),
-        kind=Kind.AGENT if as_agent else Kind.COMMAND if as_command else None,
+        kind=Kind.COMMAND if as_command else Kind.AGENT,
         name=name,
         timeout=seconds(timeout, "--timeout"),
         built_in_commands=tuple(Commands.table),
@@ -46,7 +45,7 @@ def meta(
     return _rehearse(folder, wish, as_json=as_json) if dry_run else asyncio.run(_meta(folder, wish, as_json=as_json))
 
 
-async def _meta(folder: Path, wish: "Wish", *, as_json: bool) -> Exit:
+async def _meta(folder: Path, wish: "MetaRequest", *, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
@@ -58,12 +57,11 @@ async def _meta(folder: Path, wish: "Wish", *, as_json: bool) -> Exit:
         return answer(outcome, as_json=as_json, was_interrupted=shown.was_interrupted)
 
 
-def _rehearse(folder: Path, wish: "Wish", *, as_json: bool) -> Exit:
+def _rehearse(folder: Path, wish: "MetaRequest", *, as_json: bool) -> Exit:
     from remit.cli.outcomes import answer
     from remit.cli.project import open_directory, routed_settings
-    from remit.flow.route import GENERAL, route
-    from remit.orchestrator.meta import COMMAND, rehearsed
+    from remit.orchestrator.meta import dry_run_meta
 
     directory = open_directory(folder)
-    line = route(COMMAND, GENERAL, has_plan=False, table=routed_settings(folder, directory).routing).log_line
-    return answer(rehearsed(folder, wish, directory.names(), line), as_json=as_json)
+    outcome = dry_run_meta(folder, routed_settings(folder, directory), directory.find, wish, directory.names())
+    return answer(outcome, as_json=as_json)

@@ -29,6 +29,7 @@ def plan(
 
     given = number_of(number, USAGE)
     limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.plan import plan_errand
+    from remit.orchestrator.research_plan import Command
 
-    return carry_out(plan_errand(given, focus=" ".join(focus or ()), force=force, timeout=limit), root, dry_run=dry_run, as_json=as_json)
+    command = Command(name="plan", number=given, focus=" ".join(focus or ()), force=force, timeout=limit)
+    return carry_out(command, root, dry_run=dry_run, as_json=as_json)

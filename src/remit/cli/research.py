@@ -29,8 +29,7 @@ def research(
 
     given = number_of(number, USAGE)
     limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.research import research_errand
+    from remit.orchestrator.research_plan import Command
 
-    return carry_out(
-        research_errand(given, focus=" ".join(focus or ()), force=force, timeout=limit), root, dry_run=dry_run, as_json=as_json
-    )
+    command = Command(name="research", number=given, focus=" ".join(focus or ()), force=force, timeout=limit)
+    return carry_out(command, root, dry_run=dry_run, as_json=as_json)

@@ -10,7 +10,7 @@ from remit.cli.exits import Exit
 from remit.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from remit.orchestrator.review import Asked
+    from remit.orchestrator.review import ReviewRequest
 
 _WHAT = "A folder or file; or a task's number, for what was committed for it. Without: the whole project."
 
@@ -30,11 +30,11 @@ def review(
     """Have the project, a path or a task reviewed: the report is filed in specs/reviews, or with the task."""
     from remit.cli.project import find_root
     from remit.cli.values import seconds
-    from remit.orchestrator.review_filing import Asked
+    from remit.orchestrator.review import ReviewRequest
 
     folder = find_root(root)
     number = _number(what)
-    asked = Asked(
+    asked = ReviewRequest(
         path=_from_root(folder, what) if number is None else "",
         number=number,
         focus=" ".join(focus or ()),
@@ -48,9 +48,9 @@ def review(
 def review_one(folder: Path, which: str, *, dry_run: bool, as_json: bool) -> Exit:
     """`remit task --review N`."""
     from remit.cli.numbers import number_of
-    from remit.orchestrator.review_filing import Asked
+    from remit.orchestrator.review import ReviewRequest
 
-    return _reviewed(folder, Asked(number=number_of(which, "remit task --review N")), dry_run=dry_run, as_json=as_json)
+    return _reviewed(folder, ReviewRequest(number=number_of(which, "remit task --review N")), dry_run=dry_run, as_json=as_json)
 
 
 def _number(what: str) -> int | None:
@@ -71,24 +71,25 @@ def _from_root(folder: Path, what: str) -> str:
     return "" if inside == "." else inside
 
 
-def _reviewed(folder: Path, asked: "Asked", *, dry_run: bool, as_json: bool) -> Exit:
+def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
     import asyncio
 
     return asyncio.run(_carry_out(folder, asked, dry_run=dry_run, as_json=as_json))
 
 
-async def _carry_out(folder: Path, asked: "Asked", *, dry_run: bool, as_json: bool) -> Exit:
+async def _carry_out(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
     from remit.app import Remit
     from remit.board.board import Board
     from remit.cli.approving import person_here
     from remit.cli.outcomes import Shown, answer
     from remit.cli.project import open_directory, routed_settings
-    from remit.orchestrator.review import check, rehearsed, review
+    from remit.orchestrator.review import check, dry_run_review, review
     from remit.settings import load_settings
 
     board = Board(folder)
     if dry_run:
-        return answer(rehearsed(board, routed_settings(folder, open_directory(folder)), asked), as_json=as_json)
+        directory = open_directory(folder)
+        return answer(dry_run_review(board, routed_settings(folder, directory), directory.find, asked), as_json=as_json)
     check(board, load_settings(folder), asked)  # before a record is opened, and so made
     shown = Shown(as_json=as_json)
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:

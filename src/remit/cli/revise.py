@@ -29,8 +29,7 @@ def revise(
 
     given = number_of(number, USAGE)
     limit = seconds(timeout, "--timeout")
-    from remit.orchestrator.plan import revise_errand
+    from remit.orchestrator.research_plan import Command
 
-    return carry_out(
-        revise_errand(given, reason=" ".join(reason or ()), force=force, timeout=limit), root, dry_run=dry_run, as_json=as_json
-    )
+    command = Command(name="revise", number=given, focus=" ".join(reason or ()), force=force, timeout=limit)
+    return carry_out(command, root, dry_run=dry_run, as_json=as_json)

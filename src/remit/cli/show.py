@@ -147,7 +147,7 @@ def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
     yield "routed", str(extra.get("route", ""))
     context = extra.get("context")
     if isinstance(context, dict):
-        from remit.orchestrator.complexity import context_words
+        from remit.orchestrator.lifecycle import context_words
 
         yield "context", context_words(context)
 

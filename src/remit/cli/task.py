@@ -95,20 +95,20 @@ def _done(board: "Board", what: str, words: str, which: str, reason: str, *, for
     from remit.cli.numbers import number_of, numbers_of
 
     if what == "--sync":
-        from remit.orchestrator.tidying import sync
+        from remit.orchestrator.maintenance import sync
 
-        return sync(board, is_rehearsal=dry_run)
+        return sync(board, dry_run=dry_run)
     if what == "--divide":
-        from remit.orchestrator.dividing import divide
+        from remit.orchestrator.tasks import divide
 
-        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, is_rehearsal=dry_run)
+        return divide(board, number_of(which, "remit task --divide N [PROMPT]"), words, force=force, dry_run=dry_run)
     if what in ("--abandon", "--recover"):
-        from remit.orchestrator.abandoning import abandon, recover
+        from remit.orchestrator.tasks import abandon, recover
 
         numbers = numbers_of(which, f"remit task {what} R" + (" --reason 'why'" if what == "--abandon" else ""))
         if what == "--recover":
-            return recover(board, numbers, is_rehearsal=dry_run)
-        return abandon(board, numbers, reason, force=force, is_rehearsal=dry_run)
+            return recover(board, numbers, dry_run=dry_run)
+        return abandon(board, numbers, reason, force=force, dry_run=dry_run)
     return None
 
 
@@ -131,7 +131,7 @@ def _recorded(
         dependencies=tuple(numbers_of(depends)) if depends.strip() else (),
         accept=tuple(accept),
     )
-    return record(board, wanted, is_rehearsal=dry_run)
+    return record(board, wanted, dry_run=dry_run)
 
 
 def _words(text: list[str]) -> str:

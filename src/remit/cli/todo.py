@@ -21,9 +21,9 @@ def todo(
     from remit.board.board import Board
     from remit.cli.outcomes import answer
     from remit.cli.project import find_root
-    from remit.orchestrator.archiving import todo as archive
+    from remit.orchestrator.maintenance import todo as archive
 
-    outcome = archive(Board(find_root(root)), agreed=lambda tasks: yes or _asked(tasks), is_rehearsal=dry_run)
+    outcome = archive(Board(find_root(root)), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
     return answer(outcome, as_json=as_json)
 
 

@@ -62,7 +62,7 @@ class Group:
         }
 
 
-def grouped(entries: Sequence[Entry]) -> list[Group]:
+def group_entries(entries: Sequence[Entry]) -> list[Group]:
     """The gravest and most frequent first."""
     found: dict[tuple[str, str, str], list[Entry]] = {}
     for entry in entries:
@@ -71,7 +71,7 @@ def grouped(entries: Sequence[Entry]) -> list[Group]:
     return sorted(groups, key=lambda group: (not group.is_grave, -group.count, group.name))
 
 
-def chosen(groups: Sequence[Group]) -> tuple[Group, ...]:
+def choose_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
     """As many as one task can hold; the rest waits for the next."""
     some: list[Group] = []
     for group in groups[:GROUPS_AT_MOST]:

@@ -1,44 +1,43 @@
-"""`errors`: the open errors of the ledger become one task with a diagnosis and a plan to mend them (S6.9).
+"""`errors`: the open errors of the ledger become one task with a diagnosis and a plan to fix them.
 
-One task for a run, whose plan has its phases by the groups of errors: whoever mends them reads one thing and runs one command. The task is
-written first and names its errors, so that however this ends no error gets a second task; run again, it goes on with a task that has no
-plan yet. The parts of the common course (`working`, `processing`) do the rest; `error_tasks` keeps board and ledger in agreement.
+The task is written first and names its errors, so that no error gets a second task, however this ends. Diagnosis and plan are then made and
+filed as any research and plan are (`research_plan.work_on`), by the agents of the route; run again, it continues with a task that has no
+plan yet. `error_tasks` keeps board and ledger in agreement.
 """
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
 from remit.board.board import Board, Draft
-from remit.board.pending_commits import owed, pay, pay_left
+from remit.board.pending_commits import pay_left
 from remit.board.statuses import ENDED, Status, is_legal
-from remit.board.task import Priority, State, Task, TaskArtifact
+from remit.board.task import Priority, State, Task
+from remit.core.deadline import allowed_timeout
 from remit.core.errors import Refused
-from remit.core.result import Artifact, Return, StopReason
-from remit.core.result import Status as Ending
-from remit.flow.artifacts import seen_artifacts
+from remit.flow.route import Route
 from remit.ledger import Entry, ErrorLedger
-from remit.orchestrator.chain import Links, chained, recorded
-from remit.orchestrator.changing import changing
-from remit.orchestrator.error_tasks import IDS, Group, chosen, grouped, ids_of, open_entries, presentable, settle_ledger
-from remit.orchestrator.outcome import Outcome, Waiting, plainly
-from remit.orchestrator.processing import Verdict, filed_task, judged_return, next_number, next_version
-from remit.orchestrator.prompts import Brief, parameters_of
-from remit.orchestrator.tasks import Wanted, numbered, one_line
-from remit.orchestrator.working import Entered, claim_seconds, entered, note_session, run_left_by, settled, task_context
-from remit.system.files import atomic_write
+from remit.orchestrator.changes import change_board, commit_debt
+from remit.orchestrator.error_tasks import IDS, Group, choose_groups, group_entries, ids_of, open_entries, presentable, settle_ledger
+from remit.orchestrator.lifecycle import Find, require_agent, route_task
+from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.orchestrator.research_plan import Command, work_on
+from remit.orchestrator.tasks import Wanted, number_task, one_line
+from remit.settings import Settings
 from remit.system.threads import off_loop
 
 COMMAND = "errors"
 MESSAGE_LENGTH = 200
-NAMES_SHOWN = 3
+MAX_NAMES = 3
+TRACE_LENGTH = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What is to be mended now."""
+class OpenErrors:
+    """What is to be fixed now."""
 
     groups: tuple[Group, ...]
     waiting: int = 0
@@ -50,53 +49,67 @@ class Found:
     def entries(self) -> list[Entry]:
         return [entry for group in self.groups for entry in group.entries]
 
+    def to_dict(self) -> dict[str, Any]:
+        groups = [group.to_dict() for group in self.groups]
+        return {"groups": groups, "error_ids": [entry.id for entry in self.entries], "left_open": self.waiting}
+
 
 async def errors(
-    remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = plainly
+    remit: Remit, board: Board, *, kind: str | None = None, timeout: float | None = None, waiting: Waiting = wait_for_result
 ) -> Outcome:
-    """`kind`: only errors of this type, or with this code."""
+    """`kind`: only errors of this type, or with this code. Raises `Refused` before anything is written where no agent can diagnose them."""
+    seconds = allowed_timeout(timeout, remit.settings.limits_for(COMMAND))
+    ends_at = time.monotonic() + seconds
+    found = await off_loop(find_errors, board, remit.ledger, kind)
+    if found.groups:
+        require_agent(remit.directory.find, _route(remit.settings, found.task))
     paid = await off_loop(pay_left, board)
     await off_loop(settle_ledger, board, remit.ledger)
-    found = await off_loop(found_in, board, remit.ledger, kind)
+    found = await off_loop(find_errors, board, remit.ledger, kind)
     if not found.groups:
         return replace(await off_loop(nothing_to_do, remit.ledger, kind), warnings=paid)
-    task, said = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
-    found = replace(found, groups=tuple(grouped([entry for entry in found.entries if entry.id in ids_of(task)])))
+    chosen = _route(remit.settings, found.task)
+    require_agent(remit.directory.find, chosen)
+    task, notices = (found.task, ()) if found.task is not None else await off_loop(_record, board, found)
+    found = replace(found, groups=tuple(group_entries([entry for entry in found.entries if entry.id in ids_of(task)])))
     await off_loop(settle_ledger, board, remit.ledger)
-    with claims.claim(board, task.number, COMMAND, seconds=claim_seconds(remit, COMMAND, timeout)):
-        mark = await off_loop(_entered, board, task.number)
-        links = Links(
-            command=COMMAND,
-            context=await off_loop(task_context, remit, mark.before, mark.state),
-            run=mark.run,
-            timeout=timeout,
-            begun=lambda session_id: off_loop(note_session, board, mark.task.number, session_id),
-            waiting=waiting,
-        )
-        report, plan = await off_loop(_briefs, remit, board, mark, links)
-        returns = await _diagnosed(remit, board, found, links, report, plan)
-        outcome = await off_loop(_file, board, found, mark, (report, plan), returns)
+    outcomes: list[Outcome] = []
+    is_diagnosed = any(one.type == "research" and not one.extra.get("partial") for one in task.artifacts)
+    if not is_diagnosed and task.status is not Status.PLANNING:
+        outcomes.append(await work_on(remit, board, _diagnosis(task, found, timeout), waiting=waiting))
+    for agent in chosen.then:
+        if outcomes and outcomes[-1].status != "completed":
+            break
+        now = (await off_loop(board.look)).state.task(task.number)
+        diagnosis = outcomes[0].summary if outcomes else ""
+        left = max(1.0, min(ends_at - time.monotonic(), remit.settings.limits_for(agent).maximum_seconds))
+        name = "revise" if now.has_plan else "plan"
+        command = Command(name=name, number=task.number, timeout=left, route=COMMAND, agent=agent, more=(("diagnosis", diagnosis),))
+        outcomes.append(await work_on(remit, board, command, waiting=waiting))
     await off_loop(settle_ledger, board, remit.ledger)
-    return replace(outcome, warnings=(*paid, *said, *outcome.warnings))
+    return _outcome(found, task.number, outcomes, (*paid, *notices))
 
 
-def found_in(board: Board, ledger: ErrorLedger, kind: str | None = None) -> Found:
+def _route(settings: Settings, task: Task | None) -> Route:
+    return route_task(settings.routing, COMMAND, task)
+
+
+def find_errors(board: Board, ledger: ErrorLedger, kind: str | None = None) -> OpenErrors:
     """What `errors` would take up: a task that it left without a plan, else what is open."""
     known = {entry.id: entry for entry in ledger.entries()}
     for task in board.look().state.tasks:
         mine = [known[one] for one in ids_of(task) if one in known]
         is_meant = kind is None or any(kind in (entry.type, entry.code) for entry in mine)
-        can_be_planned = task.status is Status.PLANNING or is_legal(task.status, Status.PLANNING)  # else somebody else is at it
-        is_left = not task.has_plan and can_be_planned and claims.holder_of(board, task.number) is None
-        if mine and is_meant and is_left:
-            return Found(groups=_presentable(mine), task=task)
+        can_be_planned = task.status in (Status.RESEARCHING, Status.PLANNING) or is_legal(task.status, Status.PLANNING)
+        if mine and is_meant and can_be_planned and not task.has_plan and claims.holder_of(board, task.number) is None:
+            return OpenErrors(groups=_presentable(mine), task=task)
     fitting = open_entries(list(known.values()), kind)
-    taken = [entry for group in chosen(grouped(fitting)) for entry in group.entries]
-    return Found(groups=_presentable(taken), waiting=len(fitting) - len(taken))
+    taken = [entry for group in choose_groups(group_entries(fitting)) for entry in group.entries]
+    return OpenErrors(groups=_presentable(taken), waiting=len(fitting) - len(taken))
 
 
 def _presentable(entries: Sequence[Entry]) -> tuple[Group, ...]:
-    return tuple(grouped([presentable(entry) for entry in entries]))
+    return tuple(group_entries([presentable(entry) for entry in entries]))
 
 
 def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
@@ -104,9 +117,9 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
     tasks = sorted({entry.fix_task_ref for entry in entries if entry.fix_status == "in_progress" and isinstance(entry.fix_task_ref, int)})
     of_kind = f" of type {kind}" if kind else ""
     if not entries:
-        words = f"The error ledger holds no error{of_kind}. There is nothing to do."
+        words = f"The error ledger has no error{of_kind}. There is nothing to do."
     elif tasks:
-        words = f"No error{of_kind} is open: those there are, are being mended by task {', '.join(map(str, tasks))}."
+        words = f"No error{of_kind} is open: task {', '.join(map(str, tasks))} fixes those in the ledger."
     else:
         words = f"No error{of_kind} is open: all {len(entries)} are settled."
     return Outcome(
@@ -118,234 +131,104 @@ def nothing_to_do(ledger: ErrorLedger, kind: str | None) -> Outcome:
     )
 
 
-def rehearsed(board: Board, ledger: ErrorLedger, log_line: str, kind: str | None = None) -> Outcome:
+def dry_run_errors(
+    board: Board, ledger: ErrorLedger, settings: Settings, find: Find, kind: str | None = None, timeout: float | None = None
+) -> Outcome:
     """What would be done; nothing is written."""
-    found = found_in(board, ledger, kind)
+    allowed_timeout(timeout, settings.limits_for(COMMAND))
+    found = find_errors(board, ledger, kind)
     if not found.groups:
         return nothing_to_do(ledger, kind)
+    chosen = _route(settings, found.task)
+    require_agent(find, chosen)
     whose = f"task {found.task.number}, which has no plan yet" if found.task else "one new task"
     return Outcome(
         command=COMMAND,
         status="completed",
-        summary=f"{_many(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.",
-        data={**_data(found), "dry_run": True, "route": log_line},
+        summary=f"{_count(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.",
+        data={**found.to_dict(), "dry_run": True, "route": chosen.log_line},
     )
 
 
 # ---- the task
 
 
-def _record(board: Board, found: Found) -> tuple[Task, tuple[str, ...]]:
+def _record(board: Board, found: OpenErrors) -> tuple[Task, tuple[str, ...]]:
     def step(draft: Draft) -> Task:
-        ours = _left_by_others(found, draft.state)
-        task = numbered(board, draft.state, _wanted(ours), at=draft.at)
+        ours = _without_taken(found, draft.state)
+        task = number_task(board, draft.state, _wanted(ours), at=draft.at)
         task = replace(task, extra={**task.extra, IDS: [entry.id for entry in ours.entries]})
         draft.state = draft.state.with_task(task).noting(draft.at, f"Task {task.number} created: {task.title}", task_number=task.number)
         return task
 
-    task, draft, debt = changing(board, step, lambda task: f"task {task.number}: create from errors", is_rehearsal=False, make=True)
-    made = pay(board, debt)
+    task, draft, debt = change_board(board, step, lambda task: f"task {task.number}: create from errors", dry_run=False, make=True)
+    made = commit_debt(board, debt, COMMAND, task.number)
     return task, (*draft.notices, *([made.warning] if made.warning else []))
 
 
-def _left_by_others(found: Found, state: State) -> Found:
+def _without_taken(found: OpenErrors, state: State) -> OpenErrors:
     """Under the board's lock: without what another `errors` has taken up a moment ago."""
     theirs = {one: task.number for task in state.tasks if task.status not in ENDED for one in ids_of(task)}
-    if not any(entry.id in theirs for entry in found.entries):
-        return found
     left = [entry for entry in found.entries if entry.id not in theirs]
     if not left:
         number = next(theirs[entry.id] for entry in found.entries)
         raise Refused(f"Task {number} was made for these errors a moment ago.", advice=f"`remit task {number}` shows it.")
-    return replace(found, groups=tuple(grouped(left)))
+    return replace(found, groups=tuple(group_entries(left)))
 
 
-def _wanted(found: Found) -> Wanted:
+def _wanted(found: OpenErrors) -> Wanted:
     names = [group.name for group in found.groups]
-    more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     ids = [one_line(entry.id) for entry in found.entries]
-    rest = f" and {len(ids) - NAMES_SHOWN} more" if len(ids) > NAMES_SHOWN else ""
+    rest = f" and {len(ids) - MAX_NAMES} more" if len(ids) > MAX_NAMES else ""
     return Wanted(
-        text="\n".join(_described(found.groups)),
-        title=f"Fix {', '.join(names[:NAMES_SHOWN])}{more}",
+        text=_description(found.groups),
+        title=f"Fix {', '.join(names[:MAX_NAMES])}{more}",
         priority=Priority.HIGH if any(group.is_grave for group in found.groups) else Priority.MEDIUM,
         language="general",
         type="bugfix",
-        source=f"error ledger: {', '.join(ids[:NAMES_SHOWN])}{rest}",
+        source=f"error ledger: {', '.join(ids[:MAX_NAMES])}{rest}",
     )
 
 
-def _described(groups: Sequence[Group]) -> list[str]:
-    """A list: the plan takes its phases from it."""
-    lines = [f"The error ledger (`remit ledger`) holds {_many(len(groups), 'group')} of errors without a fix:", ""]
+def _description(groups: Sequence[Group]) -> str:
+    lines = [f"The error ledger (`remit ledger`) has {_count(len(groups), 'group')} of errors without a fix:", ""]
     for group in groups:
         newest = group.entries[0]
-        lines.append(f"- Fix {group.name}: {_short(newest.message)} (seen {_many(group.count, 'time')}, last {newest.last_seen[:10]})")
+        lines.append(f"- Fix {group.name}: {_short(newest.message)} (seen {_count(group.count, 'time')}, last {newest.last_seen[:10]})")
         if advice := str(newest.context.get("recommendation") or ""):
-            lines.append(f"  - Advised then: {_short(advice)}")
-        lines.append(f"  - See that it does not come again ({', '.join(one_line(entry.id) for entry in group.entries[:NAMES_SHOWN])})")
-    return lines
+            lines.append(f"  - Recommended then: {_short(advice)}")
+        lines.append(f"  - Ledger: {', '.join(one_line(entry.id) for entry in group.entries[:MAX_NAMES])}")
+    return "\n".join(lines)
 
 
-# ---- the agents
-
-
-def _entered(board: Board, number: int) -> Entered:
-    """Marked as being planned. A run that ended before it was filed goes on under its name: what had completed in it is not run again."""
-    state = board.look().state
-    task = state.task(number)
-    left = run_left_by(task, "plan")
-    if not left:
-        return entered(board, number, "plan")
-    words = f"An earlier `remit {COMMAND}` ended before task {number} had its plan: it goes on from there."
-    return Entered(task=task, before=task, state=state, run=left, warnings=(words,))
-
-
-def _briefs(remit: Remit, board: Board, mark: Entered, links: Links) -> tuple[Brief, Brief]:
-    """Of the diagnosis, which is filed as a report, and of the plan. A run that goes on writes where it was asked to write before."""
-    task = mark.before
-    before = [str(record.parameters.get("write_to") or "") if record is not None else "" for record in recorded(remit, links)]
-    report, page = (
-        next((one for one in before if one.startswith(f"{task.folder}/{folder}/{name}-")), "")
-        or f"{task.folder}/{folder}/{name}-{next_number(board.root, task, folder, name):03d}.md"
-        for folder, name in (("reports", "research"), ("plans", "implementation"))
+def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Command:
+    request = (
+        "Find out why the errors of the task below happen, and what removes the cause of each. Repair nothing now. Put the groups "
+        "of errors into data.groups as well, each with its cause and what to do: a plan is made of them."
     )
-    known = [one.path for one in task.artifacts if one.type == "research" and (board.root / one.path).is_file()]
-    at = board.clock.wall()
-    diagnosis = Brief(command="research", task=task, write_to=report, begun_at=at)
-    plan = Brief(
-        command="plan",
-        task=task,
-        write_to=page,
-        reports=tuple(dict.fromkeys((*known, report))),
-        version=next_version(task),
-        begun_at=at,
-    )
-    for brief in (diagnosis, plan):
-        (board.root / brief.write_to).parent.mkdir(parents=True, exist_ok=True)
-    return diagnosis, plan
+    entries = [{**entry.to_dict(), "stack_trace": entry.stack_trace[-TRACE_LENGTH:]} for entry in found.entries]
+    return Command(name="research", number=task.number, timeout=timeout, route=COMMAND, request=request, more=(("errors", entries),))
 
 
-async def _diagnosed(remit: Remit, board: Board, found: Found, links: Links, report: Brief, plan: Brief) -> list[Return]:
-    async def ask(agent: str, before: Return | None) -> Mapping[str, Any]:
-        if before is None:
-            return _to_diagnose(found, report)
-        await off_loop(_link_report, board, report, before)
-        return {**await off_loop(parameters_of, plan, board.root), "diagnosis": before.summary}
-
-    return await chained(remit, links, ask)
-
-
-def _to_diagnose(found: Found, report: Brief) -> dict[str, Any]:
-    words = [
-        f"Diagnose the errors that task {report.task.number} is to mend: {report.task.title}.",
-        "",
-        *_described(found.groups),
-        "",
-        f"Write the report to `{report.write_to}` and name it as an artifact of type report. Put the groups into data.groups as well, each "
-        "with its cause and what to do: a plan is made of them. Repair nothing now.",
-    ]
-    entries = [{**entry.to_dict(), "stack_trace": entry.stack_trace[-2_000:]} for entry in found.entries]
-    return {"task": "\n".join(words), "number": report.task.number, "errors": entries, "write_to": report.write_to}
-
-
-# ---- filing
-
-
-def _link_report(board: Board, report: Brief, result: Return) -> Verdict:
-    """The diagnosis where it was wanted, and linked, whatever comes after it."""
-    verdict = judged_return(board.root, report, result)
-    if verdict.found is None:
-        return verdict
-    if verdict.found.came_from:
-        atomic_write(board.root / report.write_to, verdict.found.data)
-    link = TaskArtifact(type="research", path=report.write_to, summary=verdict.found.summary or "Diagnosis of the errors")
-    with board.change() as draft:
-        task = draft.state.find(report.task.number)
-        if task is not None and all(one.path != link.path for one in task.artifacts):
-            draft.state = draft.state.with_task(replace(task, artifacts=(*task.artifacts, link)))
-    return verdict
-
-
-def _file(board: Board, found: Found, mark: Entered, briefs: tuple[Brief, Brief], returns: Sequence[Return]) -> Outcome:
-    """As S6.6 says of a plan: it must be there and be one, else the task keeps its marker."""
-    report, plan = briefs
-    last, number = returns[-1], mark.task.number
-    diagnosed = _link_report(board, report, returns[0])
-    verdict = judged_return(board.root, plan, last) if len(returns) > 1 else _of_diagnosis(diagnosed)
-    files = {plan.write_to: verdict.found.data} if verdict.found is not None and verdict.found.came_from else {}
-    paths = [one.write_to for one, judged in ((report, diagnosed), (plan, verdict)) if judged.found is not None]
-    is_done = verdict.status is Ending.COMPLETED
-    subject = (
-        f"task {number}: plan the fix of {_many(len(found.groups), 'group')} of errors" if is_done else f"task {number}: keep diagnosis"
-    )
-    debt = owed(board, subject, paths, session_id=last.session_id)
-    moved: list[str] = []
-
-    def change(task: Task, at: str) -> Task:
-        task, warnings = filed_task(task, at, plan, verdict, mark.before.status)
-        moved.extend(warnings)
-        return task
-
-    filed = settled(
-        board,
-        number,
-        f"Task {number}: errors {verdict.status}",
-        change,
-        session_id=last.session_id,
-        files={**files, debt.note: debt.to_bytes()},
-    )
-    made = pay(board, debt)
-    warnings = (*mark.warnings, *verdict.warnings, *filed.warnings, *moved, *last.warnings, made.warning)
-    return Outcome(
+def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
+    last = outcomes[-1]
+    if last.status == "completed":
+        left = f" {_count(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
+        summary = f"Task {number} fixes what was open. {' '.join(one.summary for one in outcomes)}{left}"
+        steps = f"Read the plan; `remit implement {number}` carries it out."
+    else:
+        summary = f"Task {number} was made for {_count(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
+        steps = last.next_steps if last.status == "blocked" else f"`remit {COMMAND}` continues with task {number}."
+    return replace(
+        last,
         command=COMMAND,
-        status=str(verdict.status),
-        summary=_summary(found, number, returns, verdict),
-        task_number=number,
-        task_status=filed.task.status.marker if filed.task else "",
-        artifacts=seen_artifacts(board.root, [_artifact(path) for path in paths]),
-        errors=verdict.errors,
-        next_steps=_next_steps(number, verdict, is_done=is_done),
-        warnings=tuple(dict.fromkeys(one for one in warnings if one)),
-        commit=made.short,
-        session_id=last.session_id,
-        stop_reason=str(last.stop_reason if verdict.status is last.status else StopReason.INVALID_RETURN),
-        data={**_data(found), "sessions": [one.session_id for one in returns]},
+        summary=summary,
+        artifacts=tuple(artifact for one in outcomes for artifact in one.artifacts),
+        next_steps=steps,
+        warnings=tuple(dict.fromkeys((*notices, *(warning for one in outcomes for warning in one.warnings)))),
+        data={**last.data, **found.to_dict(), "sessions": [one.session_id for one in outcomes]},
     )
-
-
-def _of_diagnosis(diagnosed: Verdict) -> Verdict:
-    """The chain ended there: it counts for the plan, which is not there."""
-    moves_to = Status.BLOCKED if diagnosed.status is Ending.BLOCKED else None
-    return replace(diagnosed, moves_to=moves_to, found=None, more=())
-
-
-def _summary(found: Found, number: int, returns: Sequence[Return], verdict: Verdict) -> str:
-    if verdict.status is not Ending.COMPLETED:
-        why = verdict.errors[0].message if verdict.errors else returns[-1].summary
-        return f"Task {number} was made for {_many(len(found.groups), 'group')} of errors; its plan is not there yet. {why}"
-    left = f" {_many(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
-    return f"Task {number} is there to mend what was open. {returns[0].summary} {returns[-1].summary}{left}"
-
-
-def _next_steps(number: int, verdict: Verdict, *, is_done: bool) -> str:
-    if is_done:
-        return f"Read the plan; `remit implement {number}` carries it out."
-    if verdict.errors and verdict.moves_to is Status.BLOCKED:
-        return verdict.errors[0].recommendation or f"Settle what it is blocked by; then `remit {COMMAND}` again."
-    return f"`remit {COMMAND}` goes on with task {number}."
-
-
-def _artifact(path: str) -> Artifact:
-    return Artifact(type="plan" if "/plans/" in path else "report", path=path)
-
-
-def _data(found: Found) -> dict[str, Any]:
-    return {
-        "groups": [group.to_dict() for group in found.groups],
-        "error_ids": [entry.id for entry in found.entries],
-        "left_open": found.waiting,
-    }
 
 
 def _short(text: str) -> str:
@@ -353,5 +236,5 @@ def _short(text: str) -> str:
     return words if len(words) <= MESSAGE_LENGTH else f"{words[: MESSAGE_LENGTH - 1].rstrip()}…"
 
 
-def _many(count: int, one: str) -> str:
+def _count(count: int, one: str) -> str:
     return f"{count} {one}{'' if count == 1 else 's'}"

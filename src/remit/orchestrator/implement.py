@@ -1,32 +1,60 @@
-"""`remit implement N`: a task carried out, phase by phase where it has a plan, each phase committed (S6.7).
+"""`remit implement N`: a task carried out, phase by phase where it has a plan, each phase committed; several tasks in turn.
 
-Stops at the first failure and can be run again: it goes on where it stood, also after `kill -9`. One piece of the work is `phases`,
-the end of it `implemented`, several tasks in turn `implement_many`.
+Stops at the first failure and can be run again: it continues where it stopped, also after `kill -9`. One piece of the work is in `phases`.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from remit.app import Remit
-from remit.board.board import Board
+from remit.board.archive import archived_tasks
+from remit.board.board import SPECS, Board
 from remit.board.claims import claim
-from remit.board.pending_commits import pay_left
+from remit.board.commits import find_repository
+from remit.board.graph import cycles, graph_of
+from remit.board.pending_commits import owed, pay_left
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
-from remit.board.task import State, Task
+from remit.board.task import State, Task, TaskArtifact
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Refused
-from remit.core.result import Return
-from remit.orchestrator.dependencies import check_dependencies
-from remit.orchestrator.implemented import completed, out_of_time, stopped, stopped_by_person, stuck
-from remit.orchestrator.outcome import Outcome, Waiting, plainly
-from remit.orchestrator.phase_marks import plan_as_read, plan_text
-from remit.orchestrator.phase_records import records_of
-from remit.orchestrator.phases import WHOLE, Job, Piece, carry_out, key_of, silently
-from remit.orchestrator.working import claim_seconds, entered, must_exist, return_left, run_left_by
+from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
+from remit.core.result import Artifact, Evidence, Return, StopReason
+from remit.flow.artifacts import seen_artifacts
+from remit.flow.verify import acceptance_environment, run_acceptance
+from remit.orchestrator.changes import commit_debt
+from remit.orchestrator.error_tasks import note_fixed
+from remit.orchestrator.lifecycle import (
+    check_entry,
+    claim_seconds,
+    file_task,
+    mark_begun,
+    move_task,
+    must_exist,
+    recovered_return,
+    require_agent,
+    route_task,
+    run_to_end,
+    unfiled_run,
+)
+from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.orchestrator.phase_records import (
+    PhaseRecord,
+    completion_summary,
+    parse_plan,
+    read_plan_text,
+    records_of,
+    summary_text,
+    without_records,
+)
+from remit.orchestrator.phases import WHOLE, FinishedPiece, ImplementRun, Piece, carry_out, key_of, tell_nobody
+from remit.orchestrator.verdicts import STOPPED, stays_inside
 from remit.system.threads import off_loop
 
-SHORTEST_SECONDS = 1.0
+GIT_SECONDS = 10.0
+MIN_SECONDS = 1.0
 """With less time than that no phase is begun."""
 
 
@@ -35,29 +63,40 @@ async def implement(
     board: Board,
     number: int,
     *,
+    focus: str = "",
     force: bool = False,
     timeout: float | None = None,
-    waiting: Waiting = plainly,
-    telling: Callable[[str], None] = silently,
+    waiting: Waiting = wait_for_result,
+    telling: Callable[[str], None] = tell_nobody,
 ) -> Outcome:
     """Carry out task `number`. `timeout` is for all of it: each phase gets what is left.
 
-    Raises `Refused` and `Misused` before anything runs.
+    Raises `Refused` and `Misused` before anything is marked, committed or recorded as an error.
     """
     seconds = allowed_timeout(timeout, remit.settings.limits_for("implement"))
-    await off_loop(must_exist, board)
-    (await off_loop(board.look)).state.task(number)
-    job = Job(remit=remit, board=board, number=number, ends_at=time.monotonic() + seconds, waiting=waiting, telling=telling)
+    await off_loop(check_agents, remit, board, [number])
+    job = ImplementRun(
+        remit=remit, board=board, number=number, focus=focus, ends_at=time.monotonic() + seconds, waiting=waiting, telling=telling
+    )
     with claim(board, number, "implement", seconds=claim_seconds(remit, "implement", timeout)) as job.held:
         return await _claimed(job, force)
 
 
-async def _claimed(job: Job, force: bool) -> Outcome:
+def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
+    """The tasks exist, and those that are left to do have an agent. Raises `Misused` and `Refused`. Blocking."""
+    must_exist(board, *numbers)
+    state = board.look().state
+    for task in map(state.task, numbers):
+        if task.status is not Status.COMPLETED and not unfiled_run(task, "implement"):
+            require_agent(remit.directory.find, route_task(remit.settings.routing, "implement", task))
+
+
+async def _claimed(job: ImplementRun, force: bool) -> Outcome:
     """The work, by whoever holds the task."""
     job.warn(*await off_loop(pay_left, job.board))
     left = await _left_over(job)
     if left is None:
-        entry = await off_loop(lambda: entered(job.board, job.number, "implement", force=force, check=_checked(job, force)))
+        entry = await off_loop(lambda: mark_begun(job.board, job.number, "implement", force=force, check=_checked(job, force)))
         job.run, job.before = entry.run, entry.before
         job.warn(*entry.warnings)
     ran: set[int] = set()
@@ -75,7 +114,7 @@ async def _claimed(job: Job, force: bool) -> Outcome:
             return await off_loop(
                 stuck, job, f"Phase {piece.phase.number} was carried out, and the plan does not say so.", "Look at the plan."
             )
-        if left is None and job.seconds_left < SHORTEST_SECONDS:
+        if left is None and job.seconds_left < MIN_SECONDS:
             return await off_loop(out_of_time, job, piece)
         _tell(job, piece, is_first=not ran)
         ended = await carry_out(job, piece, left)
@@ -88,7 +127,7 @@ async def _claimed(job: Job, force: bool) -> Outcome:
             return stopped_by_person(job, ended)
 
 
-def _vanished(job: Job) -> tuple[str, str]:
+def _vanished(job: ImplementRun) -> tuple[str, str]:
     """Whoever took them out, nobody has said that the task is done without them."""
     gone = ", ".join(map(str, job.marked.vanished))
     words = f"What stood in the plan when phase {job.marked.number} began does not any more: phase {gone}."
@@ -113,7 +152,7 @@ def plan_of(board: Board, task: Task) -> Plan:
     """The task's plan; one without phases where it has none. Raises `Refused` for one that cannot be read or carried out."""
     if not task.has_plan:
         return Plan()
-    plan = plan_as_read(plan_text(board, task))
+    plan = parse_plan(read_plan_text(board, task))
     if plan.doubled:
         raise Refused(
             f"The plan of task {task.number} cannot be carried out. {' '.join(plan.faults)}",
@@ -123,7 +162,7 @@ def plan_of(board: Board, task: Task) -> Plan:
     return plan
 
 
-def _checked(job: Job, force: bool) -> Callable[[State, Task], tuple[str, ...]]:
+def _checked(job: ImplementRun, force: bool) -> Callable[[State, Task], tuple[str, ...]]:
     """What must hold before the task is marked; what it gives are warnings."""
 
     def check(state: State, task: Task) -> tuple[str, ...]:
@@ -136,16 +175,16 @@ def _checked(job: Job, force: bool) -> Callable[[State, Task], tuple[str, ...]]:
     return check
 
 
-async def _left_over(job: Job) -> Return | None:
+async def _left_over(job: ImplementRun) -> Return | None:
     """The return of a run that died before it was filed, if its agent had finished: then that is filed, and nothing runs twice."""
     task = (await off_loop(job.board.look)).state.task(job.number)
-    run = run_left_by(task, "implement")
+    run = unfiled_run(task, "implement")
     if not run:
         return None
     phase = await off_loop(_begun_phase, job.board, task)
     if phase is None:
         return None
-    found, _ = await return_left(job.remit, key_of(run, phase), job.waiting)
+    found, _ = await recovered_return(job.remit, key_of(run, phase), job.waiting)
     if found is not None:
         job.run = run
         what = "The work" if phase is WHOLE else f"Phase {phase.number}"
@@ -162,7 +201,7 @@ def _begun_phase(board: Board, task: Task) -> Phase | None:
     return phase if phase is not None and phase.status is PhaseStatus.IN_PROGRESS else None
 
 
-def _tell(job: Job, piece: Piece, *, is_first: bool) -> None:
+def _tell(job: ImplementRun, piece: Piece, *, is_first: bool) -> None:
     if piece.phase is WHOLE:
         return
     phases = piece.plan.phases
@@ -171,3 +210,384 @@ def _tell(job: Job, piece: Piece, *, is_first: bool) -> None:
         job.telling(f"Task {job.number} resumes from phase {piece.phase.number} ({len(done)} of {len(phases)} done).")
     at = [phase.number for phase in phases].index(piece.phase.number) + 1
     job.telling(f"phase {at} of {len(phases)}: {piece.phase.name}")
+
+
+# ---- how it ends
+
+
+async def completed(job: ImplementRun, *, is_proven: bool) -> Outcome:
+    """Everything is done: proven once more where no agent ran just now, then written down and committed."""
+    task = (await off_loop(job.board.look)).state.task(job.number)
+    if task.accept and not is_proven:
+        env = acceptance_environment(job.remit.settings.accept_env)
+        proof = await run_acceptance(task.accept, cwd=job.board.root, seconds_left=max(0.0, job.seconds_left), env=env)
+        if proof.error is not None:
+            error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {job.number}")
+            return await off_loop(_not_accepted, job, error)
+    job.must_hold()
+    return await run_to_end(_complete, job)
+
+
+def _complete(job: ImplementRun) -> Outcome:
+    board = job.board
+    task = board.look().state.task(job.number)
+    plan, records = _plan_now(job, task), _with_commits(job, records_of(task))
+    given_up = [str(phase.number) for phase in plan.phases if phase.status is PhaseStatus.ABANDONED]
+    if given_up:
+        job.warn(f"Given up in the plan and not carried out: phase {', '.join(given_up)}.")
+    at = board.now()
+    path = _summary_path(job, task, at)
+    whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
+    plans = [task.plan_path] if task.plan_path else []
+    debt = owed(board, f"task {job.number}: complete implementation", (*whole, path, *plans), session_id=task.session_id)
+    words = completion_summary(plan, records)
+    moved: list[str] = []
+
+    def change(task: Task, at: str) -> Task:
+        task, told = move_task(task, Status.IMPLEMENTING, Status.COMPLETED, at)
+        moved.extend(told)
+        kept = tuple(one for one in task.artifacts if one.path != path)
+        link = TaskArtifact(type="summary", path=path, summary=words)
+        return replace(without_records(task), completion_summary=words, artifacts=(*kept, link))
+
+    text = summary_text(task, plan if plan.phases else None, records, at).encode("utf-8", "replace")
+    filed = file_task(board, job.number, f"Task {job.number} completed", change, files={debt.note: debt.to_bytes(), path: text})
+    made = commit_debt(board, debt, "implement", job.number)
+    if filed.task is not None:
+        note_fixed(board.root, filed.task)
+    job.warn(*moved, *filed.warnings, made.warning)
+    artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
+    listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
+    accepted = {one for record in records if record.accept or task.accept for one in record.files}
+    return _outcome(
+        job,
+        filed.task,
+        "completed",
+        words,
+        artifacts=tuple(
+            replace(one, evidence=Evidence.VERIFIED if one.path in accepted else Evidence.CHECKED)
+            for one in seen_artifacts(board.root, listed)
+        ),
+        next_steps=f"`remit review {job.number}` looks the work over; `remit todo` archives it.",
+        commit=made.short,
+        session_id=records[-1].session_id if records else "",
+        data={"summary_path": path, "commits": {str(one.number): one.commit for one in records if one.commit and one.number}},
+    )
+
+
+def stopped(job: ImplementRun, ended: FinishedPiece) -> Outcome:
+    """The piece was not done."""
+    verdict, result, phase = ended.verdict, ended.result, ended.piece.phase
+    errors = tuple(_with_way_back(job, error) for error in verdict.errors)
+    where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
+    data: dict[str, Any] = {} if phase is WHOLE else {"resume_from_phase": phase.number}
+    was_believed = verdict.status == str(result.status)
+    return _outcome(
+        job,
+        ended.task,
+        verdict.status,
+        f"{where}{verdict.summary}",
+        artifacts=verdict.artifacts,
+        errors=errors,
+        next_steps=_next_steps(job, ended, errors),
+        commit=job.commits.get(phase.number, ""),
+        session_id=result.session_id,
+        stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
+        data={**data, "agent": result.metadata.agent_type},
+    )
+
+
+def stopped_by_person(job: ImplementRun, ended: FinishedPiece) -> Outcome:
+    """Somebody set the task to something else, or took it off the board, while a phase was carried out: that counts."""
+    phase = ended.piece.phase
+    now = f"was set to [{ended.task.status.marker}]" if ended.task is not None else "was taken off the board"
+    done = "The work" if phase is WHOLE else f"Phase {phase.number}"
+    error = ErrorInfo(
+        type="execution",
+        code="CANCELLED",
+        message=f"Task {job.number} {now} while it was worked on. {done} is done and kept; nothing more is begun.",
+        recoverable=True,
+        recommendation=f"To go on all the same: remit implement {job.number} --force",
+    )
+    return _outcome(
+        job, ended.task, "partial", error.message, artifacts=ended.verdict.artifacts, errors=(error,), next_steps=error.recommendation,
+        commit=job.commits.get(phase.number, ""), session_id=ended.result.session_id,
+    )  # fmt: skip
+
+
+def out_of_time(job: ImplementRun, piece: Piece) -> Outcome:
+    """The time of the command was up between two phases: nothing is lost, and nothing more is begun."""
+    again = f"Go on with phase {piece.phase.number}: remit implement {job.number}"
+    error = ErrorInfo(
+        type="timeout", code="TIMEOUT", message=f"The time of the command was up before phase {piece.phase.number} ({piece.phase.name}).",
+        recoverable=True, recommendation=again,
+    )  # fmt: skip
+    task = _halted(job, Status.PARTIAL, f"Task {job.number}: out of time before phase {piece.phase.number}")
+    data = {"resume_from_phase": piece.phase.number}
+    return _outcome(job, task, "partial", error.message, errors=(error,), next_steps=again, stop_reason=str(StopReason.DEADLINE), data=data)
+
+
+def stuck(job: ImplementRun, message: str, advice: str) -> Outcome:
+    """The plan cannot be gone on with: the task keeps its marker, and whoever looks after the plan can run it again."""
+    error = ErrorInfo(type="validation", code="VALIDATION_FAILED", message=message, recoverable=True, recommendation=advice)
+    task = _halted(job, None, f"Task {job.number}: the plan cannot be gone on with")
+    again = f"{advice} Then: remit implement {job.number}"
+    return _outcome(job, task, "failed", message, errors=(error,), next_steps=again.strip())
+
+
+def _not_accepted(job: ImplementRun, error: ErrorInfo) -> Outcome:
+    words = f"All phases are done, but the task is not accepted. {error.message}"
+    task = _halted(job, Status.PARTIAL, f"Task {job.number}: acceptance not met")
+    return _outcome(job, task, "partial", words, errors=(error,), next_steps=error.recommendation)
+
+
+def _halted(job: ImplementRun, status: Status | None, activity: str) -> Task | None:
+    """The run is over; the marker becomes `status`, where one is given and nobody has moved it meanwhile."""
+
+    def change(task: Task, at: str) -> Task:
+        if status is None:
+            return task
+        task, told = move_task(task, Status.IMPLEMENTING, status, at)
+        job.warn(*told)
+        return task
+
+    filed = file_task(job.board, job.number, activity, change)
+    job.warn(*filed.warnings)
+    return filed.task
+
+
+def _next_steps(job: ImplementRun, ended: FinishedPiece, errors: Sequence[ErrorInfo]) -> str:
+    phase = ended.piece.phase
+    again = f"remit implement {job.number}"
+    if ended.verdict.status == "blocked":
+        first = ended.result.next_steps or (errors[0].recommendation if errors else "")
+        return f"{first or 'Settle what it is blocked by.'} Then: {again}"
+    if ended.verdict.is_undone:
+        return errors[0].recommendation if errors else ""
+    where = "It is taken up again by" if phase is WHOLE else f"Go on with phase {phase.number}:"
+    # What it did in a folder of its own is not in the project: where it is, its return says.
+    apart = f"{ended.result.next_steps} " if "workspace" in ended.result.extra and ended.result.next_steps else ""
+    return f"{apart}{where} {again}"
+
+
+def _with_way_back(job: ImplementRun, error: ErrorInfo) -> ErrorInfo:
+    """What was stopped is gone on with by the command, not by a delegation of its own."""
+    return replace(error, recommendation=f"remit implement {job.number}") if error.code in STOPPED else error
+
+
+def _plan_now(job: ImplementRun, task: Task) -> Plan:
+    """As it stands; without phases where it is gone: what was done is told from the records then."""
+    try:
+        return parse_plan(read_plan_text(job.board, task)) if task.has_plan else Plan()
+    except Refused:
+        return Plan()
+
+
+def _summary_path(job: ImplementRun, task: Task, at: str) -> str:
+    """Of today; what an earlier run wrote is not written over, and no link leads it out of the board's folder."""
+    name = f"implementation-summary-{at[:10].replace('-', '')}"
+    bases = [f"{task.folder}/summaries/{name}", f"{task.folder}/{name}", f"{SPECS}/{task.number:03d}-{name}"]
+    base = next((one for one in bases if stays_inside(job.board.root, f"{one}.md")), bases[-1])
+    paths = (f"{base}{more}.md" for more in ("", *(f"-{count}" for count in range(2, 1000))))
+    return next(path for path in paths if not os.path.lexists(job.board.root / path))
+
+
+def _with_commits(job: ImplementRun, records: Sequence[PhaseRecord]) -> tuple[PhaseRecord, ...]:
+    """With the commit of each, where git has one that names its session."""
+    return tuple(replace(one, commit=job.commits.get(one.number) or _commit_of(job, one)) for one in records)
+
+
+def _commit_of(job: ImplementRun, record: PhaseRecord) -> str:
+    if not record.session_id:
+        return ""
+    try:
+        repository = find_repository(job.board.root, time.monotonic() + GIT_SECONDS)
+        asked = ("log", "-1", "--format=%h", "--fixed-strings", f"--grep=Session: {record.session_id}")
+        return repository.git.says(*asked) if repository is not None and repository.head() else ""
+    except (RemitError, OSError):
+        return ""
+
+
+def _outcome(
+    job: ImplementRun,
+    task: Task | None,
+    status: str,
+    summary: str,
+    *,
+    artifacts: tuple[Artifact, ...] = (),
+    errors: tuple[ErrorInfo, ...] = (),
+    next_steps: str = "",
+    commit: str = "",
+    session_id: str = "",
+    stop_reason: str = "finished",
+    data: dict[str, Any] | None = None,
+) -> Outcome:
+    phases = _plan_now(job, task).phases if task is not None else ()
+    told = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
+    return Outcome(
+        command="implement",
+        status=status,
+        summary=summary,
+        task_number=job.number,
+        task_status=task.status.marker if task is not None else "",
+        artifacts=artifacts,
+        errors=errors,
+        next_steps=next_steps,
+        warnings=tuple(job.warnings),
+        commit=commit,
+        session_id=session_id,
+        stop_reason=stop_reason,
+        data={**told, **(data or {})},
+    )
+
+
+# ---- several tasks in turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOrder:
+    """The tasks of a run of several."""
+
+    order: tuple[int, ...]
+    done: tuple[int, ...]
+    """Completed before: nothing is to be done."""
+
+
+async def implement_each(
+    remit: Remit,
+    board: Board,
+    numbers: Sequence[int],
+    *,
+    force: bool = False,
+    timeout: float | None = None,
+    waiting: Waiting = wait_for_result,
+    telling: Callable[[str], None] = tell_nobody,
+    each: Callable[[Outcome], None] | None = None,
+    focus: str = "",
+) -> Outcome:
+    """Implement them in turn, each in its own time; `each` is told the outcome of one as soon as it is known.
+
+    All are checked before anything is begun: raises `Refused` or `Misused` for one that does not exist or may not be begun.
+    """
+    await off_loop(check_agents, remit, board, numbers)
+    turns = await off_loop(order_tasks, board, numbers, force)
+    outcomes: list[Outcome] = []
+    for at, number in enumerate(turns.order, 1):
+        telling(f"task {number} ({at} of {len(turns.order)})")
+        try:
+            outcome = await implement(remit, board, number, focus=focus, force=force, timeout=timeout, waiting=waiting, telling=telling)
+        except RemitError as error:  # it may be claimed, or changed, since it was looked at
+            outcome = _refused(number, error)
+        outcomes.append(outcome)
+        if each is not None:
+            each(outcome)
+        if outcome.status != "completed":
+            break
+    return _together(turns, outcomes)
+
+
+def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> TaskOrder:
+    """In which order, after all of them were checked. Blocking."""
+    must_exist(board, *numbers)
+    state = board.look().state
+    order = in_turn(state, numbers)
+    done = tuple(number for number in order if state.task(number).status is Status.COMPLETED)
+    left = tuple(number for number in order if number not in done)
+    for number in left:
+        task = state.task(number)
+        check_entry(task, "implement", force=force)
+        check_dependencies(board, state, task, force=force, sparing=left)
+        plan_of(board, task)
+    return TaskOrder(order=left, done=done)
+
+
+def _refused(number: int, error: RemitError) -> Outcome:
+    reason = StopReason.UNAVAILABLE if isinstance(error, Unavailable) else StopReason.REFUSED
+    told = ErrorInfo(
+        type="refused" if isinstance(error, Refused) else "execution",
+        code=error.code,
+        message=error.message,
+        recoverable=True,
+        recommendation=error.advice,
+    )
+    return Outcome(
+        command="implement", status="failed", summary=error.message, task_number=number, errors=(told,), next_steps=error.advice,
+        stop_reason=str(reason),
+    )  # fmt: skip
+
+
+def _together(turns: TaskOrder, outcomes: Sequence[Outcome]) -> Outcome:
+    completed = [outcome.task_number for outcome in outcomes if outcome.status == "completed"]
+    last = outcomes[-1] if outcomes else None
+    not_begun = turns.order[len(outcomes) :]
+    parts = [f"Already completed: {_listed(turns.done)}."] if turns.done else []
+    parts += [f"Completed: {_listed([number for number in completed if number is not None])}."] if completed else []
+    is_short = last is not None and last.status != "completed"
+    if is_short and last is not None:
+        parts.append(f"Task {last.task_number} is not completed: {last.summary}")
+    parts += [f"Not begun: {_listed(not_begun)}."] if not_begun else []
+    return Outcome(
+        command="implement",
+        status=last.status if last is not None else "completed",
+        summary=" ".join(parts) or "Nothing was to be done.",
+        errors=last.errors if last is not None else (),
+        next_steps=last.next_steps
+        if is_short and last is not None
+        else "`remit review N` looks the work of one over; `remit todo` archives them.",
+        session_id=last.session_id if last is not None else "",
+        stop_reason=last.stop_reason if last is not None else "finished",
+        data={
+            "completed": completed,
+            "already_completed": list(turns.done),
+            "not_begun": list(not_begun),
+            "outcomes": [outcome.to_dict() for outcome in outcomes],
+        },
+    )
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(f"task {number}" if at == 0 else str(number) for at, number in enumerate(numbers))
+
+
+# ---- dependencies
+
+
+def check_dependencies(board: Board, state: State, task: Task, *, force: bool, sparing: Sequence[int] = ()) -> tuple[str, ...]:
+    """The warning when only `force` lets it begin. Raises `Refused` and names what is not completed. `sparing`: done before it, by then."""
+    waits_for = [number for number in unmet(board, state, task) if number not in sparing]
+    if not waits_for:
+        return ()
+    named = ", ".join(_named(state, number) for number in waits_for)
+    words = f"Task {task.number} depends on what is not completed: {named}."
+    if force:
+        return (f"The check of dependencies was skipped (--force): {words}",)
+    advice = f"Complete task {waits_for[0]} first, or use --force to go on all the same."
+    raise Refused(words, code="INVALID_STATUS_TRANSITION", advice=advice)
+
+
+def unmet(board: Board, state: State, task: Task) -> tuple[int, ...]:
+    if not task.dependencies:
+        return ()
+    waits_for = graph_of(state).unmet(task)
+    if all(state.find(number) is not None for number in waits_for):
+        return waits_for
+    return graph_of(state, {one.number: one.status for one in archived_tasks(board)}).unmet(task)
+
+
+def in_turn(state: State, numbers: Sequence[int]) -> list[int]:
+    """The same tasks, each after those of them that it depends on; else in the order given. Raises `Refused` for a circle."""
+    tasks = [state.task(number) for number in dict.fromkeys(numbers)]
+    if found := cycles(tasks):
+        circle = " → ".join(map(str, (*found[0], found[0][0])))
+        raise Refused(f"These tasks depend on one another in a circle: {circle}.", code="CYCLE_DETECTED", advice="Change one of them.")
+    left, ordered = {task.number: task for task in tasks}, list[int]()
+    while left:
+        ready = next(task for task in left.values() if not any(number in left for number in task.dependencies))
+        ordered.append(ready.number)
+        del left[ready.number]
+    return ordered
+
+
+def _named(state: State, number: int) -> str:
+    task = state.find(number)
+    return f"task {number} [{task.status.marker}]" if task is not None else f"task {number} (not on the board)"

@@ -1,24 +1,66 @@
-"""`meta "TEXT"`: a new agent or a new command of the project, written from a description (S6.9).
+"""`meta "TEXT"`: a new agent file or command file of the project, written from a description.
 
-An agent writes the text (`meta-builder`, or whoever that role is bound to); the program alone judges whether it loads and files it. A text
-that does not load is shown to its writer once, with the fault; when that does not help it is kept aside, and the user told.
+The agent of the role `meta-builder` writes the text; program code checks whether it loads and files it. A text that does not load is shown
+to its writer once, with the fault; when that does not help it is kept aside and reported. Nothing that exists is overwritten, and no file
+is accepted that gives itself more than its carrier has.
 """
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
+import os
+import re
+import tempfile
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
+from remit.agents import vendors
+from remit.agents.files import FOLDERS as AGENT_FOLDERS
+from remit.agents.pages import Page, page_of
+from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board.commits import commit
-from remit.core.errors import ErrorInfo, Misused, RemitError
+from remit.core.agents import COME_WITH_REMIT, ROLES
+from remit.core.deadline import allowed_timeout
+from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
-from remit.orchestrator.meta_files import LARGEST_BYTES, Kind, Place, fault_in, filed, kept_aside, kind_of, place_for
-from remit.orchestrator.outcome import Outcome, Waiting, plainly
+from remit.orchestrator import command_files
+from remit.orchestrator.changes import note_failed_commit
+from remit.orchestrator.lifecycle import Find, require_agent, route_task
+from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.orchestrator.prompts import fence
+from remit.settings import Settings
+from remit.system.files import write_beside
 from remit.system.threads import off_loop
 
 COMMAND = "meta"
-TEXT_AT_MOST = 50_000
+MAX_TEXT = 50_000
+ASIDE = ".remit/meta"
+"""Where a text is kept that does not load."""
+NAME_WORDS, NAME_LENGTH = 4, 40
+MAX_BYTES = 256 * 1024
+
+
+class Kind(StrEnum):
+    AGENT = "agent"
+    COMMAND = "command"
+
+    @property
+    def folder(self) -> str:
+        return AGENT_FOLDERS[0] if self is Kind.AGENT else command_files.OWN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    kind: Kind
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Relative to the root."""
+        return f"{self.kind.folder}/{self.name}.md"
+
+
 _FORMS = {
     Kind.AGENT: """\
 An agent file is Markdown that begins with a YAML head between two lines of three dashes:
@@ -45,12 +87,11 @@ Below it is the request that is handed to an agent, in which `$ARGUMENTS` stands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class MetaRequest:
     """What the user asked for."""
 
     text: str
-    kind: Kind | None = None
-    """None: the words say it."""
+    kind: Kind = Kind.AGENT
     name: str | None = None
     """None: made from the words."""
     timeout: float | None = None
@@ -58,25 +99,24 @@ class Wish:
     """Names that no command file can have."""
 
 
-def placed(root: Path, wish: Wish, agents: Collection[str]) -> Place:
+def find_place(root: Path, request: MetaRequest, agents: Collection[str]) -> Place:
     """What would be written, and where. Raises where that cannot be. Blocking."""
-    from remit.orchestrator.commandfiles import names
-
-    if not wish.text.strip():
+    if not request.text.strip():
         raise Misused("There is no description.", advice='Say what is wanted: remit meta "Checks links in Markdown files".')
-    if len(wish.text) > TEXT_AT_MOST:
-        raise Misused(f"The description has {len(wish.text):,} characters.", advice=f"At most {TEXT_AT_MOST:,} are taken.")
-    kind = wish.kind or kind_of(wish.text)
-    taken = agents if kind is Kind.AGENT else (*wish.built_in_commands, *names(root))
-    return place_for(root, kind, wish.name, wish.text, taken)
+    if len(request.text) > MAX_TEXT:
+        raise Misused(f"The description has {len(request.text):,} characters.", advice=f"At most {MAX_TEXT:,} are taken.")
+    taken = agents if request.kind is Kind.AGENT else (*request.built_in_commands, *command_files.names(root))
+    return place_for(root, request.kind, request.name, request.text, taken)
 
 
-async def meta(remit: Remit, wish: Wish, *, waiting: Waiting = plainly) -> Outcome:
-    agents = remit.directory.names()
-    place = await off_loop(placed, remit.root, wish, agents)
-    result, text, fault = await _written(remit, wish, place, waiting, "")
-    if fault and text is not None and not _is_plain(result):
-        result, text, fault = await _written(remit, wish, place, waiting, f"{fault}\n\nThe file was:\n\n<<<\n{text[:TEXT_AT_MOST]}\n>>>")
+async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_for_result) -> Outcome:
+    """Raises `Refused` before anything is written where no agent or model is configured."""
+    allowed_timeout(request.timeout, remit.settings.limits_for(COMMAND))
+    require_agent(remit.directory.find, route_task(remit.settings.routing, COMMAND, None))
+    place = await off_loop(find_place, remit.root, request, remit.directory.names())
+    result, text, fault = await _written(remit, request, place, waiting, "")
+    if fault and text is not None:
+        result, text, fault = await _written(remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence(text[:MAX_TEXT])}")
     if result.status is not Status.COMPLETED:
         return _not_written(place, result)
     if fault or text is None:
@@ -84,20 +124,24 @@ async def meta(remit: Remit, wish: Wish, *, waiting: Waiting = plainly) -> Outco
     return await off_loop(_file, remit.root, place, result, text)
 
 
-def rehearsed(root: Path, wish: Wish, agents: Collection[str], log_line: str) -> Outcome:
-    place = placed(root, wish, agents)
+def dry_run_meta(root: Path, settings: Settings, find: Find, request: MetaRequest, agents: Collection[str]) -> Outcome:
+    """What would be written; nothing is."""
+    allowed_timeout(request.timeout, settings.limits_for(COMMAND))
+    chosen = route_task(settings.routing, COMMAND, None)
+    require_agent(find, chosen)
+    place = find_place(root, request, agents)
     return Outcome(
         command=COMMAND,
         status="completed",
         summary=f"The {place.kind} {place.name} would be written to {place.path}.",
-        data={"dry_run": True, "kind": str(place.kind), "name": place.name, "path": place.path, "route": log_line},
+        data={"dry_run": True, "kind": str(place.kind), "name": place.name, "path": place.path, "route": chosen.log_line},
     )
 
 
-async def _written(remit: Remit, wish: Wish, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:
+async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Waiting, fault: str) -> tuple[Return, str | None, str]:
     """What the builder returned, the text that it brought, and why that is no such file."""
-    parameters = {"task": _words(wish, place, fault), "description": wish.text.strip(), "kind": str(place.kind), "name": place.name}
-    handle = await remit.start(f"/{COMMAND}", parameters=parameters, timeout=wish.timeout)
+    parameters = {"task": _words(request, place, fault), "description": request.text.strip(), "kind": str(place.kind), "name": place.name}
+    handle = await remit.start(f"/{COMMAND}", parameters=parameters, timeout=request.timeout)
     result = await waiting(remit, handle)
     if result.status is not Status.COMPLETED:
         return result, None, ""
@@ -107,17 +151,14 @@ async def _written(remit: Remit, wish: Wish, place: Place, waiting: Waiting, fau
     return result, text, await off_loop(fault_in, remit.root, place, text, remit.directory.names())
 
 
-def _words(wish: Wish, place: Place, fault: str) -> str:
+def _words(request: MetaRequest, place: Place, fault: str) -> str:
     parts = [
-        f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:",
-        wish.text.strip(),
         _FORMS[place.kind],
+        f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:\n\n{fence(request.text)}",
         f"Write it as `{place.name}.md` into your folder for intermediate files and name that path as an artifact of type documentation, "
         'or put its whole text into data as {"file": "…"}. It is checked, and filed in its place, afterwards. Do not do what it is for.',
     ]
-    if fault:
-        parts.append(f"What you wrote before does not load: {fault}")
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, *([f"What you wrote before does not load: {fault}"] if fault else [])])
 
 
 def _text_in(root: Path, place: Place, result: Return) -> str | None:
@@ -126,24 +167,21 @@ def _text_in(root: Path, place: Place, result: Return) -> str | None:
     named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
     for artifact in named or (pages if len(pages) == 1 else []):
         if isinstance(inspect_artifact(root, artifact.path), Seen):
-            data = read_bounded((root / artifact.path).resolve(), LARGEST_BYTES + 1)
+            data = read_bounded((root / artifact.path).resolve(), MAX_BYTES + 1)
             if data is not None:
                 return data.decode("utf-8", "replace").removeprefix("\ufeff")
     text = result.data.get("file") if isinstance(result.data, dict) else None
     return text if isinstance(text, str) and text.strip() else None
 
 
-def _is_plain(result: Return) -> bool:
-    """Written by rule: asked again it writes the same."""
-    return isinstance(result.data, dict) and result.data.get("is_plain") is True
-
-
 def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:
     try:
-        filed(root, place, text)
-    except RemitError as error:  # what was written is kept, whoever was in its place
+        write_new(root, place, text)
+    except RemitError as error:  # what was written is kept
         return _not_loaded(root, place, result, text, error.message)
     made = commit(root, [place.path], f"meta: add {place.kind} {place.name}", session_id=result.session_id)
+    if made.warning:
+        note_failed_commit(root, made.warning, COMMAND, session_id=result.session_id)
     use = f'`remit delegate {place.name} task="…"`' if place.kind is Kind.AGENT else f"`remit {place.name} …`"
     return Outcome(
         command=COMMAND,
@@ -182,7 +220,7 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
 
 
 def _not_written(place: Place, result: Return) -> Outcome:
-    outcome = Outcome(
+    return Outcome(
         command=COMMAND,
         status=str(result.status),
         summary=f"No {place.kind} was made. {result.summary}",
@@ -192,5 +230,123 @@ def _not_written(place: Place, result: Return) -> Outcome:
         warnings=result.warnings,
         session_id=result.session_id,
         stop_reason=str(result.stop_reason),
+        data={"kind": str(place.kind), "name": place.name},
     )
-    return replace(outcome, data={"kind": str(place.kind), "name": place.name})
+
+
+# ---- the file
+
+
+def place_for(root: Path, kind: Kind, name: str | None, text: str, taken: Collection[str]) -> Place:
+    """Where the file goes. `taken`: names that exist already, of agents or of commands. Raises where a name that was given cannot be."""
+    if name is not None:
+        _check_name(kind, name)
+        if why := _why_taken(root, kind, name, taken):
+            raise Refused(why, code="INVALID_PARAMETERS", advice="Give another name with --name.")
+        return Place(kind=kind, name=name)
+    free = next(one for one in _names_from(text) if not _why_taken(root, kind, one, taken))
+    return Place(kind=kind, name=free)
+
+
+def fault_in(root: Path, place: Place, text: str, agents: Collection[str]) -> str:
+    """Why the text is no such file; empty: it is one. It is read as the program will read it."""
+    if not text.strip():
+        return "the file is empty."
+    if len(text.encode("utf-8", "replace")) > MAX_BYTES:
+        return f"it is larger than {MAX_BYTES // 1024} KiB."
+    if "\0" in text:
+        return "it is not text."
+    path = root / place.path
+    try:
+        page = page_of(text.replace("\r\n", "\n"), path)
+        if page is None and place.kind is Kind.AGENT:
+            return "line 1: it has no head, so it is no agent. It must begin with a line of three dashes."
+        if place.kind is Kind.AGENT:
+            return _fault_of_agent(page, place, agents)
+        return _fault_of_command(page or Page(path=path, head={}, body=text.strip(), lines={}), root, agents)
+    except Misused as error:
+        return error.message.removeprefix(f"{path}: ").removeprefix(f"{place.path}: ")
+
+
+def write_new(root: Path, place: Place, text: str) -> None:
+    """Put it in its place, whole or not at all. Raises `Refused` where somebody made a file of that name meanwhile."""
+    folder = root / place.kind.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            raise Refused(f"{place.kind.folder} is a link that leads out of the project.", advice="Take the link away.")
+        descriptor, beside = tempfile.mkstemp(prefix=".", suffix=".new", dir=folder)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as opened:
+                opened.write(text if text.endswith("\n") else f"{text}\n")
+            os.chmod(beside, 0o644)
+            os.link(beside, root / place.path)
+        finally:
+            os.unlink(beside)
+    except FileExistsError:
+        raise Refused(f"{place.path} is there already; it stays as it is.", advice="Give another name with --name.") from None
+    except (OSError, RuntimeError) as error:
+        raise Unavailable(f"{place.path} cannot be written: {getattr(error, 'strerror', None) or error}.") from None
+
+
+def kept_aside(root: Path, place: Place, text: str) -> str:
+    """Its path, relative to the root; empty where it cannot be kept."""
+    folder = root / ASIDE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not folder.resolve().is_relative_to(root.resolve()):
+            return ""
+        return write_beside(folder, f"{place.kind}-{place.name}.md", text.encode("utf-8", "replace")).relative_to(root).as_posix()
+    except (OSError, RuntimeError, RemitError):
+        return ""
+
+
+def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
+    assert page is not None
+    vendors.be_modest(page)
+    declared = vendors.ours(page)
+    if declared is None:
+        return "it declares no agent."
+    if declared.name != place.name:
+        return f"line {page.lines.get('name', 1)}: it names itself {declared.name!r}, and is to be {place.name!r}."
+    if not page.body:
+        return "it says nothing below its head: the agent would not know what it is."
+    carrier = definition_for(declared).runs_on
+    if carrier is not None and carrier not in agents:
+        return f"line {page.lines.get('runs_on', 2)}: there is no agent {carrier!r} that could carry it out."
+    return ""
+
+
+def _fault_of_command(page: Page, root: Path, agents: Collection[str]) -> str:
+    command = command_files.command_of(page, root)
+    if command.agent is not None and command.agent not in agents:
+        return f"line {page.lines.get('agent', 2)}: there is no agent {command.agent!r} that could carry it out."
+    return ""
+
+
+def _check_name(kind: Kind, name: str) -> None:
+    """Alike for both: an agent file whose name begins with an underscore would be read by nobody."""
+    if not command_files.is_name(name):
+        what = "an agent file" if kind is Kind.AGENT else "a command"
+        raise Misused(f"{name!r} is not a name for {what}.", advice="Use up to 64 letters, digits, - and _; begin with a letter or digit.")
+
+
+def _why_taken(root: Path, kind: Kind, name: str, taken: Collection[str]) -> str:
+    """Names that differ only in their letters' case would be one file on many a disk."""
+    place = Place(kind=kind, name=name)
+    ours = (*ROLES, *COME_WITH_REMIT) if kind is Kind.AGENT else ()
+    if name.casefold() in ours:
+        return f"The agent {name.casefold()!r} comes with remit."
+    same = next((one for one in taken if one.casefold() == name.casefold()), None)
+    if same is not None:
+        return f"There is {'an agent' if kind is Kind.AGENT else 'a command'} {same!r} already."
+    if (root / place.path).exists() or (root / place.path).is_symlink():
+        return f"{place.path} is there already."
+    return ""
+
+
+def _names_from(text: str) -> Iterator[str]:
+    base = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:NAME_WORDS])[:NAME_LENGTH].strip("-")
+    base = base if command_files.is_name(base) else "new"
+    yield base
+    yield from (f"{base}-{number}" for number in range(2, 10_000))

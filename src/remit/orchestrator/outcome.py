@@ -17,8 +17,8 @@ Waiting: TypeAlias = "Callable[[Remit, Handle], Awaitable[Return]]"
 """How a delegation is waited for: the command line shows it meanwhile and listens for Ctrl-C; a program just waits."""
 
 
-async def plainly(remit: "Remit", handle: "Handle") -> "Return":
-    """Wait, and show nothing."""
+async def wait_for_result(remit: "Remit", handle: "Handle") -> "Return":
+    """Wait and show nothing."""
     return await handle.result()
 
 

@@ -1,6 +1,6 @@
-"""One piece of an implementation: a phase of the plan, or the whole task: marked, handed over, judged, filed and committed (S6.7).
+"""One piece of an implementation, a phase of the plan or the whole task: marked, handed over, judged, filed and committed.
 
-In that order, and the board written once before and once after. `implement` decides which piece is next and what becomes of the task.
+In that order, with one write of the board before and one after. `implement` decides which piece is next and what becomes of the task.
 Whoever calls holds the task's claim.
 """
 
@@ -13,33 +13,47 @@ from remit.app import Remit
 from remit.board.board import Board, Draft
 from remit.board.claims import Held
 from remit.board.commits import subject_of
-from remit.board.pending_commits import owed, pay
+from remit.board.pending_commits import owed
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
 from remit.core.errors import Refused
 from remit.core.result import Return
-from remit.orchestrator.bystanders import Sight, sight, unnamed, untouched, warning_of
-from remit.orchestrator.outcome import Waiting, plainly
-from remit.orchestrator.phase_marks import Marked, mark_begun, mark_ended
-from remit.orchestrator.phase_records import PhaseRecord, records_of, with_record
-from remit.orchestrator.phase_words import PhaseBrief, parameters_of
-from remit.orchestrator.verdicts import Verdict, verdict_of
-from remit.orchestrator.working import RUN, hand_over, moved_on, session_noted, to_the_end
+from remit.orchestrator.changes import commit_debt
+from remit.orchestrator.lifecycle import hand_over, move_task, note_session, run_to_end, without_run
+from remit.orchestrator.outcome import Waiting, wait_for_result
+from remit.orchestrator.phase_records import (
+    PhaseRecord,
+    PlanMark,
+    mark_phase_begun,
+    mark_phase_ended,
+    records_of,
+    with_record,
+)
+from remit.orchestrator.prompts import PhaseBrief, phase_parameters
+from remit.orchestrator.verdicts import (
+    Changes,
+    WorkVerdict,
+    judge_work,
+    name_files,
+    uncommitted_changes,
+    unnamed_changes,
+    untouched_changes,
+)
 from remit.system.threads import off_loop
 
-LEAST_SECONDS = 1.0
-"""So much time a phase is given that was begun just before the time was up."""
+MIN_SECONDS = 1.0
+"""What a phase is given that was begun just before the time was up."""
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
 
 
-def silently(_words: str) -> None:
-    """Tell nobody."""
+def tell_nobody(_words: str) -> None:
+    """Show no progress."""
 
 
 @dataclass(slots=True)
-class Job:
+class ImplementRun:
     """One task being implemented by this process."""
 
     remit: Remit
@@ -47,8 +61,10 @@ class Job:
     number: int
     ends_at: float
     """Monotonic: when the time of the whole command is up."""
-    waiting: Waiting = plainly
-    telling: Callable[[str], None] = silently
+    waiting: Waiting = wait_for_result
+    telling: Callable[[str], None] = tell_nobody
+    focus: str = ""
+    """The user's own words."""
     run: str = ""
     """The name of this run; the keys of its delegations begin with it."""
     warnings: list[str] = field(default_factory=list)
@@ -60,7 +76,7 @@ class Job:
     """The claim of the task."""
     plan_begun: str = ""
     """The plan as it was marked when the phase of now began; empty: another process began it."""
-    marked: Marked = field(default_factory=Marked)
+    marked: PlanMark = field(default_factory=PlanMark)
     """What became of the plan when the last phase ended."""
 
     @property
@@ -105,12 +121,12 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class FinishedPiece:
     """A piece after its delegation."""
 
     piece: Piece
     result: Return
-    verdict: Verdict
+    verdict: WorkVerdict
     task: Task | None
     """As it is filed now; None: it was taken off the board."""
 
@@ -120,46 +136,51 @@ def key_of(run: str, phase: Phase) -> str:
     return f"{run}-phase-{phase.number}"
 
 
-async def carry_out(job: Job, piece: Piece, left: Return | None = None) -> Ended:
+async def carry_out(job: ImplementRun, piece: Piece, left: Return | None = None) -> FinishedPiece:
     """Mark it, hand it over, file what came of it. `left`: the return of an earlier process that died before it was filed."""
     root = job.board.root
-    before: Sight | None = None
+    before: Changes | None = None
     if left is None:
-        before = await off_loop(sight, root, piece.task.folder)
+        before = await off_loop(uncommitted_changes, root, piece.task.folder)
         await off_loop(_mark_begun, job, piece)
         left = await _handed_over(job, piece)
     job.must_hold()
     verdict = await off_loop(_own_work, job, piece, before, left)
     job.warn(*(words for words in left.warnings if not words.startswith("summary:")))  # on its style: for the author of the agent
-    task = await to_the_end(_file, job, piece, left, verdict)
-    others = await off_loop(unnamed, root, piece.task.folder, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
+    task = await run_to_end(_file, job, piece, left, verdict)
+    others = await off_loop(unnamed_changes, root, piece.task.folder, before, {*verdict.files, *verdict.deleted, piece.task.plan_path})
     if verdict.is_done and others:
-        job.warn(warning_of(others))
-    elif not verdict.is_done and (left_there := sorted({*verdict.files, *others})):
-        job.warn(f"Left in the project, not committed: {', '.join(left_there[:10])}{', …' if left_there[10:] else ''}.")
-    return Ended(piece=piece, result=left, verdict=verdict, task=task)
+        job.warn(f"Changed meanwhile, not named by the agent, and left uncommitted: {name_files(others)}.")
+    elif not verdict.is_done and (left_there := {*verdict.files, *others}):
+        job.warn(f"Left in the project, not committed: {name_files(left_there)}.")
+    return FinishedPiece(piece=piece, result=left, verdict=verdict, task=task)
 
 
-def _own_work(job: Job, piece: Piece, before: Sight | None, result: Return) -> Verdict:
+def _own_work(job: ImplementRun, piece: Piece, before: Changes | None, result: Return) -> WorkVerdict:
     """What the return comes to, without the files that are not its agent's to commit."""
     root, own = job.board.root, piece.task.folder
-    verdict = verdict_of(root, result, own)
+    verdict = judge_work(root, result, own)
     if verdict.not_its_own:
-        job.warn(f"Named by the agent, but not its own to commit: {', '.join(verdict.not_its_own[:10])}.")
+        job.warn(f"Named by the agent, but not its own to commit: {name_files(verdict.not_its_own)}.")
     was_begun_before = piece.phase.status is not PhaseStatus.NOT_STARTED or (
         piece.phase is WHOLE and (job.before is None or job.before.status in (Status.IMPLEMENTING, Status.PARTIAL, Status.BLOCKED))
     )
-    others = untouched(root, before, verdict.files) if not was_begun_before else ()
+    others = untouched_changes(root, before, verdict.files) if not was_begun_before else ()
     if others:
-        words = f"Named by the agent, but changed before it began and not by it, so left uncommitted: {', '.join(others[:10])}."
-        job.warn(words)
+        job.warn(f"Named by the agent, but changed before it began and not by it, so left uncommitted: {name_files(others)}.")
     return replace(verdict, artifacts=tuple(one for one in verdict.artifacts if one.path not in others))
 
 
-async def _handed_over(job: Job, piece: Piece) -> Return:
+async def _handed_over(job: ImplementRun, piece: Piece) -> Return:
     task, phase = piece.task, None if piece.phase is WHOLE else piece.phase
     brief = PhaseBrief(
-        task=task, state=piece.state, plan=piece.plan if phase else None, phase=phase, done=records_of(task), accept=piece.accept
+        task=task,
+        state=piece.state,
+        plan=piece.plan if phase else None,
+        phase=phase,
+        done=records_of(task),
+        accept=piece.accept,
+        focus=job.focus,
     )
     extra: dict[str, Any] = {"commit_message": piece.subject}
     if phase is not None:
@@ -168,42 +189,42 @@ async def _handed_over(job: Job, piece: Piece) -> Return:
     async def begun(session_id: str) -> None:
         if job.held is not None:  # for those who would wait for it or cancel it
             await off_loop(job.held.session, session_id)
-        job.warn(*await off_loop(session_noted, job.board, job.number, session_id))
+        job.warn(*await off_loop(note_session, job.board, job.number, session_id))
 
     return await hand_over(
         job.remit,
         "implement",
         task=task,
-        parameters=await off_loop(parameters_of, brief, job.board.root),
+        parameters=await off_loop(phase_parameters, brief, job.board.root),
         state=piece.state,
         phases=len(piece.plan.phases),
         extra=extra,
         accept=piece.accept,
-        timeout=max(LEAST_SECONDS, job.seconds_left),  # looking and marking took some of it
+        timeout=max(MIN_SECONDS, job.seconds_left),  # looking and marking took some of it
         key=key_of(job.run, piece.phase),
         begun=begun,
         waiting=job.waiting,
     )
 
 
-def _mark_begun(job: Job, piece: Piece) -> None:
+def _mark_begun(job: ImplementRun, piece: Piece) -> None:
     if piece.phase is WHOLE:
         return
     with job.board.change() as draft:
-        job.plan_begun = mark_begun(job.board, draft, draft.state.task(job.number), piece.phase.number)
+        job.plan_begun = mark_phase_begun(job.board, draft, draft.state.task(job.number), piece.phase.number)
         words = f"Task {job.number}: phase {piece.phase.number} begun ({piece.phase.name})"
         draft.state = draft.state.noting(draft.at, words, task_number=job.number)
     job.warn(*draft.notices)
 
 
-def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | None:
+def _file(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict) -> Task | None:
     """Plan, state.json, TODO.md and the commit that is owed, as one set; then the commit."""
     with job.board.change() as draft:
         job.warn(*draft.notices)
         task = draft.state.find(job.number)
         if piece.phase is not WHOLE and task is not None:
             marker = verdict.phase if verdict.phase is not None else piece.phase.status
-            job.marked = mark_ended(job.board, draft, task, piece.plan, piece.phase.number, marker, job.plan_begun)
+            job.marked = mark_phase_ended(job.board, draft, task, piece.plan, piece.phase.number, marker, job.plan_begun)
             job.warn(*job.marked.warnings)
         if task is not None:
             task = _moved(job, piece, result, verdict, task, draft)
@@ -217,13 +238,13 @@ def _file(job: Job, piece: Piece, result: Return, verdict: Verdict) -> Task | No
         if debt is not None:
             draft.files[debt.note] = debt.to_bytes()
     if debt is not None:
-        made = pay(job.board, debt)
+        made = commit_debt(job.board, debt, "implement", job.number)
         job.warn(made.warning)
         job.commits[piece.phase.number] = made.short
     return task
 
 
-def _to_commit(job: Job, piece: Piece, verdict: Verdict) -> tuple[str, tuple[str, ...]]:
+def _to_commit(job: ImplementRun, piece: Piece, verdict: WorkVerdict) -> tuple[str, tuple[str, ...]]:
     """Subject and paths of the commit; no subject: none is made here. Unfinished work is not committed, only that it is."""
     record = (piece.task.plan_path,) if piece.task.plan_path and job.marked.is_whole else ()
     if verdict.is_done:
@@ -235,7 +256,7 @@ def _to_commit(job: Job, piece: Piece, verdict: Verdict) -> tuple[str, tuple[str
     return f"task {job.number}: {'block' if verdict.task is Status.BLOCKED else 'stop'} at {where}", record
 
 
-def _moved(job: Job, piece: Piece, result: Return, verdict: Verdict, task: Task, draft: Draft) -> Task:
+def _moved(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict, task: Task, draft: Draft) -> Task:
     """The task with what was done on record; stopped here, its run is over and its marker says why."""
     task = replace(task, session_id=result.session_id or task.session_id, last_updated=draft.at)
     if verdict.is_done:
@@ -255,6 +276,6 @@ def _moved(job: Job, piece: Piece, result: Return, verdict: Verdict, task: Task,
         task = replace(task, status=job.before.status, started=job.before.started, blocking_reason=job.before.blocking_reason)
     if verdict.task is not None:
         reason = verdict.reason if verdict.task is Status.BLOCKED else ""
-        task, told = moved_on(task, Status.IMPLEMENTING, verdict.task, draft.at, reason=reason)
+        task, told = move_task(task, Status.IMPLEMENTING, verdict.task, draft.at, reason=reason)
         job.warn(*told)
-    return replace(task, extra={key: value for key, value in task.extra.items() if key != RUN})
+    return without_run(task)

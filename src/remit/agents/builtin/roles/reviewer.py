@@ -18,7 +18,7 @@ from typing import Any
 
 from remit.agents.builtin.roles.returns import answered, put, shorten, title_of
 from remit.agents.function import FunctionAgent, agent
-from remit.board.repository import task_commits
+from remit.board.commits import task_commits
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.result import Return, Status
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded

@@ -16,9 +16,8 @@ from remit.app import Remit
 from remit.core.errors import ErrorInfo
 from remit.core.result import Return
 from remit.flow.route import Rule
-from remit.orchestrator.command_text import MOST_FILES, filled
-from remit.orchestrator.commandfiles import CommandFile
-from remit.orchestrator.outcome import Outcome, Waiting, plainly
+from remit.orchestrator.command_files import MAX_INCLUDED, CommandFile, fill_arguments
+from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
 from remit.settings import Settings, load_settings
 from remit.switchboard.here import token_here
 from remit.system.threads import off_loop
@@ -114,10 +113,10 @@ async def run(
     found: Bound,
     *,
     timeout: float | None = None,
-    waiting: Waiting = plainly,
+    waiting: Waiting = wait_for_result,
 ) -> Carried:
     """Hand it over and wait. `remit` is open with `found.settings`."""
-    ready = filled(command.body, arguments)
+    ready = fill_arguments(command.body, arguments)
     included, warnings = await _included(remit, ready.files)
     text = f"{ready.text}\n\n{included}" if included else ready.text
     limit = command.timeout if timeout is None else timeout
@@ -130,9 +129,9 @@ async def run(
     return Carried(outcome=_outcome(command, result), result=result)
 
 
-def rehearsed(command: CommandFile, arguments: Sequence[str], found: Bound) -> Outcome:
+def dry_run_command(command: CommandFile, arguments: Sequence[str], found: Bound) -> Outcome:
     """What would be handed over, and to whom; nothing is read or started."""
-    ready = filled(command.body, arguments)
+    ready = fill_arguments(command.body, arguments)
     limits = found.settings.limits_for(command.name)
     return Outcome(
         command=command.name,
@@ -155,7 +154,7 @@ async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str,
     parts: list[str] = []
     warnings: list[str] = []
     left = ALL_BYTES
-    for path in paths[:MOST_FILES]:
+    for path in paths[:MAX_INCLUDED]:
         if not await off_loop(_is_file, remit.root / path):
             if "/" in path or "." in path:
                 warnings.append(f"@{path} is no file of the project: only its name was handed over.")
@@ -172,8 +171,8 @@ async def _included(remit: Remit, paths: Sequence[str]) -> tuple[str, tuple[str,
         cut = f" (the first {read.data['bytesRead']:,} of {read.data['sizeBytes']:,} bytes)" if read.data.get("truncated") else ""
         left -= int(read.data["bytesRead"])
         parts.append(f"--- {path}{cut}\n{str(read.data['content']).rstrip()}\n")
-    if len(paths) > MOST_FILES:
-        warnings.append(f"The command names {len(paths)} files: the first {MOST_FILES} were handed over.")
+    if len(paths) > MAX_INCLUDED:
+        warnings.append(f"The command names {len(paths)} files: the first {MAX_INCLUDED} were handed over.")
     return ("## Files named above\n\n" + "\n".join(parts) if parts else ""), tuple(warnings)
 
 

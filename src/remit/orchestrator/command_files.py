@@ -1,12 +1,12 @@
-"""Command files: `.remit/commands/NAME.md` and those of Claude and OpenCode, found and read (S6.9). A file is a prompt with a head.
+"""Command files: `.remit/commands/NAME.md` and those of Claude and OpenCode, found, read, and filled with their arguments.
 
-Finds and judges; `command_text` fills in the arguments, `command_running` has an agent carry it out. Light: `remit --help` comes here,
-and a project without such files pays for a look at four folders.
+A file is a prompt with a head; `command_runs` has an agent carry it out. Light to import: `remit --help` comes here, and a project without
+such files pays for a look at four folders.
 """
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,17 @@ if TYPE_CHECKING:
 OWN = ".remit/commands"
 FOLDERS = (OWN, ".claude/commands", ".opencode/command", ".opencode/commands")
 """Where command files are looked for. When two have one name, the first in this order is taken."""
-MOST_FILES = 1000
+MAX_FILES = 1000
 LONGEST_NAME = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _KNOWN = frozenset({"name", "description", "agent", "timeout", "argument-hint", "model", "remit"})
+_MARK = re.compile(
+    r"\\(?P<escaped>\$(?:ARGUMENTS\b|[1-9](?!\d)))"
+    r"|(?<![\w./@])@(?P<named>\$ARGUMENTS\b|\$[1-9](?!\d)|(?:\./)?[\w.-]*\w(?:/[\w.-]*\w)*)"
+    r"|\$(?P<which>ARGUMENTS\b|[1-9](?!\d))"
+)
+_SHELL = re.compile(r"(?:^|(?<=\s))!`[^`\n]*`", re.MULTILINE)
+MAX_INCLUDED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,10 +171,10 @@ def _pages_in(place: Path, folder: str, problems: list[str]) -> list[Path]:
         if folder == OWN:
             below.clear()
         found += [Path(where, name) for name in sorted(files) if name.endswith(".md") and not name.startswith(("_", "."))]
-        if len(found) > MOST_FILES:
-            problems.append(f"{folder}: it holds more than {MOST_FILES} files; the first {MOST_FILES} are read.")
+        if len(found) > MAX_FILES:
+            problems.append(f"{folder}: it holds more than {MAX_FILES} files; the first {MAX_FILES} are read.")
             break
-    return [path for path in found[:MOST_FILES] if path.name.upper() != "README.MD"]
+    return [path for path in found[:MAX_FILES] if path.name.upper() != "README.MD"]
 
 
 def _text(where: str, page: "Page", head: Mapping[str, Any], key: str) -> str:
@@ -199,3 +206,68 @@ def _first_line(body: str) -> str:
     """A file that has no description is told by how it begins."""
     line = next((line.strip(" #") for line in body.splitlines() if line.strip(" #")), "")
     return line if len(line) <= 100 else f"{line[:99].rstrip()}…"
+
+
+# ---- arguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilledText:
+    text: str
+    files: tuple[str, ...] = ()
+    """Paths that the file names by `@path`, as they stand there: to be handed along where they can be read."""
+    warnings: tuple[str, ...] = ()
+
+
+def fill_arguments(body: str, arguments: Sequence[str]) -> FilledText:
+    """`$ARGUMENTS` is all of them, `$1` to `$9` one each, nothing where there are fewer; `\\$1` stays `$1`.
+
+    Arguments that the text does not ask for are put at its end: what the user says always reaches the agent.
+    """
+    asked: list[str] = []
+    files: list[str] = []
+
+    def put(match: "re.Match[str]") -> str:
+        if match["escaped"]:
+            return match["escaped"]
+        mark = match["which"] or (match["named"] or "")[1:]
+        value = ""
+        if match["which"] or match["named"].startswith("$"):
+            asked.append(mark)
+            value = " ".join(arguments) if mark == "ARGUMENTS" else _one(arguments, int(mark))
+        if match["which"]:
+            return value
+        named = value if match["named"].startswith("$") else match["named"]
+        if named:
+            files.append(named)
+        return f"@{named}"
+
+    text = _MARK.sub(put, body)
+    rest = _not_asked_for(arguments, asked)
+    if rest:
+        text = f"{text.rstrip()}\n\n{'More arguments' if asked else 'Arguments'}: {' '.join(rest)}"
+    return FilledText(text=text, files=tuple(dict.fromkeys(files)), warnings=tuple(_warnings(body, arguments, asked)))
+
+
+def _one(arguments: Sequence[str], number: int) -> str:
+    return arguments[number - 1] if number <= len(arguments) else ""
+
+
+def _not_asked_for(arguments: Sequence[str], asked: Sequence[str]) -> Sequence[str]:
+    if "ARGUMENTS" in asked:
+        return ()
+    return [one for number, one in enumerate(arguments, start=1) if str(number) not in asked]
+
+
+def _warnings(body: str, arguments: Sequence[str], asked: Sequence[str]) -> list[str]:
+    said: list[str] = []
+    shell = _SHELL.findall(body)
+    if shell:
+        more = f" (and {len(shell) - 1} more)" if len(shell) > 1 else ""
+        said.append(f"No command of a command file is run by a shell: {shell[0][:80]}{more} stays text, which the agent may act upon.")
+    missing = sorted({mark for mark in asked if mark != "ARGUMENTS" and int(mark) > len(arguments)})
+    if missing:
+        said.append(f"Nothing was given for {', '.join(f'${mark}' for mark in missing)}.")
+    elif "ARGUMENTS" in asked and not arguments:
+        said.append("No arguments were given: $ARGUMENTS is empty.")
+    return said
