@@ -6,7 +6,7 @@ from pathlib import Path
 
 from remit import Remit
 from remit.board.board import Board
-from remit.orchestrator.review import Asked, review
+from remit.orchestrator.review import ReviewRequest, review
 
 
 def git(*arguments: str) -> str:
@@ -27,7 +27,7 @@ def prepare() -> None:
 
 async def main() -> None:
     async with Remit.open() as remit:
-        outcome = await review(remit, Board(Path()), Asked(path="run.py", make_tasks=True))
+        outcome = await review(remit, Board(Path()), ReviewRequest(path="run.py", make_tasks=True))
     print(outcome.data["report"], outcome.data["counts"])
     for task in Board(Path()).look().state.tasks:
         print(f"task {task.number}: {task.title}, from {task.source}")

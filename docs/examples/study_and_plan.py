@@ -7,8 +7,7 @@ from typing import Any
 from remit import Context, Remit, agent
 from remit.board.board import Board
 from remit.board.task import State, Task
-from remit.orchestrator.plan import plan, revise
-from remit.orchestrator.research import research
+from remit.orchestrator.research_plan import plan, research, revise
 
 
 @agent("researcher")

@@ -17,8 +17,8 @@ from remit.board.plans import read_plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import Task
 from remit.core.errors import Misused, Refused
-from remit.orchestrator.implement import implement
-from remit.orchestrator.implement_many import implement_each, rehearsed
+from remit.orchestrator.dry_run import dry_run_implement
+from remit.orchestrator.implement import implement, implement_each
 from remit.settings import load_settings
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}
@@ -310,7 +310,7 @@ def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> 
     plan = PLAN.replace("Read rows [NOT STARTED]", "Read rows [COMPLETED]")
     board = made_project(tmp_path, in_git=False, plan=plan, accept=("make check",))
     before = board.state_path.read_bytes()
-    outcome = rehearsed(load_settings(tmp_path), board, lambda _name: None, [1])
+    outcome = dry_run_implement(load_settings(tmp_path), board, lambda _name: None, [1])
     (told,) = outcome.data["tasks"]
     assert (told["agent"], told["mode"], told["left_out"]) == ("task-executor", "phased", [1])
     assert [(one["phase"], one["accept"]) for one in told["would_run"]] == [(2, []), (3, ["make check"])]

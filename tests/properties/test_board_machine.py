@@ -24,9 +24,8 @@ from remit.board.state_file import read_state
 from remit.board.statuses import Status, check_move
 from remit.board.todo import draw
 from remit.core.errors import RemitError
-from remit.orchestrator.abandoning import abandon, recover
-from remit.orchestrator.archiving import todo
-from remit.orchestrator.tasks import Wanted, record
+from remit.orchestrator.maintenance import todo
+from remit.orchestrator.tasks import Wanted, abandon, record, recover
 
 LEGAL = {
     "not_started": "researching planning implementing blocked abandoned expanded",

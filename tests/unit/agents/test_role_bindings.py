@@ -44,7 +44,10 @@ def carrier(root: Path, name: str, toml: str) -> tuple[str, str]:
     [
         ("planner", "", ("built-in", "built-in")),
         ("implementer", "", ("nobody", "nobody")),
-        ("planner", CODERS, ("built-in", "built-in")),
+        ("planner", CODERS, ("claude", "first")),
+        ("planner", 'model = "anthropic:x"\n', ("model", "model")),
+        ("researcher", CODERS, ("built-in", "built-in")),
+        ("meta-builder", '[roles]\nmeta-builder = "built-in"\n', ("nobody", "nobody")),
         ("implementer", CODERS, ("claude", "first")),
         ("planner", f'profiles_on = "codex"\n{CODERS}', ("codex", "profiles_on")),
         ("planner", f'profiles_on = "codex"\n{CODERS}[roles]\nplanner = "claude"\n', ("claude", "setting")),
@@ -65,7 +68,8 @@ def test_the_first_that_says_who_decides(tmp_path: Path, role: str, toml: str, e
     [
         ("", CODERS, ("claude", "first")),
         ("", "", ("nobody", "nobody")),
-        ("remit:\n  built_in: planner\n", CODERS, ("built-in", "built-in")),
+        ("remit:\n  built_in: planner\n", CODERS, ("claude", "first")),
+        ("remit:\n  built_in: meta-builder\n", "", ("nobody", "nobody")),
         ("remit:\n  built_in: planner\n  runs_on: codex\n", CODERS, ("codex", "file")),
         ("remit:\n  runs_on: codex\n", f'{CODERS}[roles]\nplanner = "claude"\n', ("claude", "setting")),
         ("", '[roles]\nplanner = "built-in"\n', ("built-in", "setting")),

@@ -8,8 +8,8 @@ from typer.main import get_command
 
 from remit import Remit
 from remit.cli.main import app
-from remit.orchestrator.command_running import bound, run
-from remit.orchestrator.commandfiles import find
+from remit.orchestrator.command_files import find
+from remit.orchestrator.command_runs import bound, run
 from remit.testing import Scripted, answer
 
 

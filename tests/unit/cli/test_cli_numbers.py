@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from remit.cli.numbers import number_of, numbers_of
 from remit.core.errors import Misused
-from remit.orchestrator.changing import spelled
+from remit.orchestrator.changes import spell_numbers
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_missing_number_names_the_usage() -> None:
 
 @given(st.lists(st.integers(min_value=1, max_value=5000), min_size=1, unique=True))
 def test_what_is_spelled_is_read_as_the_same_numbers(numbers: list[int]) -> None:
-    assert numbers_of(spelled(numbers)) == sorted(numbers)
+    assert numbers_of(spell_numbers(numbers)) == sorted(numbers)

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ from remit import agent
 from remit.app import Remit
 from remit.board.board import Board
 from remit.flow.context import Context
-from remit.orchestrator.course import work_on
-from remit.orchestrator.research import research_errand
+from remit.orchestrator.research_plan import Command, work_on
 
 ROOT, POINT = Path(sys.argv[1]), sys.argv[2]
 
@@ -37,17 +35,18 @@ async def waiting(remit: Remit, handle: Any) -> Any:
     return result
 
 
-async def main() -> None:
-    errand = research_errand(12)
+class Dying(Command):
     made = iter(range(10))
 
-    def brief_of(*given: Any) -> Any:
-        if next(made) == 1 and POINT == "after the marker":  # the first is made before anything is touched
+    def brief(self, *given: Any) -> Any:
+        if next(Dying.made) == 1 and POINT == "after the marker":  # the first is made before anything is touched
             die()
-        return errand.brief_of(*given)
+        return Command.brief(self, *given)
 
+
+async def main() -> None:
     async with Remit.open(ROOT, agents=[researcher]) as remit:
-        await work_on(remit, Board(ROOT), replace(errand, brief_of=brief_of), waiting=waiting)
+        await work_on(remit, Board(ROOT), Dying(name="research", number=12), waiting=waiting)
 
 
 os.environ["REMIT_TEST_VICTIM"] = str(os.getpid())

@@ -1,4 +1,4 @@
-"""Command files: found, judged, filled in and carried out (S6.9, issue 5 item 6)."""
+"""Command files: found, judged, fill_arguments in and carried out (S6.9, issue 5 item 6)."""
 
 import os
 from pathlib import Path
@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from remit import Remit
 from remit.core.errors import Misused
-from remit.orchestrator.command_running import bound, nobody, rehearsed, run
-from remit.orchestrator.command_text import filled
-from remit.orchestrator.commandfiles import every, find, names
+from remit.orchestrator.command_files import every, fill_arguments, find, names
+from remit.orchestrator.command_runs import bound, dry_run_command, nobody, run
 from remit.testing import Scripted, answer
 from remit.testing.models import Reply, Say, ScriptedModels, valid_return
 
@@ -28,28 +27,28 @@ def put(root: Path, path: str, text: str) -> None:
 
 
 def test_arguments_are_filled_in_once_and_literally() -> None:
-    text = filled("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
+    text = fill_arguments("Fix $1: $ARGUMENTS. Costs \\$1 or $10.", ["7", "$ARGUMENTS $1 @x.md `rm -rf /`"]).text
     assert text == "Fix 7: 7 $ARGUMENTS $1 @x.md `rm -rf /`. Costs $1 or $10."
 
 
 def test_what_is_not_asked_for_is_put_at_the_end() -> None:
-    assert filled("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
-    assert filled("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
+    assert fill_arguments("Do it.", ["all", "of it"]).text == "Do it.\n\nArguments: all of it"
+    assert fill_arguments("Do $2.", ["a", "b", "c"]).text == "Do b.\n\nMore arguments: a c"
 
 
 def test_what_is_missing_is_empty_and_said() -> None:
-    found = filled("Fix $1 in $2", ["it"])
+    found = fill_arguments("Fix $1 in $2", ["it"])
     assert (found.text, found.warnings) == ("Fix it in ", ("Nothing was given for $2.",))
 
 
 def test_files_are_named_by_the_command_and_never_by_an_argument() -> None:
-    found = filled("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
+    found = fill_arguments("Look at @docs/a.md, @$1 and a@b.c; not @$2.", ["src/x.py"])
     assert found.files == ("docs/a.md", "src/x.py")
-    assert filled("$ARGUMENTS", ["@secret.md"]).files == ()
+    assert fill_arguments("$ARGUMENTS", ["@secret.md"]).files == ()
 
 
 def test_a_shell_line_is_told_and_stays_text() -> None:
-    found = filled("State: !`git status` and\n!`rm x`\nNow.", [])
+    found = fill_arguments("State: !`git status` and\n!`rm x`\nNow.", [])
     assert found.text == "State: !`git status` and\n!`rm x`\nNow."
     assert "!`git status` (and 1 more) stays text" in found.warnings[0]
 
@@ -57,9 +56,9 @@ def test_a_shell_line_is_told_and_stays_text() -> None:
 @given(st.text(), st.lists(st.text(), max_size=12))
 def test_any_arguments_stand_in_the_text_as_they_were_typed(body: str, arguments: list[str]) -> None:
     """S6.11: the user's words always reach the agent."""
-    text = filled(body, arguments).text
+    text = fill_arguments(body, arguments).text
     assert all(one in text for one in arguments)
-    assert filled("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
+    assert fill_arguments("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"
 
 
 # ---- finding
@@ -182,7 +181,7 @@ def test_without_a_name_the_first_coding_agent_does_it_and_agents_of_other_tools
     assert command is not None
     found = bound(tmp_path, command)
     assert found.agent == "claude"
-    outcome = rehearsed(command, [], found)
+    outcome = dry_run_command(command, [], found)
     assert outcome.data["agent"] == "claude"
     assert "names the agent 'build', which is not one of this project" in outcome.warnings[0]
     assert "model is left to the agent" in outcome.warnings[1]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from remit.board.task import State, Task
-from remit.orchestrator.complexity import context_loaded, context_words, judged
+from remit.orchestrator.lifecycle import complexity_of, context_words, loaded_context
 
 
 def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: str = "", parent: int | None = None) -> Task:
@@ -29,8 +29,7 @@ def a_task(number: int = 1, *, dependencies: tuple[int, ...] = (), complexity: s
 )
 def test_complexity_follows_the_stated_rule(task: Task, subtasks: int, phases: int, complexity: str, reason: str) -> None:
     state = State(tasks=(task, *(a_task(20 + one, parent=task.number) for one in range(subtasks))))
-    found = judged(task, state, phases)
-    assert (found.complexity, found.reason) == (complexity, reason)
+    assert complexity_of(task, state, phases) == (complexity, reason)
 
 
 def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> None:
@@ -39,7 +38,9 @@ def test_each_level_loads_more_and_what_is_left_out_is_named(tmp_path: Path) -> 
         (context / name).parent.mkdir(parents=True)
         (context / name).write_text("Read me.")
     (context / "common" / "huge.md").write_text("x" * 300_000)
-    loaded = {level: context_loaded(tmp_path, judged(a_task(complexity=level)), "python") for level in ("simple", "moderate", "complex")}
+    loaded = {
+        level: loaded_context(tmp_path, *complexity_of(a_task(complexity=level)), "python") for level in ("simple", "moderate", "complex")
+    }
     assert loaded["simple"]["files"] == ["common/style.md"]
     assert loaded["moderate"]["files"] == ["common/style.md", "python/typing.md"]
     assert loaded["complex"]["files"] == ["common/style.md", "python/typing.md", "history/old.md"]

@@ -17,8 +17,7 @@ from remit.board.task import State, Task, slug_of
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.flow.context import Context
 from remit.orchestrator.outcome import Outcome
-from remit.orchestrator.plan import plan, revise
-from remit.orchestrator.research import research
+from remit.orchestrator.research_plan import plan, research, revise
 
 PLAN = "# Plan\n\n### Phase 1: Lay the ground [NOT STARTED]\n- **Goal**: ground\n\n### Phase 2: Build [NOT STARTED]\n- **Goal**: house\n"
 
@@ -206,6 +205,23 @@ async def test_a_file_that_was_there_before_is_no_report(tmp_path: Path) -> None
     os.utime(tmp_path / "README.md", (1, 1))
     outcome = await study(tmp_path, returning("researcher", status="completed", artifacts=[{"type": "report", "path": "README.md"}]))
     assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
+
+
+async def test_a_report_that_the_next_study_changes_is_put_back(tmp_path: Path) -> None:
+    board_with(tmp_path, task())
+    first = await study(tmp_path, diligent)
+    path = first.artifacts[0].path
+
+    @agent("researcher")
+    async def careless(ctx: Context) -> dict[str, Any]:
+        (ctx.root / path).write_text("# Mine now")
+        return {"status": "completed", "summary": "Wrote it. There.", "artifacts": [{"type": "report", "path": path}]}
+
+    before = (tmp_path / path).read_text()
+    outcome = await study(tmp_path, careless)
+    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
+    assert f"{path} was changed by the run: it was put back as it was." in outcome.warnings
+    assert (tmp_path / path).read_text() == before
 
 
 async def test_a_plan_is_linked_and_revised_to_the_next_version(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.flow.context import Context
 from remit.orchestrator.outcome import Outcome
-from remit.orchestrator.research import research
+from remit.orchestrator.research_plan import research
 
 RUN = Path(__file__).with_name("dying_run.py")
 

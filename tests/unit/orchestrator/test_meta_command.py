@@ -4,17 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from remit import Remit
-from remit.agents.builtin.roles.building import agent_file, command_file, readable
 from remit.cli.commands import Commands
-from remit.core.errors import Misused, RemitError
+from remit.core.errors import RemitError
 from remit.flow.context import Context
-from remit.orchestrator.commandfiles import find
-from remit.orchestrator.meta import Wish, meta, placed
-from remit.orchestrator.meta_files import Kind, Place, fault_in, kind_of
+from remit.orchestrator.meta import Kind, MetaRequest, find_place, meta
 from remit.testing import Scripted, answer
 
 
@@ -24,25 +19,7 @@ def wrote(text: str) -> Any:
 
 async def made(root: Path, text: str, *, builder: Scripted | None = None, **more: Any) -> Any:
     async with Remit.open(root, agents=[builder] if builder else []) as remit:
-        return await meta(remit, Wish(text=text, built_in_commands=("task",), **more))
-
-
-async def test_by_rule_the_users_own_words_become_an_agent_that_loads(tmp_path: Path) -> None:
-    outcome = await made(tmp_path, 'Checks: "links" in Markdown files. Never edits.')
-    assert (outcome.status, outcome.artifacts[0].path) == ("completed", ".remit/agents/checks-links-markdown-files.md")
-    assert "written by rule" in outcome.summary
-    async with Remit.open(tmp_path) as remit:
-        assert remit.directory.problems == []
-        found = remit.directory.find("checks-links-markdown-files")
-        assert found is not None
-        assert found.spec.description == 'Checks: "links" in Markdown files.'
-
-
-async def test_by_rule_a_command_takes_what_is_typed_behind_its_name(tmp_path: Path) -> None:
-    await made(tmp_path, "Summarise what changed.", kind=Kind.COMMAND, name="news")
-    command = find(tmp_path, "news")
-    assert command is not None
-    assert command.body == "Summarise what changed.\n\n$ARGUMENTS"
+        return await meta(remit, MetaRequest(text=text, built_in_commands=("task",), **more))
 
 
 async def test_what_a_bound_agent_writes_is_filed_when_it_loads(tmp_path: Path) -> None:
@@ -120,14 +97,15 @@ def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: 
         (tmp_path / ".remit" / folder).mkdir(parents=True)
         (tmp_path / ".remit" / folder / "there.md").write_text("mine")
     with pytest.raises(RemitError):
-        placed(tmp_path, Wish(text="x", kind=kind, name=name, built_in_commands=tuple(Commands.table) or ("task",)), ["planner"])
+        find_place(tmp_path, MetaRequest(text="x", kind=kind, name=name, built_in_commands=tuple(Commands.table) or ("task",)), ["planner"])
 
 
 async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_over(tmp_path: Path) -> None:
-    first = await made(tmp_path, "Finds dead links")
+    good = wrote("---\ndescription: x\n---\nYou are it.")
+    first = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
     mine = tmp_path / ".remit/agents/finds-dead-links.md"
     before = mine.read_text()
-    second = await made(tmp_path, "Finds dead links")
+    second = await made(tmp_path, "Finds dead links", builder=Scripted("meta-builder", good))
     assert (first.data["name"], second.data["name"]) == ("finds-dead-links", "finds-dead-links-2")
     assert mine.read_text() == before
 
@@ -144,21 +122,6 @@ async def test_what_was_written_is_kept_when_somebody_took_its_place_meanwhile(t
     assert "is there already; it stays as it is" in outcome.summary
     assert (tmp_path / ".remit/agents/links.md").read_text() == "mine"
     assert (tmp_path / outcome.data["kept"]).read_text() == text
-
-
-def test_the_words_say_whether_it_is_a_command(tmp_path: Path) -> None:
-    assert kind_of("A command that deploys") is Kind.COMMAND
-    assert kind_of("An agent that runs a command") is Kind.AGENT
-    with pytest.raises(Misused):
-        placed(tmp_path, Wish(text="  "), [])
-
-
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.text())
-def test_whatever_the_words_what_the_rule_writes_loads(tmp_path: Path, words: str) -> None:
-    words = readable(words)
-    assert fault_in(tmp_path, Place(kind=Kind.AGENT, name="one"), agent_file("one", words), []) == ""
-    assert fault_in(tmp_path, Place(kind=Kind.COMMAND, name="one"), command_file(words), []) == ""
 
 
 @pytest.mark.parametrize("is_a_link", [True, False])

@@ -9,9 +9,9 @@ from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
 from remit.core.errors import Misused
-from remit.orchestrator.changing import found
-from remit.orchestrator.implement_many import turns_of
-from remit.orchestrator.working import must_exist
+from remit.orchestrator.changes import find_tasks
+from remit.orchestrator.implement import order_tasks
+from remit.orchestrator.lifecycle import must_exist
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_whoever_names_an_archived_task_is_told_where_it_is(tmp_path: Path, stat
     with board.change() as draft:
         archive.put_away(board, draft, [1])
     state = board.look().state
-    for ask in (lambda: must_exist(board, 2, 1), lambda: turns_of(board, [2, 1], False), lambda: found(board, state, [1])):
+    for ask in (lambda: must_exist(board, 2, 1), lambda: order_tasks(board, [2, 1], False), lambda: find_tasks(board, state, [1])):
         with pytest.raises(Misused, match="Task 1 not found") as told:
             ask()
         assert told.value.advice == advice

@@ -1,0 +1,100 @@
+"""Commands that need judgement are refused without an agent or model, with the lines to add, before anything is touched."""
+
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+from cli_project import remit as run_remit
+
+from remit.agents.profiles import By
+from remit.board.plans import read_plan
+from remit.cli.exits import Exit
+from remit.core.errors import ErrorInfo
+from remit.ledger import ErrorLedger, Noted
+
+PLAN = "specs/001_log_rotation_is_broken/plans/implementation-001.md"
+
+
+def git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "config", "user.name", "Ada")
+    git(tmp_path, "config", "user.email", "ada@example.com")
+    assert run_remit(tmp_path, "task", "Log rotation is broken.").returncode == 0
+    error = ErrorInfo(type="execution", message="boom", code="UNKNOWN_ERROR", recoverable=True, recommendation="Look.")
+    ErrorLedger(tmp_path / ".remit" / "errors.json").note([Noted(error=error, agent="reader")])
+    return tmp_path
+
+
+def everything(root: Path) -> tuple[str, ...]:
+    files = ("specs/state.json", "specs/TODO.md", ".remit/errors.json")
+    return git(root, "log", "--format=%H"), git(root, "status", "--porcelain"), *((root / file).read_text() for file in files)
+
+
+@pytest.mark.parametrize("is_dry_run", [False, True])
+@pytest.mark.parametrize(
+    ("words", "role"),
+    [
+        (("implement", "1"), "implementer"),
+        (("errors",), "error-diagnostics-agent"),
+        (("meta", "Finds dead links"), "meta-builder"),
+    ],
+)
+def test_it_is_refused_with_the_lines_to_add_and_nothing_is_changed(
+    project: Path, words: tuple[str, ...], role: str, is_dry_run: bool
+) -> None:
+    before = everything(project)
+    ran = run_remit(project, *words, *(["--dry-run"] if is_dry_run else []))
+    assert ran.returncode == Exit.REFUSED, ran.stderr
+    lines = [line.strip() for line in (ran.stdout + ran.stderr).splitlines() if line.startswith("    ")]
+    toml = "\n".join(lines)
+    added = tomllib.loads(toml[toml.index("[agents.") :])
+    assert added["roles"] == {role: "claude"}
+    assert added["agents"]["claude"]["kind"] == "claude"
+    assert 'model = "' in ran.stdout + ran.stderr
+    assert everything(project) == before
+    assert not (project / ".remit" / "agents").exists()
+
+
+def test_a_phased_implement_is_refused_too_and_plan_and_revise_write_templates(project: Path) -> None:
+    assert run_remit(project, "plan", "1").returncode == 0
+    (phase,) = read_plan((project / PLAN).read_text()).phases
+    assert (phase.name, phase.goal) == ("Log rotation is broken", "Log rotation is broken.")
+    assert run_remit(project, "revise", "1", "Rotate", "by", "size").returncode == 0
+    again = (project / PLAN.replace("001.md", "002.md")).read_text()
+    assert "> Rotate by size" in again
+    assert [one.goal for one in read_plan(again).phases] == ["Log rotation is broken."]
+    before = everything(project)
+    ran = run_remit(project, "implement", "1")
+    assert (ran.returncode, everything(project)) == (Exit.REFUSED, before)
+
+
+def test_a_role_bound_to_an_agent_that_is_not_declared_marks_nothing(project: Path) -> None:
+    (project / "remit.toml").write_text('[roles]\nresearcher = "gone"\n')
+    before = everything(project)
+    ran = run_remit(project, "research", "1")
+    assert ran.returncode == Exit.REFUSED
+    assert "'gone'" in ran.stderr
+    assert everything(project) == before
+
+
+def test_a_failed_commit_is_in_the_error_ledger(project: Path) -> None:
+    hook = project / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    hook.chmod(0o755)
+    assert run_remit(project, "task", "Another").returncode == 0
+    entries = ErrorLedger(project / ".remit" / "errors.json").entries()
+    (entry,) = [one for one in entries if one.code == "GIT_COMMIT_FAILED"]
+    assert entry.context["command"] == "task"
+
+
+def test_the_template_gives_way_to_an_agent_of_the_project(project: Path) -> None:
+    (project / "remit.toml").write_text('[agents.claude]\nkind = "claude"\n')
+    told = run_remit(project, "roles", "planner", "--json")
+    assert f'"by": "{By.FIRST}"' in told.stdout
