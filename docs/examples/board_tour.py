@@ -28,7 +28,7 @@ async def implementer(ctx: Context, task: str, phase: int, **more: object) -> di
 """,
 }
 SESSION = """
-remit task "Read unknown ages. The function age fails for text that is no number." --language python --accept "python test_ages.py"
+remit task "Read unknown ages:\\n1. Test for None\\n2. Return None\\n3. Document it" --language python --accept "python test_ages.py"
 remit research 1 "What fails?"
 remit plan 1
 remit implement 1
@@ -39,7 +39,7 @@ git log --format=%s
 
 
 def run(line: str) -> str:
-    command, *rest = shlex.split(line)
+    command, *rest = (word.replace("\\n", "\n") for word in shlex.split(line))
     program = [sys.executable, "-m", "remit"] if command == "remit" else [command]
     surroundings = {**os.environ, "COLUMNS": "100", "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     ran = subprocess.run([*program, *rest], capture_output=True, text=True, check=False, env=surroundings)

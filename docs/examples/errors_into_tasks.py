@@ -19,12 +19,18 @@ async def counter() -> int:
     raise ZeroDivisionError("division by zero")
 
 
+@agent("error-diagnostics-agent")
+async def diagnose(task: str) -> dict[str, object]:
+    """Stands in for a coding agent or a model."""
+    return {"status": "completed", "summary": "A file is missing. A divisor is 0.", "data": {"report": "# Diagnosis\n\nTwo causes.\n"}}
+
+
 async def main() -> None:
     async with Remit.open(".", agents=[reader, counter]) as remit:
         for path in ("a.txt", "b.txt"):
             await remit.delegate("reader", path=path)
         await remit.delegate("counter")
-    async with Remit.open(".") as remit:
+    async with Remit.open(".", agents=[diagnose]) as remit:
         outcome = await errors(remit, Board(remit.root))
         print(f"task {outcome.task_number} [{outcome.task_status}]")
         for group in outcome.data["groups"]:

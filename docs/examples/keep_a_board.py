@@ -8,7 +8,7 @@ import sys
 SESSION = """
 remit task "Read the new format. Old files must still be read." --language python --accept "make test"
 remit task "Write the new format" --depends 1 --priority high
-remit task "Tell users: 1. write the notes 2. publish them" --depends 2
+remit task "Tell users:\\n1. write the notes\\n2. publish them" --depends 2
 remit task --divide 3
 remit board
 remit task --abandon 4, 5 --reason "The notes are written by marketing"
@@ -18,6 +18,6 @@ remit board --status ready
 
 for line in SESSION.strip().splitlines():
     print(f"$ {line}", flush=True)
-    remit = [sys.executable, "-m", "remit", *shlex.split(line)[1:]]
+    remit = [sys.executable, "-m", "remit", *(word.replace("\\n", "\n") for word in shlex.split(line)[1:])]
     subprocess.run(remit, check=True, env={**os.environ, "COLUMNS": "88"})
     print(flush=True)

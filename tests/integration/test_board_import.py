@@ -98,7 +98,7 @@ def test_an_imported_board_is_one_like_any_other_and_importing_again_changes_not
 def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     board = place(tmp_path, todo=TODO, state=STATE)
     before = files_of(tmp_path)
-    told = import_board(board, dry_run=True)
+    told = import_board(board, is_rehearsal=True)
     assert (told.tasks, told.is_done, files_of(tmp_path)) == (3, False, before)
 
 

@@ -104,7 +104,8 @@ async def test_files_of_another_task_and_of_a_person_are_not_in_its_commit(tmp_p
     outcome = await Worker(p1=takes, p2=lambda _ctx, _phase: returned(status="failed")).implement(board)
     assert files_of(tmp_path, "task 1 phase 1") == {"rows.txt", PLAN_PATH, "specs/state.json", "specs/TODO.md"}
     told = " ".join(outcome.warnings)
-    assert "not its own to commit: " + report in told
+    assert "not its own to commit: " in told
+    assert report in told
     assert "changed before it began and not by it, so left uncommitted: README" in told
     assert " M README" in git(tmp_path, "status", "--short")
 

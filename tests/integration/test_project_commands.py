@@ -21,6 +21,15 @@ async def echo(task: str) -> str:
 async def broken() -> str:
     """Always fails."""
     raise ValueError("it broke")
+
+@agent("meta-builder")
+async def builder(task: str, description: str, **more: object) -> dict:
+    done = {"status": "completed", "summary": "Wrote it. It is short.", "artifacts": []}
+    return {**done, "data": {"file": f"---\\ndescription: x\\n---\\n{description}"}}
+
+@agent("error-diagnostics-agent")
+async def diagnoser(task: str, **more: object) -> dict:
+    return {"status": "completed", "summary": "It is broken. By design.", "artifacts": [], "data": {"report": "# Diagnosis"}}
 '''
 
 
@@ -101,4 +110,4 @@ def test_errors_of_the_project_become_a_task(project: Path) -> None:
     assert "UNKNOWN_ERROR of broken" in rehearsed
     made = json.loads(remit("errors", "--json").stdout)
     assert (made["status"], made["task_number"], made["task_status"]) == ("completed", 1, "PLANNED")
-    assert "being mended by task 1" in remit("errors").output
+    assert "task 1 fixes those in the ledger" in remit("errors").output
