@@ -1,7 +1,7 @@
 """Agent files as text: a page of Markdown whose head is YAML between two lines of dashes, whose body is instructions.
 
 Reads one file and judges its form alone: that it can be read, is text of a bearable size, lies inside the project, has a head that
-is YAML. What the keys mean is `agents.vendors`' and `agents.files`' concern, and that of `orchestrator.commandfiles`, whose files have
+is YAML. What the keys mean is `agents.vendors`' and `agents.files`' concern, and that of `orchestrator.command_files`, whose files have
 the same form.
 """
 

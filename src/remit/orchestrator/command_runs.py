@@ -1,7 +1,7 @@
 """A command file carried out: its text handed to an agent as the command of its name, files that it names read by the policy's leave.
 
 The command is routed like those that come with remit: `settings_for` puts it into the routing table, unless the settings have a route of
-that name. `orchestrator.commandfiles` finds the files, `cli.command_file` calls this.
+that name. `orchestrator.command_files` finds the files, `cli.command_file` calls this.
 """
 
 from collections.abc import Sequence
