@@ -16,13 +16,10 @@ from typing import Any
 import pytest
 from web_server import Heard, answer, certificate, raw, redirect, web_server
 
-from remit.agents.builtin.worker.reach.addresses import Address
-from remit.agents.builtin.worker.reach.body import Undecodable
-from remit.agents.builtin.worker.reach.fetch import Fetched, body_of, fetch, headers_of, kind_of, read_out
-from remit.agents.builtin.worker.reach.follow import Asking, Network, Trail
-from remit.agents.builtin.worker.reach.pinned import Unreached, trusted
-from remit.agents.builtin.worker.reach.target import target_of
+from remit.agents.builtin.worker.pages import Fetched, body_of, fetch, headers_of, kind_of, read_out
 from remit.core.errors import Misused, Refused
+from remit.system.guarded_http import Address, Network, OutgoingRequest, Trail, Unreached, parse_target, tls_context
+from remit.system.http import BodyError
 
 HERE = ipaddress.ip_address("127.0.0.1")
 
@@ -49,7 +46,7 @@ class Wires:
         return answers.pop(0) if len(answers) > 1 else answers[0]
 
     def network(self) -> Network:
-        return Network(permit=self.permit, tls=lambda: trusted(self.ca_file), resolve=self.resolve)
+        return Network(permit=self.permit, tls=lambda: tls_context(self.ca_file), resolve=self.resolve)
 
 
 async def get(
@@ -57,8 +54,8 @@ async def get(
     most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
 ) -> Fetched:  # fmt: skip
     data, sent = body_of(body, headers_of(headers))
-    asking = Asking(target=target_of(url), method=method, headers=sent, body=data)
-    return await fetch(asking, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
+    request = OutgoingRequest(target=parse_target(url), method=method, headers=sent, body=data)
+    return await fetch(request, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
 
 
 # ---- where a fetch may lead
@@ -253,14 +250,14 @@ async def test_packed_answers_are_unpacked(encoding: str) -> None:
 
 @pytest.mark.parametrize(("content", "encoding"), [(b"hello", "br"), (b"not packed at all", "gzip"), (b"x", "gzip, gzip")])
 async def test_what_cannot_be_unpacked_is_said(content: bytes, encoding: str) -> None:
-    with web_server({"/": answer(content, headers={"Content-Encoding": encoding})}) as server, pytest.raises(Undecodable):
+    with web_server({"/": answer(content, headers={"Content-Encoding": encoding})}) as server, pytest.raises(BodyError):
         await get(f"{server.url}/")
 
 
 async def test_many_empty_parts_of_a_packed_answer_are_left() -> None:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = answer(packer.flush() * 5000, headers={"Content-Encoding": "gzip"})
-    with web_server({"/": packed}) as server, pytest.raises(Undecodable, match="parts"):
+    with web_server({"/": packed}) as server, pytest.raises(BodyError, match="parts"):
         await get(f"{server.url}/")
 
 

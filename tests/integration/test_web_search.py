@@ -14,16 +14,12 @@ import pytest
 from web_server import WebServer, answer, redirect, web_server
 
 from remit import Remit
-from remit.agents.builtin.worker.reach import providers
-from remit.agents.builtin.worker.reach.addresses import Address
-from remit.agents.builtin.worker.reach.follow import Network
-from remit.agents.builtin.worker.reach.pace import back_off, turn
-from remit.agents.builtin.worker.reach.pinned import Unreached
-from remit.agents.builtin.worker.reach.providers import Hit
-from remit.agents.builtin.worker.reach.searching import Found, Searching
+from remit.agents.builtin.worker import web_search as providers
+from remit.agents.builtin.worker.web_search import Found, Hit, Searching, back_off, turn
 from remit.core.errors import Refused
 from remit.settings import load_settings
 from remit.settings.values import Search
+from remit.system.guarded_http import Address, Network, Unreached
 
 RESULTS = [
     {

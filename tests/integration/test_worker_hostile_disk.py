@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from remit import Remit
-from remit.agents.builtin.worker import looking
+from remit.agents.builtin.worker import files
 from remit.system.beneath import Root
 from remit.system.replacing import replace_file
 
@@ -144,7 +144,7 @@ async def test_a_file_that_is_no_text_is_not_said_to_hold_nothing(
     remit: Remit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
 ) -> None:
     if not is_there:
-        monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+        monkeypatch.setattr(files, "find_ripgrep", lambda: None)
     (tmp_path / "image").write_bytes(b"hit\n\0")
     os.truncate(tmp_path / "image", 1 << 40)
     done = await remit.delegate("worker.search_files", path="image", pattern="hit", timeout=20)

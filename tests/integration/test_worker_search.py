@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from remit import Remit, Return
-from remit.agents.builtin.worker import looking, ripgrep
-from remit.agents.builtin.worker.matching import Matches
-from remit.agents.builtin.worker.searching import Search, Wanted
+from remit.agents.builtin.worker import files
+from remit.agents.builtin.worker.search import Matches, Search, Wanted
 from remit.system.beneath import Root
 from remit.system.processes import MARK
 
@@ -25,8 +24,8 @@ PYTHON_SLOWLY = "(x+x+)+y"
 @pytest.fixture(params=["ripgrep", "python"])
 def tool(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "python":
-        monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
-    elif ripgrep.find_ripgrep() is None:
+        monkeypatch.setattr(files, "find_ripgrep", lambda: None)
+    elif files.find_ripgrep() is None:
         pytest.skip("there is no ripgrep here")
     return str(request.param)
 
@@ -169,7 +168,7 @@ async def test_what_the_policy_lets_nobody_read_is_not_found_either(remit: Remit
 
 
 async def test_a_pattern_that_takes_for_ever_holds_nobody_and_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+    monkeypatch.setattr(files, "find_ripgrep", lambda: None)
     plant(tmp_path, a="hit x\n", b="x" * 5000 + "\n")
     async with Remit.open(tmp_path) as remit:
         running = asyncio.create_task(remit.delegate("worker.search_files", pattern=PYTHON_SLOWLY + "|hit", regex=True, timeout=3))
@@ -185,7 +184,7 @@ async def test_a_pattern_that_takes_for_ever_holds_nobody_and_is_ended(tmp_path:
 
 
 async def test_a_search_that_is_cancelled_leaves_no_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looking, "find_ripgrep", lambda: None)
+    monkeypatch.setattr(files, "find_ripgrep", lambda: None)
     plant(tmp_path, b="x" * 5000 + "\n")
     async with Remit.open(tmp_path) as remit:
         handle = await remit.start("worker.search_files", pattern=PYTHON_SLOWLY, regex=True)
@@ -197,8 +196,8 @@ async def test_a_search_that_is_cancelled_leaves_no_process(tmp_path: Path, monk
 ORPHAN = """
 import asyncio, sys
 from remit import Remit
-from remit.agents.builtin.worker import looking
-looking.find_ripgrep = lambda: None
+from remit.agents.builtin.worker import files
+files.find_ripgrep = lambda: None
 async def main():
     async with Remit.open(sys.argv[1]) as remit:
         await remit.delegate("worker.search_files", pattern=sys.argv[2], regex=True)
@@ -232,7 +231,7 @@ async def test_an_ignore_file_that_is_a_pipe_or_without_end_ends_at_the_deadline
 
 def test_nothing_outside_is_shown_while_folders_are_swapped_for_links(tmp_path: Path) -> None:
     """The program that searches follows names; what it says is looked at again by us."""
-    program = ripgrep.find_ripgrep()
+    program = files.find_ripgrep()
     if program is None:
         pytest.skip("there is no ripgrep here")
     root, outside = tmp_path / "root", tmp_path / "outside"

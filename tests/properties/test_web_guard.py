@@ -9,10 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from remit.agents.builtin.worker.reach.addresses import Address, Reach, reach_of
-from remit.agents.builtin.worker.reach.follow import Network, checked
-from remit.agents.builtin.worker.reach.target import target_of
 from remit.core.errors import Misused, Refused
+from remit.system.guarded_http import Address, AddressKind, Network, check_target, classify_address, parse_target
 
 INSIDE = [
     ipaddress.ip_network(text)
@@ -59,19 +57,19 @@ def network(addresses: Sequence[Address], asked: list[dict[str, Any]]) -> Networ
 async def test_no_spelling_of_an_inner_address_passes(address: ipaddress.IPv4Address, way: int) -> None:
     ways = spellings(address)
     with pytest.raises((Misused, Refused)):
-        await checked(target_of(f"http://{ways[way % len(ways)]}:8080/"), "GET", network([], []))
+        await check_target(parse_target(f"http://{ways[way % len(ways)]}:8080/"), "GET", network([], []))
 
 
 @given(address=st.ip_addresses(v=6))
 async def test_an_ipv6_address_that_is_not_global_is_refused(address: ipaddress.IPv6Address) -> None:
     if not address.is_global:
         with pytest.raises(Refused):
-            await checked(target_of(f"http://[{address}]/"), "GET", network([], []))
+            await check_target(parse_target(f"http://[{address}]/"), "GET", network([], []))
 
 
 @given(address=st.ip_addresses())
 def test_what_is_called_public_is_global_for_the_standard_library_too(address: Address) -> None:
-    if reach_of(address) is Reach.PUBLIC:
+    if classify_address(address) is AddressKind.PUBLIC:
         inner = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         assert (inner or address).is_global
         assert not (inner or address).is_multicast
@@ -82,7 +80,7 @@ async def test_one_inner_address_among_many_spoils_a_name(public: list[str], inn
     addresses: list[Address] = [ipaddress.ip_address(one) for one in public]
     addresses.insert(min(place, len(addresses)), inner)
     with pytest.raises(Refused):
-        await checked(target_of("http://names.example/"), "GET", network(addresses, []))
+        await check_target(parse_target("http://names.example/"), "GET", network(addresses, []))
 
 
 @given(text=st.text(max_size=40))
@@ -90,8 +88,8 @@ async def test_whatever_is_written_is_a_target_or_misuse(text: str) -> None:
     """And a target's host never changes its meaning when it is read again."""
     for url in (text, f"http://{text}", f"http://{text}/", f"https://example.com{text}"):
         try:
-            target = target_of(url)
+            target = parse_target(url)
         except Misused:
             continue
-        again = target_of(target.url)
+        again = parse_target(target.url)
         assert (again.origin, again.address) == (target.origin, target.address)

@@ -27,7 +27,8 @@ from pydantic_ai.exceptions import (
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import redacted_text
 from remit.models.connecting import CONNECT_SECONDS, Connection, nobody_at
-from remit.models.stream import Died, Silent, Unfit
+from remit.models.stream import Died, Silent
+from remit.system.http import BodyError
 
 _MOST = 300
 """Of a provider's own words."""
@@ -78,7 +79,7 @@ def without_key(text: str, connection: Connection) -> str:
 
 
 def _words(error: Exception, connection: Connection, status: int | None, said: str) -> str:
-    ours = next((cause for cause in _causes(error) if isinstance(cause, Died | Silent | Unfit)), None)
+    ours = next((cause for cause in _causes(error) if isinstance(cause, Died | Silent | BodyError)), None)
     if ours is not None:
         return f"{ours}."
     if isinstance(error, ModelTimeoutError) and error.phase not in ("connect", "pool"):

@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 HEAVY = (
-    "remit.agents.builtin.worker.reach.",
+    "remit.agents.builtin.worker.pages",
+    "remit.agents.builtin.worker.web_search",
     "remit.agents.builtin.coder.analysis.",
     "remit.agents.builtin.researcher.",
     "remit.sandbox.boxes",
@@ -28,11 +29,10 @@ def test_loading_the_targets_loads_none_of_their_optional_packages_and_no_parser
 
 
 def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> None:
-    from remit.agents.builtin.worker import web
-    from remit.agents.builtin.worker.reach import providers
+    from remit.agents.builtin.worker import web, web_search
 
-    assert web.Hit is providers.Hit
-    assert web.SearchProvider is providers.SearchProvider
+    assert web.Hit is web_search.Hit
+    assert web.SearchProvider is web_search.SearchProvider
     assert not hasattr(web, "Fetched")
 
 

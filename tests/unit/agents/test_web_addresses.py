@@ -4,59 +4,58 @@ import ipaddress
 
 import pytest
 
-from remit.agents.builtin.worker.reach.addresses import Reach, reach_of
-from remit.agents.builtin.worker.reach.target import target_of, without_secrets
 from remit.core.errors import Misused
+from remit.system.guarded_http import AddressKind, classify_address, parse_target, without_secrets
 
 
 @pytest.mark.parametrize(
     ("address", "reach"),
     [
-        ("93.184.215.14", Reach.PUBLIC),
-        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", Reach.PUBLIC),
-        ("127.0.0.1", Reach.LOOPBACK),
-        ("127.255.0.3", Reach.LOOPBACK),
-        ("::1", Reach.LOOPBACK),
-        ("10.1.2.3", Reach.PRIVATE),
-        ("172.31.255.255", Reach.PRIVATE),
-        ("192.168.0.1", Reach.PRIVATE),
-        ("100.64.0.1", Reach.PRIVATE),
-        ("fd12:3456::1", Reach.PRIVATE),
-        ("fec0::1", Reach.PRIVATE),
-        ("169.254.1.1", Reach.LINK_LOCAL),
-        ("fe80::1", Reach.LINK_LOCAL),
-        ("169.254.169.254", Reach.METADATA),
-        ("100.100.100.200", Reach.METADATA),
-        ("168.63.129.16", Reach.METADATA),
-        ("fd00:ec2::254", Reach.METADATA),
-        ("0.0.0.0", Reach.RESERVED),
-        ("0.1.2.3", Reach.RESERVED),
-        ("::", Reach.RESERVED),
-        ("224.0.0.1", Reach.RESERVED),
-        ("ff02::1", Reach.RESERVED),
-        ("255.255.255.255", Reach.RESERVED),
-        ("240.0.0.1", Reach.RESERVED),
-        ("192.0.2.1", Reach.RESERVED),
-        ("198.18.0.1", Reach.RESERVED),
-        ("192.88.99.1", Reach.RESERVED),
-        ("2001:db8::1", Reach.RESERVED),
-        ("4000::1", Reach.RESERVED),
+        ("93.184.215.14", AddressKind.PUBLIC),
+        ("2606:2800:21f:cb07:6820:80da:af6b:8b2c", AddressKind.PUBLIC),
+        ("127.0.0.1", AddressKind.LOOPBACK),
+        ("127.255.0.3", AddressKind.LOOPBACK),
+        ("::1", AddressKind.LOOPBACK),
+        ("10.1.2.3", AddressKind.PRIVATE),
+        ("172.31.255.255", AddressKind.PRIVATE),
+        ("192.168.0.1", AddressKind.PRIVATE),
+        ("100.64.0.1", AddressKind.PRIVATE),
+        ("fd12:3456::1", AddressKind.PRIVATE),
+        ("fec0::1", AddressKind.PRIVATE),
+        ("169.254.1.1", AddressKind.LINK_LOCAL),
+        ("fe80::1", AddressKind.LINK_LOCAL),
+        ("169.254.169.254", AddressKind.METADATA),
+        ("100.100.100.200", AddressKind.METADATA),
+        ("168.63.129.16", AddressKind.METADATA),
+        ("fd00:ec2::254", AddressKind.METADATA),
+        ("0.0.0.0", AddressKind.RESERVED),
+        ("0.1.2.3", AddressKind.RESERVED),
+        ("::", AddressKind.RESERVED),
+        ("224.0.0.1", AddressKind.RESERVED),
+        ("ff02::1", AddressKind.RESERVED),
+        ("255.255.255.255", AddressKind.RESERVED),
+        ("240.0.0.1", AddressKind.RESERVED),
+        ("192.0.2.1", AddressKind.RESERVED),
+        ("198.18.0.1", AddressKind.RESERVED),
+        ("192.88.99.1", AddressKind.RESERVED),
+        ("2001:db8::1", AddressKind.RESERVED),
+        ("4000::1", AddressKind.RESERVED),
         # Addresses that carry another one inside.
-        ("::ffff:127.0.0.1", Reach.LOOPBACK),
-        ("::ffff:169.254.169.254", Reach.METADATA),
-        ("::ffff:93.184.215.14", Reach.PUBLIC),
-        ("::127.0.0.1", Reach.LOOPBACK),
-        ("64:ff9b::10.0.0.1", Reach.PRIVATE),
-        ("64:ff9b::93.184.215.14", Reach.PUBLIC),
-        ("64:ff9b:1::10.0.0.1", Reach.RESERVED),
-        ("2002:7f00:1::", Reach.LOOPBACK),
-        ("2002:5db8:d70e::1", Reach.RESERVED),
-        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", Reach.RESERVED),
-        ("2001:470:1::5efe:127.0.0.1", Reach.LOOPBACK),
+        ("::ffff:127.0.0.1", AddressKind.LOOPBACK),
+        ("::ffff:169.254.169.254", AddressKind.METADATA),
+        ("::ffff:93.184.215.14", AddressKind.PUBLIC),
+        ("::127.0.0.1", AddressKind.LOOPBACK),
+        ("64:ff9b::10.0.0.1", AddressKind.PRIVATE),
+        ("64:ff9b::93.184.215.14", AddressKind.PUBLIC),
+        ("64:ff9b:1::10.0.0.1", AddressKind.RESERVED),
+        ("2002:7f00:1::", AddressKind.LOOPBACK),
+        ("2002:5db8:d70e::1", AddressKind.RESERVED),
+        ("2001:0:4136:e378:8000:63bf:3fff:fdd2", AddressKind.RESERVED),
+        ("2001:470:1::5efe:127.0.0.1", AddressKind.LOOPBACK),
     ],
 )
-def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: Reach) -> None:
-    assert reach_of(ipaddress.ip_address(address)) is reach
+def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: AddressKind) -> None:
+    assert classify_address(ipaddress.ip_address(address)) is reach
 
 
 @pytest.mark.parametrize(
@@ -72,13 +71,13 @@ def test_an_address_is_outside_only_if_it_plainly_is(address: str, reach: Reach)
 )  # fmt: skip
 def test_what_two_programs_could_read_differently_is_refused(url: str) -> None:
     with pytest.raises(Misused) as refused:
-        target_of(url)
+        parse_target(url)
     assert refused.value.code == "INVALID_PARAMETERS"
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(Misused) as refused:
-        target_of("https://ann:hunter2@example.com/")
+        parse_target("https://ann:hunter2@example.com/")
     assert "hunter2" not in str(refused.value)
     assert "ann" not in str(refused.value)
     assert "Authorization" in refused.value.advice
@@ -96,7 +95,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     ],
 )
 def test_an_address_has_one_reading(url: str, host: str, port: int, sent: str) -> None:
-    target = target_of(url)
+    target = parse_target(url)
     assert (target.host, target.port, target.url) == (host, port, sent)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remit.agents.builtin.worker.telling import lines_in, named
+from remit.agents.builtin.worker.workspace import lines_in, named
 
 
 @pytest.mark.parametrize("end", [chr(number) for number in range(128)] + ["\r\n", "\x85", "\u2028", "\u2029", "ü"])

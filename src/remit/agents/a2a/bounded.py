@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import httpx
 
 from remit.core.errors import Failed
+from remit.system.http import BodyTooLarge, limit_chunks, limit_events
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """Of one answer that is no stream."""
@@ -47,7 +48,8 @@ class Bounded(httpx.AsyncBaseTransport):
             await stream.aclose()
             raise
         is_stream = "text/event-stream" in response.headers.get("content-type", "")
-        response.stream = _Events(stream) if is_stream else _Answer(stream)
+        events = limit_events(aiter(stream), max_event_bytes=EVENT_BYTES, max_stream_bytes=STREAM_BYTES)
+        response.stream = _Answer(stream, events if is_stream else limit_chunks(aiter(stream), ANSWER_BYTES))
         return response
 
     async def aclose(self) -> None:
@@ -55,38 +57,18 @@ class Bounded(httpx.AsyncBaseTransport):
 
 
 class _Answer(httpx.AsyncByteStream):
-    def __init__(self, inner: httpx.AsyncByteStream) -> None:
-        self._inner = inner
+    def __init__(self, inner: httpx.AsyncByteStream, chunks: AsyncIterator[bytes]) -> None:
+        self._inner, self._chunks = inner, chunks
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen = 0
-        async for chunk in self._inner:
-            seen += len(chunk)
-            if seen > ANSWER_BYTES:
-                raise too_large("one answer", ANSWER_BYTES)
-            yield chunk
+        try:
+            async for chunk in self._chunks:
+                yield chunk
+        except BodyTooLarge as error:
+            raise Failed(f"{error}: that is not taken.".capitalize(), code="TOO_LARGE", advice="Ask it for less.") from None
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-class _Events(_Answer):
-    """Events are divided by empty lines."""
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        seen = event = 0
-        tail = b""
-        async for chunk in self._inner:
-            seen += len(chunk)
-            window = tail + chunk
-            end = max(window.rfind(mark) for mark in (b"\n\n", b"\r\n\r\n", b"\r\r"))
-            event = len(window) - end if end >= 0 else event + len(chunk)
-            if event > EVENT_BYTES:
-                raise too_large("one event", EVENT_BYTES)
-            if seen > STREAM_BYTES:
-                raise too_large("one stream", STREAM_BYTES)
-            tail = window[-3:]
-            yield chunk
 
 
 def too_large(what: str, most: int) -> Failed:

@@ -20,9 +20,10 @@ from a2a.types import AgentCard, AgentInterface
 from google.protobuf.json_format import ParseError
 
 from remit.agents.a2a.bounded import http_client
-from remit.agents.builtin.worker.reach.target import Target, target_of
 from remit.core.errors import Failed, Misused, Unavailable
 from remit.proto.extension import EXTENSION
+from remit.system.guarded_http import Target, parse_target
+from remit.system.http import BodyTooLarge, limit_chunks
 
 CARD_PATH = "/.well-known/agent-card.json"
 CARD_BYTES = 1024 * 1024
@@ -63,7 +64,7 @@ class Remote:
     """One address. Its card is shared by all delegations to it."""
 
     def __init__(self, address: str, ca_file: Path | None) -> None:
-        self.target: Target = target_of(address)
+        self.target: Target = parse_target(address)
         self._ca_file = ca_file
         self._tls: ssl.SSLContext | None = None
         self._card: AgentCard | None = None
@@ -108,12 +109,14 @@ class Remote:
         url = url if url.endswith(".json") else f"{url}{CARD_PATH}"
         try:
             async with asyncio.timeout(CARD_SECONDS), http.stream("GET", url) as response:
-                body = await _bounded(response)
+                body = b"".join([chunk async for chunk in limit_chunks(response.aiter_bytes(), CARD_BYTES, "its card")])
                 if response.status_code != 200:
                     raise Unavailable(
                         f"{self.target.shown} gives no card: it answers {response.status_code}.", advice="Is that its address?"
                     )
                 return parse_agent_card(json.loads(body))
+        except BodyTooLarge as error:
+            raise Failed(f"{self.target.shown}: {error}.", code="TOO_LARGE") from None
         except (TimeoutError, httpx.TimeoutException):
             raise Unavailable(f"{self.target.shown} gave no card in {CARD_SECONDS:g} s.") from None
         except httpx.HTTPError as error:
@@ -143,7 +146,7 @@ class Remote:
         if interface.protocol_binding == "GRPC" and "://" not in url:
             url = f"{self.target.scheme}://{url}"
         try:
-            there = target_of(url)
+            there = parse_target(url)
         except Misused:
             return False
         is_same = there.host == self.target.host or (is_loopback(there) and is_loopback(self.target))
@@ -174,15 +177,6 @@ class Remote:
             return grpc.aio.insecure_channel(place, options=options)
         roots = None if self._ca_file is None else self._ca_file.read_bytes()
         return grpc.aio.secure_channel(place, grpc.ssl_channel_credentials(roots), options=options)
-
-
-async def _bounded(response: httpx.Response) -> bytes:
-    body = bytearray()
-    async for chunk in response.aiter_bytes():
-        body += chunk
-        if len(body) > CARD_BYTES:
-            raise Failed(f"Its card has more than {CARD_BYTES // 1024} KiB: that is not taken.", code="TOO_LARGE")
-    return bytes(body)
 
 
 def is_loopback(target: Target) -> bool:

@@ -19,9 +19,6 @@ from a2a.utils.errors import InvalidParamsError, TaskNotFoundError
 from a2a.utils.proto_utils import Event, to_stream_response
 from google.protobuf.json_format import MessageToJson
 
-from remit.agents.builtin.worker.reach.addresses import METADATA_NAMES, Address, Reach, reach_of
-from remit.agents.builtin.worker.reach.pinned import Resolve, Unreached, exchange, resolve, trusted
-from remit.agents.builtin.worker.reach.target import Target, target_of
 from remit.core.errors import Misused, RemitError
 from remit.core.events import EventKind, Step
 from remit.core.lineage import ROOT_CALLER
@@ -30,6 +27,20 @@ from remit.core.states import State
 from remit.serve.a2a.tasks import last_updates, state_update, task_id_of, task_of
 from remit.serve.a2a.threads import Note, Thread, Threads, Watcher, with_watcher, without_watcher
 from remit.serve.service import Service
+from remit.system.guarded_http import (
+    METADATA_NAMES,
+    Address,
+    AddressKind,
+    OutgoingRequest,
+    Resolve,
+    Target,
+    Unreached,
+    classify_address,
+    parse_target,
+    resolve,
+    send_request,
+    tls_context,
+)
 from remit.system.threads import off_loop
 
 ANSWER_SECONDS = 10.0
@@ -63,8 +74,9 @@ class Post:
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 target, addresses = await self._checked(watcher.url)
-                tls = trusted(self._ca_file) if target.scheme == "https" else None
-                async with exchange(target, addresses, "POST", _headers(watcher), body, tls) as answer:
+                tls = tls_context(self._ca_file) if target.scheme == "https" else None
+                request = OutgoingRequest(target=target, method="POST", headers=_headers(watcher), body=body)
+                async with send_request(request, addresses, tls) as answer:
                     return _outcome(answer.status)
         except Misused:
             return Outcome.REFUSED
@@ -72,7 +84,7 @@ class Post:
             return Outcome.FAILED
 
     async def _checked(self, url: str) -> tuple[Target, Sequence[Address]]:
-        target = target_of(url)
+        target = parse_target(url)
         if target.host in METADATA_NAMES:
             raise _not_allowed()
         addresses = [target.address] if target.address is not None else await self._resolve(target.host, target.port)
@@ -81,8 +93,8 @@ class Post:
         return target, addresses
 
     def _may_go_to(self, address: Address) -> bool:
-        reach = reach_of(address)
-        return reach is Reach.PUBLIC or (self._inside and reach in (Reach.LOOPBACK, Reach.PRIVATE))
+        reach = classify_address(address)
+        return reach is AddressKind.PUBLIC or (self._inside and reach in (AddressKind.LOOPBACK, AddressKind.PRIVATE))
 
 
 def _outcome(status: int) -> Outcome:

@@ -13,8 +13,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from remit.agents.builtin.needing import need
 from remit.agents.builtin.researcher.passages import Document, Passage
+from remit.system.extras import need
 
 MAX_PARTS = 5
 MAX_TERMS = 14

@@ -1,8 +1,7 @@
-"""The worker: files of the workspace, and the web (S5.2). `AGENTS` lists its operations."""
+"""The worker: files of the workspace, and the web. `AGENTS` lists its operations."""
 
 from remit.agents.builtin.worker.files import FILES
-from remit.agents.builtin.worker.looking import LOOKING
 from remit.agents.builtin.worker.web import WEB
 from remit.agents.function import FunctionAgent
 
-AGENTS: list[FunctionAgent] = [*FILES, *LOOKING, *WEB]
+AGENTS: list[FunctionAgent] = [*FILES, *WEB]

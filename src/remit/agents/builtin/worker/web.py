@@ -14,7 +14,7 @@ from remit.agents.function import FunctionAgent, agent
 from remit.flow.context import Context
 
 if TYPE_CHECKING:
-    from remit.agents.builtin.worker.reach.providers import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
+    from remit.agents.builtin.worker.web_search import Hit, NotSetUp, Reaching, SearchProvider, Unanswered
 
 __all__ = ["WEB", "Hit", "NotSetUp", "Reaching", "SearchProvider", "Unanswered", "web_fetch", "web_search"]
 _Headers = Annotated[
@@ -43,7 +43,7 @@ async def web_fetch(
     save: Annotated[bool, Field(description="Write what was sent to a file, as an artifact.")] = False,
 ) -> dict[str, Any]:
     """Fetch a page, JSON or a PDF from the web, and hand back its readable text, title and links."""
-    from remit.agents.builtin.worker.reach.operations import fetched
+    from remit.agents.builtin.worker.pages import fetched
 
     how = {"method": method, "headers": headers, "body": body, "raw": raw, "save": save}
     return await fetched(ctx, url, max_bytes=max_bytes, max_characters=max_characters, **how)
@@ -56,7 +56,7 @@ async def web_search(
     max_results: Annotated[int, Field(ge=1, le=50, description="To hand back, at most.")] = 10,
 ) -> dict[str, Any]:
     """Search the web, by the first search provider that answers: titles, addresses and snippets."""
-    from remit.agents.builtin.worker.reach.operations import searched
+    from remit.agents.builtin.worker.web_search import searched
 
     return await searched(ctx, query, max_results)
 
@@ -64,7 +64,7 @@ async def web_search(
 def __getattr__(name: str) -> Any:
     """What a search provider is made of, when somebody writes one."""
     if name in __all__:
-        return getattr(importlib.import_module("remit.agents.builtin.worker.reach.providers"), name)
+        return getattr(importlib.import_module("remit.agents.builtin.worker.web_search"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

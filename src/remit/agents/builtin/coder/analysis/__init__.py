@@ -14,9 +14,9 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from remit.agents.blocking import BlockingContext
-from remit.agents.builtin.needing import need
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
+from remit.system.extras import need
 from remit.system.ignoring import read_rules
 
 __all__ = ["ANALYSIS", "analyze_code"]

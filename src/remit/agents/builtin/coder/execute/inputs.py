@@ -2,7 +2,7 @@
 
 import os
 
-from remit.agents.builtin.worker.ground import at
+from remit.agents.builtin.worker.workspace import at
 from remit.core.errors import Misused
 from remit.core.policy import Effect
 from remit.flow.context import Context

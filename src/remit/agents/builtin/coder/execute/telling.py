@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.builtin.worker.telling import counted, size_of, told
+from remit.agents.builtin.worker.workspace import counted, size_of, told
 from remit.sandbox.boxes import Job
 from remit.sandbox.limits import MEBIBYTE
 from remit.sandbox.probe import Offer

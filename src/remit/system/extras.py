@@ -1,4 +1,4 @@
-"""Optional packages that built-in agents need: imported here, with words for whoever has not installed them."""
+"""Optional packages, imported when they are needed. Without one the delegation is blocked, and the message says what to install."""
 
 import importlib
 from types import ModuleType
