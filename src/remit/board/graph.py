@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from remit.board.statuses import IN_PROGRESS, Status
 from remit.board.task import State, Task
+from remit.core.cycles import cyclic_components, shortest_cycle
 
 NEXT: Mapping[Status, str] = {
     Status.NOT_STARTED: "research",
@@ -86,7 +87,7 @@ def next_command(task: Task) -> str:
 def cycles(tasks: Iterable[Task]) -> list[tuple[int, ...]]:
     """Tasks that wait for one another, each circle as one walks it: (3, 5, 9) when 3 depends on 5, 5 on 9 and 9 on 3."""
     after = {task.number: task.dependencies for task in tasks}
-    return sorted(_walk(knot, after) for knot in _knots(after))
+    return sorted(shortest_cycle(min(component), after, component) for component in cyclic_components(after))
 
 
 def circle_words(circle: Sequence[int]) -> str:
@@ -101,59 +102,4 @@ def closing(tasks: Iterable[Task], number: int, dependencies: Collection[int]) -
     """The circle that task `number` would close by depending on these; empty: none."""
     after: dict[int, Sequence[int]] = {task.number: task.dependencies for task in tasks}
     after[number] = tuple(dependencies)
-    return _way_back(number, after, set(after))
-
-
-def _walk(knot: set[int], after: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
-    return _way_back(min(knot), after, knot)
-
-
-def _way_back(start: int, after: Mapping[int, Sequence[int]], within: Collection[int]) -> tuple[int, ...]:
-    """The shortest way from a task over its dependencies back to itself, without the return; empty: there is none."""
-    came: dict[int, int] = {}
-    queue = [start]
-    for node in queue:  # grows while it is gone through
-        for target in after.get(node, ()):
-            if target == start:
-                way = [node]
-                while way[-1] != start:
-                    way.append(came[way[-1]])
-                return tuple(reversed(way))
-            if target in within and target not in came:
-                came[target] = node
-                queue.append(target)
-    return ()
-
-
-def _knots(after: Mapping[int, Sequence[int]]) -> list[set[int]]:
-    """Strongly connected parts with more than one task, and tasks that depend on themselves (Tarjan, without recursion)."""
-    index: dict[int, int] = {}
-    low: dict[int, int] = {}
-    path: list[int] = []
-    on_path: set[int] = set()
-    found: list[set[int]] = []
-    for root in after:
-        work = [(root, iter(after[root]))] if root not in index else []
-        while work:
-            node, targets = work[-1]
-            if node not in index:
-                index[node] = low[node] = len(index)
-                path.append(node)
-                on_path.add(node)
-            target = next((one for one in targets if one in after and (one not in index or one in on_path)), None)
-            if target is not None and target not in index:
-                work.append((target, iter(after[target])))
-            elif target is not None:
-                low[node] = min(low[node], index[target])
-            else:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[node])
-                if low[node] == index[node]:
-                    knot: set[int] = set()
-                    while node not in knot:
-                        knot.add(path.pop())
-                    on_path -= knot
-                    if len(knot) > 1 or node in after[node]:
-                        found.append(knot)
-    return found
+    return shortest_cycle(number, after, after)

@@ -8,25 +8,25 @@ from remit.board.graph import circle_words
 from remit.board.picture import COLOURS, draw
 from remit.board.task import Task
 from remit.board.view import Standing, View
-from remit.pictures.svg import FONT, safe
+from remit.pictures import safe
 
 ROWS_AT_MOST = 10_000
 _HEADS = "<tr><th>N</th><th>task</th><th>status</th><th>waits for</th></tr>"
-_STYLE = f"""
-:root {{ color-scheme: light }}
-body {{ font: 14px/1.45 {FONT}; color: #1f2933; margin: 0; background: #f5f7fa }}
-header {{ padding: 18px 28px; background: #fff; border-bottom: 1px solid #e4e7eb }}
-h1 {{ font-size: 20px; margin: 0 }} header p {{ margin: 4px 0 0; color: #52606d }} .circle {{ color: #ba2525; font-weight: 600 }}
-main {{ display: flex; flex-wrap: wrap; align-items: flex-start; gap: 20px; padding: 20px 28px }}
-figure {{ margin: 0; flex: 3 1 560px; min-width: 0; overflow: auto; background: #fff; border: 1px solid #e4e7eb; border-radius: 8px;
- max-height: calc(100vh - 60px); position: sticky; top: 20px }}
-section {{ flex: 2 1 420px; min-width: 0; overflow-x: auto; background: #fff; border: 1px solid #e4e7eb; border-radius: 8px }}
-table {{ border-collapse: collapse; width: 100% }} th, td {{ text-align: left; padding: 6px 10px; vertical-align: top }}
-th {{ color: #52606d; font-weight: 600; border-bottom: 1px solid #cbd2d9 }} tr + tr td {{ border-top: 1px solid #f0f2f5 }}
-tr:target td {{ background: #fffbe6 }} td.n {{ text-align: right; font-variant-numeric: tabular-nums; font-weight: 600 }}
-td.w {{ overflow-wrap: anywhere; min-width: 12em }} small {{ color: #52606d }} code {{ font-size: 12px }}
-.k {{ display: inline-block; padding: 0 7px; border-radius: 9px; border: 1px solid; font-size: 11px; white-space: nowrap; color: #1f2933 }}
-h2 {{ font-size: 13px; margin: 0; padding: 10px 10px 4px; text-transform: capitalize }} svg {{ display: block; max-width: none }}
+_STYLE = """
+:root { color-scheme: light }
+body { font: 14px/1.45 system-ui,'Segoe UI',Helvetica,Arial,sans-serif; color: #1f2933; margin: 0; background: #f5f7fa }
+header { padding: 18px 28px; background: #fff; border-bottom: 1px solid #e4e7eb }
+h1 { font-size: 20px; margin: 0 } header p { margin: 4px 0 0; color: #52606d } .circle { color: #ba2525; font-weight: 600 }
+main { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 20px; padding: 20px 28px }
+figure { margin: 0; flex: 3 1 560px; min-width: 0; overflow: auto; background: #fff; border: 1px solid #e4e7eb; border-radius: 8px;
+ max-height: calc(100vh - 60px); position: sticky; top: 20px }
+section { flex: 2 1 420px; min-width: 0; overflow-x: auto; background: #fff; border: 1px solid #e4e7eb; border-radius: 8px }
+table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: 6px 10px; vertical-align: top }
+th { color: #52606d; font-weight: 600; border-bottom: 1px solid #cbd2d9 } tr + tr td { border-top: 1px solid #f0f2f5 }
+tr:target td { background: #fffbe6 } td.n { text-align: right; font-variant-numeric: tabular-nums; font-weight: 600 }
+td.w { overflow-wrap: anywhere; min-width: 12em } small { color: #52606d } code { font-size: 12px }
+.k { display: inline-block; padding: 0 7px; border-radius: 9px; border: 1px solid; font-size: 11px; white-space: nowrap; color: #1f2933 }
+h2 { font-size: 13px; margin: 0; padding: 10px 10px 4px; text-transform: capitalize } svg { display: block; max-width: none }
 """
 
 _CHIPS = {

@@ -1,4 +1,4 @@
-"""The languages that code can be run in, by all their names: one for a rule of the policy, whichever of them somebody wrote."""
+"""Languages: the name that policy rules use for each language that code can be run in, and the language of a file by its extension."""
 
 NAMES = {
     "python": "python",
@@ -17,3 +17,42 @@ def plain_name(name: str) -> str:
     """The first of its names; that of a language nobody knows, in small letters."""
     small = name.strip().lower()
     return NAMES.get(small, small)
+
+
+_EXTENSIONS = {
+    "Python": ".py .pyi .pyw",
+    "JavaScript": ".js .jsx .mjs .cjs",
+    "TypeScript": ".ts .mts .cts",
+    "TSX": ".tsx",
+    "Go": ".go",
+    "Rust": ".rs",
+    "Java": ".java",
+    "C": ".c .h",
+    "C++": ".cc .cpp .cxx .hh .hpp .hxx .inl .ipp .tpp",
+    "C#": ".cs",
+    "Ruby": ".rb",
+    "PHP": ".php",
+    "Kotlin": ".kt .kts",
+    "Swift": ".swift",
+    "Scala": ".scala",
+    "Lua": ".lua",
+    "Perl": ".pl .pm",
+    "R": ".r",
+    "SQL": ".sql",
+    "Shell": ".sh .bash .zsh",
+    "Objective-C": ".m .mm",
+    "Elixir": ".ex .exs",
+    "Haskell": ".hs",
+    "Lean": ".lean",
+    "Markdown": ".md",
+    "reStructuredText": ".rst",
+    "text": ".txt",
+    "JSON": ".json",
+    "YAML": ".yaml .yml",
+    "TOML": ".toml",
+    "XML": ".xml",
+    "HTML": ".html .htm",
+    "CSS": ".css .scss .less",
+}
+BY_EXTENSION = {extension: language for language, extensions in _EXTENSIONS.items() for extension in extensions.split()}
+"""The display name of a language by the extension of its files, in lower case and with its dot."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from remit.board import claims
 from remit.board.board import Board
@@ -20,7 +21,7 @@ from remit.board.view import Standing, View, chosen, view_of
 from remit.cli.board_drawing import lines_of
 from remit.cli.cells import cut, width
 from remit.core.errors import Misused
-from remit.pictures.svg import _pixels, broken, safe
+from remit.pictures import safe, wrap
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -138,19 +139,17 @@ def test_no_title_breaks_out_of_a_picture_or_a_page(titles: list[str]) -> None:
     assert not tags.handlers
 
 
-@given(st.text(max_size=120), st.integers(min_value=30, max_value=300))
+@given(st.text(max_size=120), st.integers(min_value=6, max_value=60))
 @settings(max_examples=100)
-def test_a_title_is_broken_into_lines_that_fit_and_loses_nothing_unseen(title: str, room: int) -> None:
-    lines = broken(title, room, 2)
+def test_a_title_is_wrapped_into_lines_that_fit_and_a_cut_is_visible(title: str, columns: int) -> None:
+    lines = wrap(title, columns)
     assert 1 <= len(lines) <= 2
-    assert all(sum(map(_pixels, line)) <= room for line in lines)
-    whole = broken(title, room, 1000)
-    assert "".join("".join(whole).split()) == ("".join(title.split()) or "…")
+    assert all(cell_len(line) <= columns for line in lines)
+    whole = wrap(title, columns, most=1000)
     assert lines == whole if len(whole) <= 2 else lines[-1].endswith("…")
 
 
-def test_letters_of_any_width_stay_in_their_box_and_none_turns_the_line_round() -> None:
-    assert broken("w" * 80, 186.0, 2) == ["w" * 15, "w" * 14 + " …"]
+def test_no_character_reverses_a_line() -> None:
     assert safe("\u202egnp.exe") == "\ufffdgnp.exe"
 
 
@@ -160,7 +159,7 @@ def test_the_picture_holds_every_task_its_arrows_and_its_legend(view: View) -> N
     assert {f"Task {number}" for number in range(1, 8)} <= set(texts)
     arrows = [str(element.findtext(f"{SVG}title")) for element in root.iter(f"{SVG}path") if element.get("class")]
     assert sorted(arrows) == ["2 waits for 1", "3 waits for 2", "6 waits for 7", "7 waits for 6"]
-    assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "c"] == ["c", "c"]
+    assert [element.get("class") for element in root.iter(f"{SVG}path") if element.get("class") == "cycle"] == ["cycle", "cycle"]
     assert any("6 → 7 → 6 wait for one another" in text for text in texts)
     assert {"blocked", "planned", "completed"} <= set(texts)
 

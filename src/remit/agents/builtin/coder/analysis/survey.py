@@ -1,47 +1,46 @@
-"""The facts of all files, gathered: totals by language, the lists of the most complex, what is needed for the graph. No input or output.
-
-Facts come from a cache that anybody could have written to, so their shape is checked; what does not fit is as if it had not been read.
-"""
+"""The facts of all files put together: totals, the import graph, what tests reach, what changes often; and all of it as bounded data."""
 
 import heapq
-from collections import Counter
-from collections.abc import Mapping
+import json
+import os
+import posixpath
+import re
+import shlex
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from sys import intern
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from remit.agents.builtin.coder.analysis.languages import BY_NAME
+from remit.agents.builtin.coder.analysis.files import SourceFile, read_bytes
+from remit.agents.builtin.coder.analysis.grammars import GRAMMARS
+from remit.agents.builtin.coder.analysis.imports import Import, ImportGraph, Module
+from remit.agents.builtin.coder.analysis.parsing import FUNCTIONS
+from remit.core.cycles import cyclic_components, shortest_cycle
+from remit.core.errors import RemitError
+from remit.system.beneath import Root
+from remit.workspaces.git import Git
 
-LISTED = 50
-_POOL = 20_000
-
-
-class Import(NamedTuple):
-    module: str
-    names: tuple[str, ...]
-    line: int
-    is_lazy: bool
-    """Inside of a function, for types alone, or a part that is declared: no load order depends on it."""
-
-
-class Member(NamedTuple):
-    """One file that was parsed."""
-
-    path: str
-    language: str
-    size: int
-    lines: int
-    code: int
-    complexity: int
-    functions: int
-    hard: int
-    """How many of its functions are hard to follow."""
-    types: int
-    tests: int
-    is_test: bool
-    imports: tuple[Import, ...]
-    package: str
-    about: str
+LISTED = 20
+CYCLE_MEMBERS = 30
+COMMITS_AT_MOST = 3_000
+FILES_IN_COMMIT = 200
+"""Larger commits are moves and reformatting; they do not show where work goes on."""
+GIT_SECONDS = 15.0
+_FUNCTIONS_KEPT = 20_000
+_TODOS_KEPT = 10_000
+_MANIFEST_BYTES = 512 * 1024
+_MANIFESTS = frozenset({"pyproject.toml", "package.json", "Cargo.toml"})
+_TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
+_ASIDE = re.compile(r"(^|/)(docs?|examples?|samples|demos?|scripts|tools|bench(marks)?|tests?|fixtures)/")
+_LOG = shlex.split(
+    "--no-pager log --relative --numstat -z --format=%x01%ct%x02%ae --no-renames --no-ext-diff --no-textconv --no-show-signature"
+    " --no-notes --no-color --no-mailmap --no-merges --ignore-submodules=all"
+)
+_OVERRIDES = (("log.showSignature", "false"), ("core.pager", "cat"), ("gpg.program", "false"), ("diff.external", ""))
+"""The repository is not trusted: no hook, diff driver, text conversion or signature check of its configuration may run."""
 
 
 class Function(NamedTuple):
@@ -52,9 +51,36 @@ class Function(NamedTuple):
     complexity: int
     nesting: int
 
-    @property
-    def lines(self) -> int:
-        return self.end_line - self.line + 1
+
+class CodeFile(NamedTuple):
+    """A file with functions: parsed, or counted by lizard."""
+
+    path: str
+    language: str
+    code: int
+    complexity: int
+    functions: int
+    size_bytes: int
+    tests: int
+    is_test: bool
+
+
+class HotSpot(NamedTuple):
+    """A file that is complex and changes often."""
+
+    path: str
+    commits: int
+    lines_changed: int
+    authors: int
+    complexity: int
+    score: int
+    is_untested: bool
+
+
+class Entry(NamedTuple):
+    path: str
+    line: int
+    what: str
 
 
 class Todo(NamedTuple):
@@ -64,99 +90,255 @@ class Todo(NamedTuple):
     text: str
 
 
-class Entry(NamedTuple):
-    path: str
-    line: int
-    what: str
-
-
-@dataclass(slots=True)
-class Tally:
-    files: int = 0
-    lines: int = 0
-    code: int = 0
-    comments: int = 0
-    blank: int = 0
-    size: int = 0
-
-
 @dataclass(slots=True)
 class Survey:
-    members: list[Member] = field(default_factory=list)
-    tallies: dict[str, Tally] = field(default_factory=dict)
+    workspace: Path
+    path: str = ""
+    """Below the workspace, empty for all of it."""
+    files: int = 0
+    code_files: list[CodeFile] = field(default_factory=list)
+    modules: list[Module] = field(default_factory=list)
+    languages: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     skipped: Counter[str] = field(default_factory=Counter)
-    skipped_folders: set[str] = field(default_factory=set)
-    """Those of other people's code."""
-    troubles: list[tuple[str, str]] = field(default_factory=list)
-    """Files that could not be read or parsed, and why."""
+    unreadable: list[dict[str, str]] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    """Those that can come into a list, not all."""
+    entries: list[Entry] = field(default_factory=list)
     todos: list[Todo] = field(default_factory=list)
     todo_tags: Counter[str] = field(default_factory=Counter)
-    entries: list[Entry] = field(default_factory=list)
-    functions: list[Function] = field(default_factory=list)
-    """A pool from which the lists are drawn; not all of them."""
-    files: int = 0
     broken: int = 0
-    """Files with parts the grammar could not make sense of."""
+    """Files with parts that the grammar could not parse."""
 
-    def add(self, path: str, size: int, gist: Mapping[str, Any]) -> None:
-        """Raises ValueError, TypeError or KeyError where the gist is none."""
-        if "skipped" in gist:
-            self.skipped[str(gist["skipped"])] += 1
-            return
-        language = str(gist["language"])
-        lines, code, comments, blank = (int(gist[key]) for key in ("lines", "code", "comments", "blank"))
-        member = _member(path, size, language, gist) if language in BY_NAME else None
-        tally = self.tallies.setdefault(language, Tally())
-        tally.files += 1
-        tally.lines += lines
-        tally.code += code
-        tally.comments += comments
-        tally.blank += blank
-        tally.size += size
+    def add(self, file: SourceFile, facts: dict[str, Any]) -> bool:
+        """Take the facts of one file. False where it was skipped, could not be read, or its facts are malformed."""
+        if "skipped" in facts:
+            self.skipped[str(facts["skipped"])] += 1
+            return False
+        try:
+            if "trouble" not in facts:
+                self._add(file, facts)
+                return True
+        except (ValueError, TypeError, KeyError, IndexError):
+            pass
+        self.unreadable.append({"path": printable(file.path), "why": printable(str(facts.get("trouble", "the parser gave no facts")))})
+        return False
+
+    def _add(self, file: SourceFile, facts: dict[str, Any]) -> None:
+        path, language, is_test = file.path, str(facts["language"]), bool(facts["isTest"])
+        counts = {key: int(facts[key]) for key in ("lines", "code", "comments", "blank")}
+        functions = [
+            Function(path, f"{one['parent']}.{one['name']}".strip("."), one["line"], one["endLine"], one["complexity"], one["nesting"])
+            for one in facts.get("symbols", ())
+            if one["kind"] in FUNCTIONS
+        ]
+        if "complexity" in facts:
+            sizes = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
+            self.code_files.append(CodeFile(path, language, *sizes, is_test))
+        if "imports" in facts:
+            imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
+            self.modules.append(Module(path, language, str(facts["package"]), imports))
+            todos = [Todo(path, int(line), str(tag), str(text)) for line, tag, text in facts["todos"]]
+            self.todo_tags.update(todo.tag for todo in todos)
+            self.todos += todos[: _TODOS_KEPT - len(self.todos)]
+            self.broken += bool(facts["hasErrors"])
+            self.entries += [Entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
         self.files += 1
-        if member is not None:
-            self._add_member(member, gist)
+        self.languages[language].update({**counts, "files": 1, "sizeBytes": file.size})
+        self.functions += [] if is_test else functions
+        if len(self.functions) > _FUNCTIONS_KEPT:
+            self.functions = list({function for kept in self._top_functions() for function in kept})
 
-    def _add_member(self, member: Member, gist: Mapping[str, Any]) -> None:
-        self.members.append(member)
-        self.broken += bool(gist["hasErrors"])
-        for line, tag, text in gist["todos"]:
-            self.todo_tags[str(tag)] += 1
-            if len(self.todos) < 10_000:
-                self.todos.append(Todo(member.path, int(line), str(tag), str(text)))
-        if member.is_test:
-            return  # a complex test is no risk to anybody
-        self.functions += [Function(member.path, str(w[0]), *map(int, w[1:5])) for w in gist["worst"]]
-        self.entries += [Entry(member.path, int(line), str(what)) for line, what in gist["entry"]]
-        if len(self.functions) > _POOL:
-            self._prune()
+    def _top_functions(self) -> list[list[Function]]:
+        """The most complex, the longest, the most deeply nested."""
+        return [
+            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line)),
+            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.end_line - one.line, one.complexity, one.path)),
+            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.nesting, one.complexity, one.path)),
+        ]
 
-    def _prune(self) -> None:
-        kept = {*self.most_complex(), *self.longest(), *self.most_nested()}
-        self.functions = list(kept)
+    def finish(self, manifests: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
+        """Read the manifests among these paths and the history; returns bounded data, and the graph."""
+        self.code_files.sort()
+        project = Project(self.workspace, self.path)
+        project.read(manifests)
+        graph = ImportGraph(sorted(self.modules), project.go_modules)
+        both = graph.both()
+        tests = {file.path for file in self.code_files if file.is_test}
+        code_nodes = {module.node for module in self.modules if module.path not in tests}
+        cycles = sorted((one for one in cyclic_components(graph.eager) if one & code_nodes), key=lambda one: (-len(one), min(one)))
+        imported_by = Counter(target for node in both if node in code_nodes for target in both[node])
+        test_data, untested = self._test_data(both)
+        churn, history = read_history(self.workspace, self.path)
+        complex_, longest, deepest = ([as_data(one) for one in kept] for kept in self._top_functions())
+        entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one.path)), one.path.count("/"), one))
+        parsed = {file.language for file in self.code_files}
+        largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
+        ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
+        data = {
+            "path": printable(self.path or "."),
+            "name": printable(project.name),
+            "about": printable(project.about),
+            "files": self.files,
+            "parsedFiles": len(self.code_files),
+            "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
+            "entryPoints": [as_data(one) for one in [*project.commands, *entries][:LISTED]],
+            "largestFiles": [as_data(file) for file in largest],
+            "complexFunctions": complex_,
+            "longestFunctions": longest,
+            "deepestFunctions": deepest,
+            "imports": {
+                "edges": sum(map(len, graph.eager.values())),
+                "lazyEdges": sum(map(len, graph.lazy.values())),
+                "cycleCount": len(cycles),
+                "lazyCycleCount": max(0, sum(bool(one & code_nodes) for one in cyclic_components(both)) - len(cycles)),
+                "cycles": [_cycle(one, graph.eager) for one in cycles[:LISTED]],
+                "mostImported": _ranked(imported_by, "path", "importedBy"),
+                "mostImporting": _ranked(Counter({node: len(targets) for node, targets in both.items()}), "path", "imports"),
+                "external": _ranked(graph.external, "name", "files"),
+            },
+            "todos": {
+                "count": self.todo_tags.total(),
+                "byTag": dict(self.todo_tags),
+                "items": [as_data(todo) for todo in self.todos[:LISTED]],
+            },
+            "tests": test_data,
+            "hotSpots": [as_data(one) for one in self._hot_spots(churn, untested)],
+            "history": history,
+            "skipped": dict(self.skipped),
+            "unreadable": self.unreadable[:LISTED],
+        }
+        return data, graph
 
-    def most_complex(self, count: int = LISTED) -> list[Function]:
-        return heapq.nlargest(count, self.functions, key=lambda f: (f.complexity, f.lines, f.path))
+    def _test_data(self, both: Mapping[str, Iterable[str]]) -> tuple[dict[str, Any], set[str]]:
+        """Which files tests reach, by imports and names: `test_words.py` tests the one `words.py` that there is. Nothing is run."""
+        tests = [file for file in self.code_files if file.is_test]
+        code = [file for file in self.code_files if not file.is_test]
+        nodes = {module.path: module.node for module in self.modules}
+        stems = Counter(_stem(file.path) for file in code)
+        named = {_TEST_AFFIX.sub("", _TEST_AFFIX.sub("", _stem(file.path))) for file in tests}
+        direct = {target for file in tests for node in [nodes.get(file.path, file.path)] for target in (node, *both.get(node, ()))}
+        direct |= {file.path for file in code if file.tests or (_stem(file.path) in named and stems[_stem(file.path)] == 1)}
+        reached, queue = set(direct), list(direct)
+        while queue:
+            found = set(both.get(queue.pop(), ())) - reached
+            reached |= found
+            queue += found
+        judged = [file for file in code if file.functions and not file.path.endswith((".pyi", ".d.ts"))]
+        is_direct = [not direct.isdisjoint((file.path, nodes.get(file.path, file.path))) for file in judged]
+        untested = [file for file in judged if reached.isdisjoint((file.path, nodes.get(file.path, file.path)))]
+        untested.sort(key=lambda file: (-file.complexity, -file.code, file.path))
+        test_code, other_code = sum(file.code for file in tests), sum(file.code for file in code)
+        return {
+            "files": sum(file.tests > 0 for file in tests),
+            "functions": sum(file.tests for file in self.code_files),
+            "codeLines": test_code,
+            "ratio": round(test_code / other_code, 2) if other_code else 0.0,
+            "touchedDirectly": sum(is_direct),
+            "touchedIndirectly": len(judged) - sum(is_direct) - len(untested),
+            "untouched": len(untested),
+            "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
+        }, {file.path for file in untested}
 
-    def longest(self, count: int = LISTED) -> list[Function]:
-        return heapq.nlargest(count, self.functions, key=lambda f: (f.lines, f.complexity, f.path))
+    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[HotSpot]:
+        spots = [
+            HotSpot(
+                file.path, one.commits, one.lines, len(one.authors), file.complexity, one.commits * file.complexity, file.path in untested
+            )
+            for file in self.code_files
+            if not file.is_test and file.complexity > 1 and (one := churn.get(file.path, Churn())).commits > 1
+        ]
+        return heapq.nlargest(LISTED, spots, key=lambda spot: (spot.score, spot.path))
 
-    def most_nested(self, count: int = LISTED) -> list[Function]:
-        return heapq.nlargest(count, self.functions, key=lambda f: (f.nesting, f.complexity, f.path))
 
-    def largest(self, count: int = LISTED) -> list[Member]:
-        return heapq.nlargest(count, self.members, key=lambda m: (m.code, m.path))
+@dataclass(slots=True)
+class Project:
+    """What the manifests say."""
+
+    workspace: Path
+    top: str
+    name: str = ""
+    about: str = ""
+    commands: list[Entry] = field(default_factory=list)
+    go_modules: dict[str, str] = field(default_factory=dict)
+    """Module path to folder."""
+
+    def read(self, paths: Iterable[str]) -> None:
+        """A manifest that is broken or has an unexpected shape is ignored."""
+        with Root(self.workspace) as root:
+            for path in paths:
+                folder, _, name = path.rpartition("/")
+                if name == "go.mod" or (name in _MANIFESTS and folder == self.top):
+                    try:
+                        self._read(name, path, read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace"))
+                    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+                        continue
+
+    def _read(self, name: str, path: str, text: str) -> None:
+        if name == "go.mod":
+            if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
+                self.go_modules[match[1].strip('"`')] = posixpath.dirname(path)
+            return
+        document: dict[str, Any] = json.loads(text) if name == "package.json" else tomllib.loads(text)
+        fields = document if name == "package.json" else document.get("project") or document.get("package") or {}
+        self.name = self.name or (fields["name"] if isinstance(fields.get("name"), str) else "")
+        self.about = self.about or (fields["description"] if isinstance(fields.get("description"), str) else "")
+        commands = fields.get("bin") if name == "package.json" else fields.get("scripts")
+        commands = {self.name: commands} if isinstance(commands, str) else commands or {}
+        self.commands += [Entry(path, 0, f"command {command} = {target}") for command, target in list(commands.items())[:50]]
 
 
-def _member(path: str, size: int, language: str, gist: Mapping[str, Any]) -> Member:
-    lines, code, complexity, functions, hard, types, tests = (
-        int(gist[key]) for key in ("lines", "code", "complexity", "functions", "hard", "types", "tests")
-    )
-    imports = tuple(
-        Import(intern(str(module)), tuple([intern(str(name)) for name in names]), int(line), bool(lazy))
-        for module, names, line, lazy in gist["imports"]
-    )
-    return Member(
-        path, language, size, lines, code, complexity, functions, hard, types, tests,
-        bool(gist["isTest"]), imports, str(gist["package"]), str(gist["about"]),
-    )  # fmt: skip
+@dataclass(slots=True)
+class Churn:
+    commits: int = 0
+    lines: int = 0
+    authors: set[bytes] = field(default_factory=set)
+
+
+def read_history(workspace: Path, below: str) -> tuple[dict[str, Churn], dict[str, Any]]:
+    """How often each file changed, and what is known of the history as a whole."""
+    churn: dict[str, Churn] = defaultdict(Churn)
+    history = {"commits": 0, "isCut": False, "whyNot": ""}
+    git = Git(folder=workspace, stop_at=time.monotonic() + GIT_SECONDS, may_fetch=False, overrides=_OVERRIDES)
+    try:
+        if not git.asks("rev-parse", "--verify", "--quiet", "HEAD"):
+            return churn, history | {"whyNot": "There are no commits yet."}
+        output = git.run(*_LOG, f"--max-count={COMMITS_AT_MOST}", "--", f":(literal){below}" if below else ".")
+    except RemitError as error:
+        is_checkout = "not a git repository" not in error.message
+        return churn, history | {"whyNot": error.message.splitlines()[0][:200] if is_checkout else "This is not a git checkout."}
+    commits = output.split(b"\1")[1:]
+    for commit in commits:
+        head, *rows = commit.split(b"\0")
+        changed = [parts for row in rows if len(parts := row.lstrip(b"\n").split(b"\t", 2)) == 3 and parts[2]]
+        for added, removed, path in changed if len(changed) <= FILES_IN_COMMIT else ():
+            one = churn[os.fsdecode(path)]
+            one.commits += 1
+            one.lines += sum(int(part) for part in (added, removed) if part.isdigit())
+            one.authors.add(head.partition(b"\2")[2])
+    return churn, history | {"commits": len(commits), "isCut": len(commits) >= COMMITS_AT_MOST}
+
+
+def printable(text: str) -> str:
+    """Parts of names that are not UTF-8 are replaced."""
+    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
+
+
+def as_data(record: NamedTuple) -> dict[str, Any]:
+    """The fields of a record with names in camel case."""
+    fields = record._asdict().items()
+    return {re.sub(r"_(\w)", lambda m: m[1].upper(), name): printable(value) if isinstance(value, str) else value for name, value in fields}
+
+
+def _ranked(counts: Counter[str], name: str, number: str) -> list[dict[str, Any]]:
+    most = heapq.nsmallest(LISTED, counts.items(), key=lambda item: (-item[1], item[0]))
+    return [{name: printable(key), number: count} for key, count in most]
+
+
+def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:
+    busiest = max(sorted(members), key=lambda node: sum(node in edges[one] for one in members))
+    shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
+    return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
+
+
+def _stem(path: str) -> str:
+    return posixpath.basename(path).partition(".")[0]

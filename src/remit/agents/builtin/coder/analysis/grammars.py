@@ -1,24 +1,41 @@
-"""What is asked of each grammar, as tree-sitter queries: they run in C. See `languages` for what the captures mean."""
+"""The languages that are parsed: the wheel that brings the grammar, and one tree-sitter query for each.
 
-PYTHON = """
+Captures that `parsing` understands: `def.KIND` and `scope` (a parent that is no symbol itself) with `name` and `receiver`; `import` with
+`what`; `lazy` (an import inside does not run with the module); `branch` (a decision that nests), `decision`, `nest`, `elif` (nests no
+deeper than its `if`); `comment`, `doc`, `entry`, `test`, `package`. To add a language, add an entry to `GRAMMARS` and to `core.languages`.
+"""
+
+import importlib
+import re
+from functools import cache
+from typing import Any, NamedTuple
+
+
+class Grammar(NamedTuple):
+    module: str
+    query: str
+    family: str
+    """How imports are resolved: see `imports`."""
+    function: str = "language"
+
+
+_PYTHON = """
 (function_definition name: (identifier) @name) @def.function
 (class_definition name: (identifier) @name) @def.class
 (import_statement name: [(dotted_name) @import (aliased_import name: (dotted_name) @import)])
 (import_from_statement module_name: (_) @import name: [(dotted_name) @what (aliased_import name: (dotted_name) @what)])
-(import_from_statement module_name: (_) @import (wildcard_import) @what)
+(import_from_statement module_name: (_) @import (wildcard_import))
 [(if_statement) (for_statement) (while_statement)] @branch
 [(elif_clause) (except_clause) (conditional_expression) (boolean_operator) (for_in_clause) (if_clause)] @decision
 (case_clause . (case_pattern (_))) @decision
 [(try_statement) (with_statement) (match_statement)] @nest
 (comment) @comment
 (module . (comment)* . (expression_statement (string) @doc))
-(function_definition body: (block . (expression_statement (string) @doc)))
-(class_definition body: (block . (expression_statement (string) @doc)))
-(module (if_statement condition: (comparison_operator (identifier) @entry.word)) @entry)
-(if_statement condition: [(identifier) (attribute)] @typing.word) @typing
+(block . (expression_statement (string) @doc))
+((if_statement condition: (comparison_operator . (identifier) @word)) @entry @lazy (#eq? @word "__name__"))
+((if_statement condition: [(identifier) (attribute)] @word) @lazy (#match? @word "TYPE_CHECKING$"))
 """
-
-SCRIPT = """
+_SCRIPT = """
 (function_declaration name: (identifier) @name) @def.function
 (generator_function_declaration name: (identifier) @name) @def.function
 (method_definition name: (_) @name) @def.method
@@ -27,10 +44,10 @@ SCRIPT = """
 (assignment_expression left: (member_expression) @name right: [(arrow_function) (function_expression)]) @def.function
 (import_statement source: (string) @import)
 (export_statement source: (string) @import)
-(call_expression function: (identifier) @require arguments: (arguments . (string) @import))
-(call_expression function: (import) @lazy arguments: (arguments . (string) @import))
-(call_expression function: (identifier) @test.word
-  arguments: (arguments . [(string) (template_string)] . [(arrow_function) (function_expression)]))
+((call_expression function: (identifier) @word arguments: (arguments . (string) @import)) (#eq? @word "require"))
+(call_expression function: (import) arguments: (arguments . (string) @import)) @lazy
+((call_expression function: (identifier) @word arguments: (arguments . [(string) (template_string)] . [(arrow_function)
+  (function_expression)])) @test (#any-of? @word "it" "test" "specify"))
 [(if_statement) (for_statement) (for_in_statement) (while_statement) (do_statement)] @branch
 [(catch_clause) (ternary_expression) (switch_case)] @decision
 (binary_expression operator: ["&&" "||" "??"]) @decision
@@ -38,13 +55,11 @@ SCRIPT = """
 (else_clause (if_statement) @elif)
 (comment) @comment
 """
-
-JAVASCRIPT = """
+_JAVASCRIPT = """
 (class_declaration name: (identifier) @name) @def.class
 (field_definition property: (_) @name value: [(arrow_function) (function_expression)]) @def.method
 """
-
-TYPESCRIPT = """
+_TYPESCRIPT = """
 (class_declaration name: (type_identifier) @name) @def.class
 (abstract_class_declaration name: (type_identifier) @name) @def.class
 (interface_declaration name: (type_identifier) @name) @def.interface
@@ -52,11 +67,10 @@ TYPESCRIPT = """
 (enum_declaration name: (identifier) @name) @def.enum
 (internal_module name: (_) @name) @def.module
 (public_field_definition name: (_) @name value: [(arrow_function) (function_expression)]) @def.method
-(import_statement "type" @lazy source: (string) @import)
+(import_statement "type" source: (string) @import) @lazy
 (import_require_clause source: (string) @import)
 """
-
-GO = """
+_GO = """
 (function_declaration name: (identifier) @name) @def.function
 (method_declaration receiver: (parameter_list (parameter_declaration type: (_) @receiver)) name: (field_identifier) @name) @def.method
 (type_spec name: (type_identifier) @name type: (struct_type)) @def.struct
@@ -64,16 +78,15 @@ GO = """
 (type_spec name: (type_identifier) @name) @def.type
 (type_alias name: (type_identifier) @name) @def.type
 (import_spec path: (_) @import)
-(package_clause (package_identifier) @package)
 [(if_statement) (for_statement)] @branch
 [(expression_case) (type_case) (communication_case)] @decision
 (binary_expression operator: ["&&" "||"]) @decision
 [(expression_switch_statement) (type_switch_statement) (select_statement)] @nest
 (if_statement alternative: (if_statement) @elif)
 (comment) @comment
+((function_declaration name: (identifier) @word) @entry (#eq? @word "main"))
 """
-
-RUST = """
+_RUST = """
 (function_item name: (identifier) @name) @def.function
 (struct_item name: (type_identifier) @name) @def.struct
 (enum_item name: (type_identifier) @name) @def.enum
@@ -84,18 +97,18 @@ RUST = """
 (macro_definition name: (identifier) @name) @def.macro
 (impl_item type: (_) @name) @scope
 (use_declaration argument: (_) @import)
-(mod_item name: (identifier) @submodule !body)
+(mod_item name: (identifier) @import !body) @lazy
 (extern_crate_declaration name: (identifier) @import)
-(attribute_item (attribute (_) @test.word))
+((attribute_item (attribute (_) @word)) @test (#match? @word "(^|::)(test|rstest|test_case|quickcheck)$"))
 [(if_expression) (while_expression) (for_expression)] @branch
 (match_arm pattern: (match_pattern (_))) @decision
 (binary_expression operator: ["&&" "||"]) @decision
 [(match_expression) (loop_expression)] @nest
 (else_clause (if_expression) @elif)
 [(line_comment) (block_comment)] @comment
+(source_file ((function_item name: (identifier) @word) @entry (#eq? @word "main")))
 """
-
-JAVA = """
+_JAVA = """
 (class_declaration name: (identifier) @name) @def.class
 (record_declaration name: (identifier) @name) @def.class
 (interface_declaration name: (identifier) @name) @def.interface
@@ -105,10 +118,9 @@ JAVA = """
 (constructor_declaration name: (identifier) @name) @def.method
 (compact_constructor_declaration name: (identifier) @name) @def.method
 (import_declaration [(scoped_identifier) (identifier)] @import)
-(import_declaration [(scoped_identifier) (identifier)] @import (asterisk) @what)
 (package_declaration [(scoped_identifier) (identifier)] @package)
-(marker_annotation name: (identifier) @test.word)
-(annotation name: (identifier) @test.word)
+((marker_annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
+((annotation name: (identifier) @word) @test (#match? @word "^(Parameterized|Repeated)?Test$"))
 [(if_statement) (for_statement) (enhanced_for_statement) (while_statement) (do_statement)] @branch
 [(catch_clause) (ternary_expression)] @decision
 (switch_label . (_)) @decision
@@ -116,13 +128,11 @@ JAVA = """
 [(try_statement) (try_with_resources_statement) (switch_expression)] @nest
 (if_statement alternative: (if_statement) @elif)
 [(line_comment) (block_comment)] @comment
+((method_declaration name: (identifier) @word) @entry (#eq? @word "main"))
 """
-
-C = """
+_C = """
 (function_definition declarator: (function_declarator declarator: (_) @name)) @def.function
 (function_definition declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name))) @def.function
-(function_definition
-  declarator: (pointer_declarator declarator: (pointer_declarator declarator: (function_declarator declarator: (_) @name)))) @def.function
 (struct_specifier name: (_) @name body: (_)) @def.struct
 (union_specifier name: (_) @name body: (_)) @def.struct
 (enum_specifier name: (_) @name body: (_)) @def.enum
@@ -136,9 +146,9 @@ C = """
 (switch_statement) @nest
 (else_clause (if_statement) @elif)
 (comment) @comment
+((function_definition declarator: (function_declarator declarator: (identifier) @word)) @entry (#eq? @word "main"))
 """
-
-CPP = """
+_CPP = """
 (function_definition declarator: (reference_declarator (function_declarator declarator: (_) @name))) @def.function
 (class_specifier name: (_) @name body: (_)) @def.class
 (namespace_definition name: (_) @name) @def.module
@@ -146,3 +156,29 @@ CPP = """
 (catch_clause) @decision
 (try_statement) @nest
 """
+GRAMMARS = {
+    "Python": Grammar("tree_sitter_python", _PYTHON, "python"),
+    "JavaScript": Grammar("tree_sitter_javascript", _SCRIPT + _JAVASCRIPT, "script"),
+    "TypeScript": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_typescript"),
+    "TSX": Grammar("tree_sitter_typescript", _SCRIPT + _TYPESCRIPT, "script", "language_tsx"),
+    "Go": Grammar("tree_sitter_go", _GO, "go"),
+    "Rust": Grammar("tree_sitter_rust", _RUST, "rust"),
+    "Java": Grammar("tree_sitter_java", _JAVA, "java"),
+    "C": Grammar("tree_sitter_c", _C, "c"),
+    "C++": Grammar("tree_sitter_cpp", _C + _CPP, "c"),
+}
+TEST_FILE = re.compile(
+    r"/(tests?|__tests__|spec|e2e|benches)/|/src/it/|/test_[^/]*$|/conftest\.py$|[._-](unit)?(tests?|spec)\.\w+$|(Tests?|TestCase|IT)\.java$"
+)
+"""Matched against a path with a slash before it."""
+TEST_NAME = re.compile(r"^(test|Test|Benchmark|Fuzz|Example|TEST|TYPED_TEST|SCENARIO|BOOST_AUTO_TEST_CASE)")
+
+
+@cache
+def load(language: str) -> tuple[Any, Any]:
+    """Parser and query, made once per process."""
+    import tree_sitter
+
+    grammar = GRAMMARS[language]
+    made = tree_sitter.Language(getattr(importlib.import_module(grammar.module), grammar.function)())
+    return tree_sitter.Parser(made), tree_sitter.Query(made, grammar.query)
