@@ -80,8 +80,8 @@ def pending(folder: Path) -> Pending | None:
 
 
 def make_ready(folder: Path, root: Path) -> None:
-    """Raises `Unavailable` where nothing can be written, or where the folder is a link (it may come with a cloned project): its files are
-    deleted."""
+    """Make a folder of the board's own. Raises `Unavailable` where that cannot be done, or where it is a link, as it may come with a cloned
+    project: files in there are written and deleted."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

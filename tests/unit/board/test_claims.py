@@ -14,7 +14,7 @@ from remit.board import claims
 from remit.board.board import Board
 from remit.board.claims import claim, holder_of, holders
 from remit.core.clock import Clock
-from remit.core.errors import Refused
+from remit.core.errors import Refused, Unavailable
 
 HOLDING = """
 import os, sys, time
@@ -117,14 +117,12 @@ def test_a_claim_ends_with_its_time_even_if_its_holder_lives(board: Board) -> No
         assert holders(board) == {12: taken.holder}, "who has lost it does not release it"
 
 
-@pytest.mark.parametrize("names", [("012.json",), ("012.lock",), ("012.json", "012.lock")])
-def test_an_agent_that_tidies_its_claim_away_does_not_lose_it(board: Board, names: tuple[str, ...]) -> None:
+def test_an_agent_that_deletes_the_file_of_its_claim_does_not_lose_it(board: Board) -> None:
     with claim(board, 12, "research", seconds=60) as held:
-        for name in names:
-            (board.folder / "tasks" / name).unlink()
+        (board.folder / "tasks/012.lock").unlink()
         assert not held.is_lost
     with claim(board, 12, "plan", seconds=60) as held:
-        (board.folder / "tasks" / "012.json").write_text("{")
+        (board.folder / "tasks/012.lock").write_text("{")
         assert not held.is_lost
 
 
@@ -133,7 +131,7 @@ def test_an_agent_that_tidies_its_claim_away_does_not_lose_it(board: Board, name
 )
 def test_a_note_that_cannot_be_read_gives_nobody_the_task_of_a_living_holder(board: Board, note: bytes) -> None:
     with claim(board, 12, "research", seconds=60) as held:
-        (board.folder / "tasks/012.json").write_bytes(note)
+        (board.folder / "tasks/012.lock").write_bytes(note)
         with pytest.raises(Refused, match="Task 12 is being worked on by another process"), claim(board, 12, "plan", seconds=60):
             pass
         assert holders(board) == {}
@@ -185,3 +183,15 @@ def test_a_holder_of_another_pid_space_is_judged_by_its_lock(board: Board, monke
     finally:
         kill_group(process)
     assert holders(board) == {}
+
+
+@pytest.mark.parametrize("name", ["tasks", "tasks/012.lock"])
+def test_a_claim_is_never_written_through_a_link(board: Board, name: str) -> None:
+    theirs = board.root / "theirs"
+    theirs.mkdir()
+    (theirs / "012.lock").write_text("theirs")
+    (board.folder / name).parent.mkdir(parents=True)
+    (board.folder / name).symlink_to(theirs if name == "tasks" else theirs / "012.lock")
+    with pytest.raises(Unavailable), claim(board, 12, "plan", seconds=60):
+        pass
+    assert (theirs / "012.lock").read_text() == "theirs"
