@@ -15,7 +15,7 @@ from pathlib import Path
 from remit.board import archive, todo, user_edits, write_set
 from remit.board.state_file import Read, read_state, state_to_bytes, to_bytes
 from remit.board.task import State
-from remit.board.user_edits import TODO, EditMerger, Found, Version, numbers_of
+from remit.board.user_edits import TODO, Found, UserEdits, Version, numbers_of
 from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
@@ -102,7 +102,7 @@ class Board:
     def look(self) -> Seen:
         """For reading: waits for nobody, writes nothing. A change that was interrupted is seen as made."""
         found = self._find()
-        return self._nothing() if found.data is None else self._seen(found, found.read.state)
+        return self._nothing() if found.data is None else self._seen(self._edits(found), found.read.state)
 
     @contextlib.contextmanager
     def change(self, activity: str = "", *, make: bool = False, anew: bool = False) -> Iterator[Draft]:
@@ -122,19 +122,20 @@ class Board:
                 if not make:
                     raise self._no_board()
                 self._nothing()  # raises when there is a TODO.md all the same
-            seen = self._seen(found, archive.numbered(self, found.read.state))
+            edits = self._edits(found)
+            seen = self._seen(edits, archive.numbered(self, found.read.state))
             draft = Draft(state=seen.state, at=self.now(), notices=(*finished, *seen.notices), _root=self.root)
             yield draft
-            self._write(draft, found, seen.state, activity, anew=anew)
+            self._write(draft, edits, seen.state, activity, anew=anew)
 
-    def _seen(self, found: Found, state: State, before: frozenset[int] | None = None) -> Seen:
-        if not found.versions:
+    def _seen(self, edits: UserEdits, state: State, before: frozenset[int] | None = None) -> Seen:
+        if not edits.found.versions:
             return Seen(state=state)
-        state, notices = self._merger().merge(found, state, numbers_of(state) if before is None else before)
+        state, notices = edits.merge(state, numbers_of(state) if before is None else before)
         return Seen(state=state, notices=notices)
 
-    def _merger(self) -> EditMerger:
-        return EditMerger(drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self))
+    def _edits(self, found: Found) -> UserEdits:
+        return UserEdits(found, drawn=self.root / DRAWN, at=self.now(), taken_numbers=archive.numbers(self) if found.versions else ())
 
     def _nothing(self) -> Seen:
         """A project without a state.json. Raises when it has a TODO.md all the same."""
@@ -188,27 +189,29 @@ class Board:
         told = ("An interrupted change of the board was finished.",) if write_set.pending(self.root / SET) else ()
         return (*told, *write_set.finish(self.root / SET, self.root))
 
-    def _write(self, draft: Draft, found: Found, before: State, activity: str, *, anew: bool) -> None:
+    def _write(self, draft: Draft, edits: UserEdits, before: State, activity: str, *, anew: bool) -> None:
+        found = edits.found
         if anew or draft.state != before or draft.files or draft.moves:
             if activity:
                 draft.state = draft.state.noting(draft.at, activity)
         elif found.is_drawn and not found.versions and _is_shown(found.read):
             return
         began = numbers_of(found.read.state)
-        draft.notices += self._write_once(draft, found, before, draft.files, draft.moves)
+        draft.notices += self._write_once(draft, edits, before, draft.files, draft.moves)
         for _ in range(_ROUNDS):
             if next(user_edits.left(self.root / LEFT), None) is None:
                 break
-            found = self._find()
-            seen = self._seen(found, found.read.state, began)
+            edits = self._edits(self._find())
+            seen = self._seen(edits, edits.found.read.state, began)
             draft.state, draft.notices = seen.state, (*draft.notices, *seen.notices)
-            draft.notices += self._write_once(draft, found, seen.state, {}, {})
+            draft.notices += self._write_once(draft, edits, seen.state, {}, {})
         user_edits.sweep_left(self.root / LEFT)
 
     def _write_once(
-        self, draft: Draft, found: Found, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
+        self, draft: Draft, edits: UserEdits, merged: State, files: Mapping[str, bytes], moves: Mapping[str, str]
     ) -> tuple[str, ...]:
         """`merged`: the board with all that was read in TODO.md, before the change."""
+        found = edits.found
         draft.state = replace(draft.state, last_updated=draft.at)
         text = to_bytes(todo.draw(draft.state))
         drawn = hash_of(text)
@@ -217,7 +220,7 @@ class Board:
         was, consumed = found.read.drawn, []
         for version in found.versions:
             hashed = hash_of(version.data)
-            goes_on_from = self._merger().goes_on_from(found, version, merged)
+            goes_on_from = edits.goes_on_from(version, merged)
             if goes_on_from is not None:
                 known = state_to_bytes(goes_on_from, known=found.read.entries)
                 user_edits.keep_drawing(self.root / DRAWN, hashed, known, self.root / LEFT)

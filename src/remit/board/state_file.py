@@ -1,7 +1,7 @@
 """`state.json`: parsed into a `State` and written back. Unknown keys are kept; damage is reported with its place, never guessed at."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,14 +15,6 @@ _LATER = (
     "started", "completed", "last_updated", "blocking_reason", "plan_path", "session_id", "completion_summary", "complexity", "source",
 )  # fmt: skip
 """Texts that are left out when empty."""
-_TEXTS = frozenset({"type", "description", "effort", "created", *_LATER})
-"""Keys of texts: named like the fields they become."""
-_OTHERS = frozenset(
-    {
-        "project_number", "project_name", "title", "status", "priority", "language", "dependencies", "artifacts", "plan_versions", "accept",
-        "parent", "todo_lines",
-    }
-)  # fmt: skip
 DRAWN = "_todo_sha256"
 """Key of the hash of TODO.md as it was drawn last."""
 _STATE_KEYS = frozenset(
@@ -31,16 +23,13 @@ _STATE_KEYS = frozenset(
         "_todo_texts", DRAWN,
     }
 )  # fmt: skip
-_ARTIFACT_KEYS = frozenset({"type", "path", "summary"})
-_PRIORITIES = {str(priority): priority for priority in Priority}
-
-
 _NO_NAME = frozenset("/\\\0\n")
 """Characters that a slug must not have: a folder in specs/ is named after it."""
 _CONFLICT = re.compile(rb"^(?:<{7}|>{7}|={7}|\|{7})(?: |\r?$)", re.MULTILINE)
 _BLANK = b"\0 \t\r\n"
 _PLACE = re.compile(r" at line (\d+) column \d+$")
 
+_Reader = Callable[[Any, str], Any]
 Entries = Mapping[int, tuple[Task, Mapping[str, Any]]]
 """Tasks by number, each with the entry it was read from: an unchanged task is written as it was."""
 
@@ -83,41 +72,28 @@ def task_to_entry(task: Task) -> dict[str, Any]:
     return entry
 
 
-def entry_to_task(entry: Mapping[str, Any]) -> Task:
+def entry_to_task(entry: Any) -> Task:
     """Raises `Misused` that says what is wrong with it; `board import` is more lenient."""
     if not isinstance(entry, Mapping):
         raise BadEntry(f"a task is an object, not {_kind(entry)}")
-    texts: dict[str, str] = {}
+    found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
     for key, value in entry.items():
-        if key in _TEXTS:
-            if value:
-                texts[key] = _text(entry, key)
-        elif key not in _OTHERS:
+        reader = _READERS.get(key)
+        if reader is None:
             extra[key] = value
-    get = entry.get
-    name, title = _text(entry, "project_name"), _text(entry, "title")
+        elif value:
+            field_name, read = reader
+            found[field_name] = read(value, key)
+    name, title = found.get("slug", ""), found.get("title", "")
     if not (name or title):
         raise BadEntry("it has neither title nor project_name")
     if not _NO_NAME.isdisjoint(name):
         raise BadEntry(f"project_name is {name[:40]!r}, which cannot name a folder")
-    parent = get("parent")
-    return Task(
-        number=_number(get("project_number"), "project_number"),
-        title=title or name,
-        slug=name or slug_of(title),
-        status=_status(get("status")),
-        priority=_priority(get("priority") or "medium"),
-        language=_text(entry, "language") or None,
-        dependencies=tuple([_number(one, "dependencies") for one in _list(entry, "dependencies")]) if get("dependencies") else (),
-        artifacts=tuple([_artifact_of(one) for one in _list(entry, "artifacts")]) if get("artifacts") else (),
-        plan_versions=tuple([_plan_version_of(one) for one in _list(entry, "plan_versions")]) if get("plan_versions") else (),
-        accept=tuple([_line(one, "accept") for one in _list(entry, "accept")]) if get("accept") else (),
-        parent=None if parent is None else _number(parent, "parent"),
-        lines=tuple([_line(one, "todo_lines") for one in _list(entry, "todo_lines")]) if get("todo_lines") else (),
-        extra=extra,
-        **texts,
-    )
+    if "status" not in found:
+        raise BadEntry("it has no status")
+    number = found["number"] if "number" in found else _number(entry.get("project_number"), "project_number")
+    return Task(**{**found, "number": number, "title": title or name, "slug": name or slug_of(title), "extra": extra})
 
 
 def state_to_data(state: State, known: Entries | None = None) -> dict[str, Any]:
@@ -146,14 +122,14 @@ def data_to_state(data: Any) -> State:
     for key, text in texts.items():
         if not isinstance(text, str):
             raise BadEntry(f"_todo_texts has {_kind(text)} under {key!r}, where a text belongs")
-    tasks = _tasks_of(_list(data, "active_projects"))
+    tasks = _tasks_of(_list(data.get("active_projects"), "active_projects"))
     state = State(
         tasks=tasks,
         next_number=_number(data.get("next_project_number") or 1, "next_project_number"),
-        completed=tuple(_list(data, "completed_projects")),
-        activities=tuple(_list(data, "recent_activities")),
+        completed=tuple(_list(data.get("completed_projects"), "completed_projects")),
+        activities=tuple(_list(data.get("recent_activities"), "recent_activities")),
         texts=dict(texts),
-        last_updated=_text(data, "_last_updated"),
+        last_updated=_text(data.get("_last_updated") or "", "_last_updated"),
         extra={key: value for key, value in data.items() if key not in _STATE_KEYS},
     )
     return replace(state, next_number=max(state.next_number, 1 + max((task.number for task in tasks), default=0)))
@@ -183,54 +159,42 @@ def _artifact_to_entry(artifact: TaskArtifact) -> dict[str, Any]:
     return {**entry, **artifact.extra} if artifact.extra else entry
 
 
-def _artifact_of(value: Any) -> TaskArtifact:
+def _artifact_of(value: Any, _key: str) -> TaskArtifact:
     if isinstance(value, str):
         return TaskArtifact(type="research" if "/reports/" in value else "implementation", path=value)
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
         raise BadEntry("an artifact is an object with a path, or a path alone")
-    more = {key: one for key, one in value.items() if key not in _ARTIFACT_KEYS}
-    return TaskArtifact(type=_text(value, "type") or "data", path=value["path"], summary=_text(value, "summary"), extra=more)
+    more = {key: one for key, one in value.items() if key not in ("type", "path", "summary")}
+    kind, summary = (_text(value.get(key) or "", key) for key in ("type", "summary"))
+    return TaskArtifact(type=kind or "data", path=value["path"], summary=summary, extra=more)
 
 
 def _plan_version_to_entry(one: PlanVersion) -> dict[str, Any]:
     return {"version": one.version, "path": one.path, "created": one.created, "reason": one.reason, **one.extra}
 
 
-def _plan_version_of(value: Any) -> PlanVersion:
+def _plan_version_of(value: Any, _key: str) -> PlanVersion:
     if not isinstance(value, Mapping) or not isinstance(value.get("path"), str):
         raise BadEntry("a plan version is an object with a version and a path")
     more = {key: one for key, one in value.items() if key not in ("version", "path", "created", "reason")}
-    return PlanVersion(
-        version=_number(value.get("version"), "version"),
-        path=value["path"],
-        created=_text(value, "created"),
-        reason=_text(value, "reason"),
-        extra=more,
-    )
+    created, reason = (_text(value.get(key) or "", key) for key in ("created", "reason"))
+    return PlanVersion(version=_number(value.get("version"), "version"), path=value["path"], created=created, reason=reason, extra=more)
 
 
-def _text(entry: Mapping[str, Any], key: str) -> str:
-    value = entry.get(key)
-    if type(value) is str:
-        return value
-    if value is None:
-        return ""
-    raise BadEntry(f"{key} is {_kind(value)}, not a text")
-
-
-def _line(value: Any, key: str) -> str:
+def _text(value: Any, key: str) -> str:
     if not isinstance(value, str):
-        raise BadEntry(f"{key} holds {_kind(value)}, where texts belong")
+        raise BadEntry(f"{key} is {_kind(value)}, not a text")
     return value
 
 
-def _list(entry: Mapping[str, Any], key: str) -> list[Any]:
-    value = entry.get(key)
-    if value is None:
-        return []
-    if not isinstance(value, list):
+def _list(value: Any, key: str) -> list[Any]:
+    if value is not None and not isinstance(value, list):
         raise BadEntry(f"{key} is {_kind(value)}, not a list")
-    return value
+    return value or []
+
+
+def _several(read: _Reader) -> _Reader:
+    return lambda value, key: tuple(read(one, key) for one in _list(value, key))
 
 
 def _number(value: Any, key: str) -> int:
@@ -241,23 +205,37 @@ def _number(value: Any, key: str) -> int:
     raise BadEntry(f"{key} is {'missing' if value is None else repr(value)[:40]}, not a number from 1 on")
 
 
-def _status(value: Any) -> Status:
-    if not isinstance(value, str):
-        raise BadEntry("it has no status" if value is None else f"status is {_kind(value)}, not a text")
-    return status_of(value)
+def _status(value: Any, key: str) -> Status:
+    return status_of(_text(value, key))
 
 
-def _priority(value: Any) -> Priority:
-    found = _PRIORITIES.get(value.strip().lower()) if isinstance(value, str) else None
-    if found is None:
+def _priority(value: Any, _key: str) -> Priority:
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in tuple(Priority):
         raise BadEntry(f"priority is {value!r}", advice="Use high, medium or low.")
-    return found
+    return Priority(word)
 
 
 def _kind(value: Any) -> str:
     if value is None:
         return "missing"
     return {dict: "an object", list: "a list", str: "a text", bool: "true or false"}.get(type(value), "a number")
+
+
+_READERS: Mapping[str, tuple[str, _Reader]] = {
+    **{key: (key, _text) for key in ("title", "type", "language", "description", "effort", "created", *_LATER)},
+    "project_number": ("number", _number),
+    "project_name": ("slug", _text),
+    "status": ("status", _status),
+    "priority": ("priority", _priority),
+    "dependencies": ("dependencies", _several(_number)),
+    "artifacts": ("artifacts", _several(_artifact_of)),
+    "plan_versions": ("plan_versions", _several(_plan_version_of)),
+    "accept": ("accept", _several(_text)),
+    "parent": ("parent", _number),
+    "todo_lines": ("lines", _several(_text)),
+}
+"""By key of an entry: the field of a task, and how its value is read."""
 
 
 # ---- the file

@@ -11,18 +11,15 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from remit.board import todo
 from remit.board.state_file import Read, read_state
 from remit.board.task import State
+from remit.board.todo_merge import Merged, merge
 from remit.board.write_set import UNTOUCHED, hash_of, read_or_none
 from remit.core.errors import Refused, Unavailable
-
-if TYPE_CHECKING:
-    from remit.board.todo_merge import Merged
 
 TODO = "specs/TODO.md"
 FROM = "From TODO.md: "
@@ -62,10 +59,6 @@ class Found:
     """Edited TODO.md files, the oldest first: displaced ones, then the present one."""
     is_drawn: bool = False
     """TODO.md exists and is as drawn last."""
-    merges: "list[tuple[Version, State, Merged]]" = field(default_factory=list, compare=False, repr=False)
-    """Results of merging, kept because they are needed twice: version, target, result."""
-    older: list[tuple[Version, State | None]] = field(default_factory=list, compare=False, repr=False)
-    """For each version that was examined: the older drawing that it began from, if any."""
 
 
 def read_at_rest(path: Path, drawn: str) -> bytes | None:
@@ -150,19 +143,6 @@ def keep_drawing(folder: Path, drawn: str, state: bytes, left_in: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def drawing(folder: Path, drawn: str) -> bytes | None:
-    """The state.json of the board that it shows, if it is remembered."""
-    return read_or_none(folder / f"{drawn}.json") if drawn else None
-
-
-def drawings(folder: Path) -> Iterator[bytes]:
-    """All that are remembered, the newest first."""
-    for _, path in reversed(_by_age(folder)):
-        data = read_or_none(path) if path.suffix == ".json" else None
-        if data is not None:
-            yield data
-
-
 def _by_age(folder: Path) -> list[tuple[int, Path]]:
     try:
         with os.scandir(folder) as entries:
@@ -174,25 +154,30 @@ def _by_age(folder: Path) -> list[tuple[int, Path]]:
 # ---- merging
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EditMerger:
-    """Merges the versions that people saved into the board."""
+class UserEdits:
+    """The versions of TODO.md that people saved, and how they are merged into the board."""
 
-    drawn: Path
-    """Folder of the remembered drawings."""
-    at: str
-    taken_numbers: Collection[int]
-    """Of the archive."""
+    def __init__(self, found: Found, *, drawn: Path, at: str, taken_numbers: Collection[int]) -> None:
+        """`drawn`: folder of the remembered drawings; `taken_numbers`: of the archive."""
+        self.found = found
+        self._drawn = drawn
+        self._at = at
+        self._taken_numbers = taken_numbers
+        self._bases: dict[Version, tuple[State | None, bool]] = {}
+        self._merges: list[tuple[Version, State, Merged]] = []
+        """Version, target and result: most are asked for twice."""
 
-    def merge(self, found: Found, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
-        """`state` with the edits of all versions, and what is to be said of them. `before`: the numbers the board had at first; a task that
-        is new since and stands in two versions is one task. Raises `Refused` when TODO.md cannot be taken over as it is."""
+    def merge(self, state: State, before: frozenset[int]) -> tuple[State, tuple[str, ...]]:
+        """`state` with the edits of all versions, and a notice about each. Raises `Refused` when TODO.md cannot be merged as it is.
+
+        `before`: the numbers the board had at first; a task that is new since and stands in two versions is one task.
+        """
         notices: tuple[str, ...] = ()
-        for version in found.versions:
+        for version in self.found.versions:
             if not version.data.strip():
                 notices += (f"{TODO} was empty; it is drawn again from state.json.",)
                 continue
-            merged = self._merged(found, version, state)
+            merged = self._merged(version, state)
             if merged is None:
                 notices += (f"A {TODO} that was saved meanwhile could not be taken over: it is kept beside as TODO.md.kept-….",)
                 continue
@@ -201,94 +186,83 @@ class EditMerger:
             is_new = tuple(f"Task {number} is new" for number in twice)
             taken = (line for line in merged.taken if not (is_new and line.startswith(is_new)))
             notices += (*(f"{FROM}{line}" for line in taken), *(f"TODO.md: {line}" for line in merged.kept))
-            notices += self._about_older(found, version)
+            base, is_older = self._base(version)
+            if base is not None and is_older:
+                came = sorted(numbers_of(self.found.read.state) - numbers_of(base))
+                shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
+                tasks = "Task" if len(came) == 1 else "Tasks"
+                notices += (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
         return state, notices
 
-    def goes_on_from(self, found: Found, version: Version, merged: State) -> State | None:
-        """What this person sees: should they save again, or only now write the rest, it is this that they changed. Without what others did
-        since, and with the numbers that their new tasks have got. None: it was not taken over."""
-        base, text = self._began_from(found, version), todo.text_of(version.data)
+    def goes_on_from(self, version: Version, merged: State) -> State | None:
+        """The board that this person sees: should they save again, or write the rest only now, this is what they change.
+
+        Without what others did since, and with the numbers that their new tasks have got. None: it was not merged.
+        """
+        base, text = self._base(version)[0], todo.text_of(version.data)
         if base is None or not text.strip():
             return base
-        edited = self._merged(found, version, base)
+        edited = self._merged(version, base)
         if edited is None:
             return None
-        before = numbers_of(found.read.state)
+        before = numbers_of(self.found.read.state)
         new = [task for task in merged.tasks if task.number not in before and task.title in text]
         known = edited.state.without(numbers_of(edited.state) - numbers_of(base))
         return replace(known, next_number=merged.next_number).with_tasks(new)
 
-    def _merged(self, found: Found, version: Version, onto: State) -> "Merged | None":
-        """None: a displaced version of which nobody knows what it began from, or with the marks of an unfinished merge. A person can mend
-        TODO.md and is told to; this one they do not see."""
-        known = next((one for one in found.merges if one[0] is version and one[1] is onto), None)
-        if known is not None:
-            return known[2]
-        base = self._began_from(found, version)
-        if base is None:
-            return None
-        from remit.board.todo_merge import merge  # most commands find TODO.md as it was drawn
-
+    def _merged(self, version: Version, onto: State) -> Merged | None:
+        """None: a displaced version whose base is unknown, or with the marks of an unfinished merge. A person can repair TODO.md and is
+        asked to; a displaced version they do not see."""
+        known = next((result for one, target, result in self._merges if one is version and target is onto), None)
+        base = self._base(version)[0]
+        if known is not None or base is None:
+            return known
         try:
-            merged = merge(base, todo.text_of(version.data), at=self.at, onto=onto, taken_numbers=self.taken_numbers)
-            found.merges.append((version, onto, merged))
-            return merged
+            merged = merge(base, todo.text_of(version.data), at=self._at, onto=onto, taken_numbers=self._taken_numbers)
         except Refused:
             if version.is_displaced:
                 return None
             raise
+        self._merges.append((version, onto, merged))
+        return merged
 
-    def _began_from(self, found: Found, version: Version) -> State | None:
-        """The board that the person saw."""
-        base = self._drawn_last(found, version)
-        return base if base is None or version.is_displaced else self._older(found, version, base) or base
+    def _base(self, version: Version) -> tuple[State | None, bool]:
+        """The board that the person saw, and whether it is an older one than was drawn last."""
+        if version not in self._bases:
+            base = self._drawn_last(version)
+            older = None if base is None or version.is_displaced else self._older(base, todo.text_of(version.data))
+            self._bases[version] = (older or base, older is not None)
+        return self._bases[version]
 
-    def _older(self, found: Found, version: Version, base: State) -> State | None:
-        """An old buffer that was saved lacks the tasks that have come since, and knows nothing of what else has. Taken for edits of the
-        last drawing, it would undo what it does not know; it is held against the drawing of before them, if that explains it better."""
-        known = next((one for one in found.older if one[0] is version), None)
-        if known is not None:
-            return known[1]
-        text = todo.text_of(version.data)
+    def _drawn_last(self, version: Version) -> State | None:
+        """Not the board on disk when that was changed since it was drawn, by us or by hand."""
+        shown = read_or_none(self._drawn / f"{version.base}.json") if version.base else None
+        if shown is not None and shown != self.found.data:
+            with contextlib.suppress(Unavailable):  # half written when the power went
+                return read_state(shown, version.base).state
+        return None if version.is_displaced and version.base != self.found.read.drawn else self.found.read.state
+
+    def _older(self, base: State, text: str) -> State | None:
+        """The remembered board from which the fewest edits lead to the text; None: the last drawing explains it best.
+
+        An old buffer lacks the tasks that came since. Taken for edits of the last drawing, it would undo what it does not know.
+        """
         numbers = frozenset(map(int, _NUMBER.findall(text)))
-        older = self._better(base, text, numbers) if numbers_of(base) - numbers else None
-        found.older.append((version, older))
-        return older
-
-    def _better(self, base: State, text: str, numbers: frozenset[int]) -> State | None:
-        """The remembered board from which the fewest edits lead to the text, the newer of two; None: none of them explains it better."""
-        from remit.board.todo_merge import merge
-
         best: State | None = None
+        if not numbers_of(base) - numbers:
+            return None
         with contextlib.suppress(Refused):
-            merged = merge(base, text, at=self.at)
+            merged = merge(base, text, at=self._at)
             faults, fewest = len(merged.kept), len(merged.kept) + len(merged.taken)
-            for data in drawings(self.drawn):
+            for _, path in reversed(_by_age(self._drawn)):
                 with contextlib.suppress(Unavailable):
-                    older = read_state(data, TODO).state
-                    merged = merge(older, text, at=self.at)
+                    older = read_state(read_or_none(path) or b"", TODO).state
+                    merged = merge(older, text, at=self._at)
                     edits = len(merged.kept) + len(merged.taken)
                     is_better = len(merged.kept) < faults and edits < fewest and not numbers_of(older) - numbers
                     if is_better and not _makes_again(older, merged.state, base):
                         best, fewest = older, edits
         return best
-
-    def _about_older(self, found: Found, version: Version) -> tuple[str, ...]:
-        older = next((older for judged, older in found.older if judged is version), None)
-        if older is None:
-            return ()
-        came = sorted(numbers_of(found.read.state) - numbers_of(older))
-        shown = ", ".join(map(str, came[:_NAMED])) + (f" and {len(came) - _NAMED} more" if len(came) > _NAMED else "")
-        tasks = "Task" if len(came) == 1 else "Tasks"
-        return (f"TODO.md: it was written from an older drawing, without {tasks} {shown}: what has come since is drawn again.",)
-
-    def _drawn_last(self, found: Found, version: Version) -> State | None:
-        """Not the board on disk when that was changed since it was drawn, by us or by hand."""
-        shown = drawing(self.drawn, version.base)
-        if shown is not None and shown != found.data:
-            with contextlib.suppress(Unavailable):  # half written when the power went
-                return read_state(shown, version.base).state
-        return None if version.is_displaced and version.base != found.read.drawn else found.read.state
 
 
 def _makes_again(older: State, merged: State, base: State) -> bool:
