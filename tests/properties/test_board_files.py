@@ -1,18 +1,11 @@
 """Any board goes to state.json and back as it was; any sequence of changes leaves what was put in; any bytes are read or told (S6.3)."""
 
 import json
-import tempfile
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from remit.board import todo
-from remit.board.archive import archived_tasks, bring_back, put_away
-from remit.board.board import Board
 from remit.board.state_file import entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.statuses import Status
 from remit.board.task import PlanVersion, Priority, State, Task, TaskArtifact
@@ -101,81 +94,3 @@ def test_any_entry_is_read_or_told(entry: dict[str, Any]) -> None:
         assert "Nothing was changed" in error.advice  # noqa: PT017 - some are read
     else:
         assert read_state(state_to_bytes(state), "specs/state.json").state == state
-
-
-class Changes(RuleBasedStateMachine):
-    """A board on disk beside a plain dictionary, changed by two who never see each other's memory."""
-
-    @initialize()
-    def begin(self) -> None:
-        memory = Path("/dev/shm")  # a disk that is never waited for, where there is one
-        self.folder = tempfile.TemporaryDirectory(prefix="remit-board-", dir=memory if memory.is_dir() else None)
-        self.boards = [Board(Path(self.folder.name)) for _ in range(2)]
-        self.model: dict[int, str] = {}
-        self.away: dict[int, str] = {}
-        self.given = 0
-        with self.boards[0].change(make=True):
-            pass
-
-    def teardown(self) -> None:
-        self.folder.cleanup()
-
-    @rule(who=st.integers(0, 1), title=st.sampled_from("abcdef"))
-    def add(self, who: int, title: str) -> None:
-        with self.boards[who].change("added") as draft:
-            number = draft.state.next_number
-            draft.state = draft.state.with_task(Task(number=number, title=title, slug=title, created=draft.at))
-            draft.write(f"specs/{number:03d}_{title}/plans/p.md", title)
-        assert number == self.given + 1, "numbers follow one another and never come again"
-        self.given = number
-        self.model[number] = title
-
-    @rule(who=st.integers(0, 1), title=st.sampled_from("uvwxyz"), data=st.data())
-    def rename(self, who: int, title: str, data: st.DataObject) -> None:
-        if self.model:
-            number = data.draw(st.sampled_from(sorted(self.model)))
-            with self.boards[who].change() as draft:
-                draft.state = draft.state.with_task(replace(draft.state.task(number), title=title))
-            self.model[number] = title
-
-    @rule(who=st.integers(0, 1), data=st.data())
-    def archive(self, who: int, data: st.DataObject) -> None:
-        chosen = data.draw(st.sets(st.sampled_from(sorted(self.model)))) if self.model else set()
-        with self.boards[who].change() as draft:
-            put_away(self.boards[who], draft, chosen)
-        self.away |= {number: self.model.pop(number) for number in chosen}
-
-    @rule(who=st.integers(0, 1), data=st.data())
-    def restore(self, who: int, data: st.DataObject) -> None:
-        if self.away:
-            number = data.draw(st.sampled_from(sorted(self.away)))
-            with self.boards[who].change() as draft:
-                bring_back(self.boards[who], draft, [number])
-            self.model[number] = self.away.pop(number)
-
-    @rule(who=st.integers(0, 1))
-    def give_up(self, who: int) -> None:
-        try:
-            with self.boards[who].change("never") as draft:
-                draft.state = State()
-                raise LookupError
-        except LookupError:
-            pass
-
-    @invariant()
-    def all_agree(self) -> None:
-        for board in (*self.boards, Board(self.boards[0].root)):
-            seen = board.look()
-            assert {task.number: task.title for task in seen.state.tasks} == self.model
-            assert seen.notices == ()
-        assert {task.number: task.title for task in archived_tasks(board)} == self.away
-        assert board.todo_path.read_text() == todo.draw(seen.state)
-        for task in seen.state.tasks:
-            assert (board.root / task.folder / "plans/p.md").exists()
-        assert sorted(path.name for path in (board.specs / "archive").glob("*_*")) == sorted(
-            Path(task.folder).name for task in archived_tasks(board)
-        )
-
-
-Changes.TestCase.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)
-test_any_sequence_of_changes_leaves_what_was_put_in = Changes.TestCase

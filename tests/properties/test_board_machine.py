@@ -1,4 +1,4 @@
-"""The whole board beside a plain model (item 8): random commands of two users, a person's edits of TODO.md, crashes within a change.
+"""The whole board beside a plain model: random commands of two users and a person's edits of TODO.md.
 
 Never a lost task or word, never an illegal move, and TODO.md is always the drawing of state.json once a command has run.
 """
@@ -7,18 +7,15 @@ import json
 import os
 import re
 import tempfile
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from remit.board import write_set
 from remit.board.board import Board
 from remit.board.state_file import read_state
 from remit.board.statuses import Status, check_move
@@ -126,29 +123,6 @@ class BoardAndModel(RuleBasedStateMachine):
 
         self.ran(after)
 
-    @rule()
-    def two_record_at_once(self) -> None:
-        made: list[tuple[int | None, str]] = []
-
-        def one(who: int, word: str) -> None:
-            made.append((record(self.boards[who], Wanted(text=f"Task {word}")).task_number, word))
-
-        threads = [threading.Thread(target=one, args=(who, self.word())) for who in (0, 1)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(30)
-
-        def after() -> None:
-            for number, word in made:
-                assert number is not None
-                assert number not in self.model
-                self.model[number] = "not_started"
-                self.words[word] = number
-
-        assert len(made) == 2
-        self.ran(after)
-
     @rule(who=st.integers(0, 1), which=st.integers(0, 30), status=st.sampled_from(Status))
     def move(self, who: int, which: int, status: Status) -> None:
         number = self.some(which)
@@ -202,35 +176,6 @@ class BoardAndModel(RuleBasedStateMachine):
         def after() -> None:
             for number in [number for number, status in self.model.items() if status in ("completed", "abandoned")]:
                 self.shelf[number] = self.model.pop(number)
-
-        self.ran(after)
-
-    @rule(who=st.integers(0, 1), at=st.integers(0, 3))
-    def die_while_writing(self, who: int, at: int) -> None:
-        """Between any two files of the set. The change is made, or it is not; whoever comes next sees to the rest."""
-        word = self.word()
-        calls = iter(range(100))
-        original = write_set._put
-
-        def put(*args: Any, **more: Any) -> Any:
-            if next(calls) == at:
-                raise Killed
-            return original(*args, **more)
-
-        try:
-            with patch.object(write_set, "_put", put):
-                record(self.boards[who], Wanted(text=f"Task {word}"))
-        except Killed:
-            pass
-        self.boards[who] = Board(self.root)
-        with self.boards[1 - who].change():
-            pass
-        found = [task.number for task in self.state().tasks if word in task.description]
-
-        def after() -> None:
-            assert len(found) == 1  # the journal was there
-            self.model[found[0]] = "not_started"
-            self.words[word] = found[0]
 
         self.ran(after)
 

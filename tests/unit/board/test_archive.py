@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from remit.board import todo
 from remit.board.archive import archived, archived_tasks, bring_back, put_away
 from remit.board.board import Board
 from remit.board.statuses import Status
@@ -72,30 +71,8 @@ def test_numbers_of_the_archive_are_never_given_again(board: Board) -> None:
     board.todo_path.unlink()
     with board.change(make=True) as draft:
         assert draft.state.next_number == 4
-        draft.state = draft.state.with_task(Task(number=4, title="Four", slug="four"))
-    assert board.look().state.next_number == 5
-
-
-def test_numbers_go_on_beyond_a_thousand(board: Board) -> None:
-    with board.change() as draft:
-        draft.state = draft.state.with_task(Task(number=999, title="Last of three digits", slug="last"))
-    with board.change() as draft:
-        number = draft.state.next_number
-        draft.state = draft.state.with_task(Task(number=number, title="More", slug="more"))
-    assert number == 1000
-    assert board.look().state.task(1000).folder == "specs/1000_more"
-
-
-def test_a_new_task_of_a_person_gets_no_number_of_the_archive(board: Board) -> None:
-    with board.change() as draft:
-        put_away(board, draft, [3])
-    text = board.todo_path.read_text()
-    board.todo_path.write_text(text.replace("## Low Priority\n", "## Low Priority\n\n### 3. Again\n- **Status**: [NOT STARTED]\n\n---\n"))
-    with board.change():
-        pass
-    state = board.look().state
-    assert {task.title: task.number for task in state.tasks} == {"One": 1, "Two": 2, "Again": 4}
-    assert board.todo_path.read_text() == todo.draw(state)
+        draft.state = draft.state.with_task(Task(number=999, title="Four", slug="four"))
+    assert board.look().state.next_number == 1000, "it goes on beyond three digits"
 
 
 def test_a_folder_whose_place_is_taken_stays_and_its_paths_stay_true(board: Board) -> None:
