@@ -11,9 +11,9 @@ import pytest
 
 from remit import Remit, Status, StopReason
 from remit.core.agents import Isolation
-from remit.testing.chaos import census, processes_left
 from remit.testing.hostile import HOSTILE, hostile_agents
-from remit.testing.witness import Witness, late_by
+from support.census import census, processes_left
+from support.witness import Witness, late_by
 
 NAMES = [f"{name}.process" for name, (_, possible) in HOSTILE.items() if Isolation.PROCESS in possible]
 TIMEOUT_SECONDS = 0.5

@@ -19,7 +19,7 @@ from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, proj
 
 from remit.core.events import EventKind
 from remit.store import SqliteStore
-from remit.testing.doors.client import ended
+from support.doors.client import ended
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
 from serve_stage import serving

@@ -1,4 +1,4 @@
-"""Every door keeps every promise of `remit.testing.doors.door_suite`, by its own protocol's client: the same outcomes everywhere.
+"""Every door keeps every promise of `support.doors.checks`, by its own protocol's client: the same outcomes everywhere.
 
 One server of one project with all its doors open, on loopback, in this process (issue 7 item 7).
 """
@@ -18,10 +18,10 @@ import pytest_asyncio
 
 from remit import Remit
 from remit.access.visitor import Doing, Grants
-from remit.testing.doors import agents
-from remit.testing.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
-from remit.testing.doors.client import DoorClient, Standing
-from remit.testing.doors.door_suite import DOOR_CHECKS, Check
+from support.doors import agents
+from support.doors.agents import DOOR_AGENTS, POLICY, SETTINGS
+from support.doors.checks import DOOR_CHECKS, Check
+from support.doors.client import DoorClient, Standing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,7 +69,7 @@ async def _serve(root: Path, opened: "asyncio.Future[Served]", stop: asyncio.Eve
 
 
 async def in_process(served: Served, who: str, standing: Standing | None) -> DoorClient:
-    from remit.testing.doors.over_service import ServiceClient
+    from support.doors.over_service import ServiceClient
 
     visitor = served.doors.entrance.by_bearer(served.token(who))
     return ServiceClient(served.doors.service, visitor, standing)
@@ -78,7 +78,7 @@ async def in_process(served: Served, who: str, standing: Standing | None) -> Doo
 async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorClient:
     import grpc.aio
 
-    from remit.testing.doors.over_grpc import GrpcClient
+    from support.doors.over_grpc import GrpcClient
 
     channel = await served.closing.enter_async_context(grpc.aio.insecure_channel(served.doors.grpc_address))
     return GrpcClient(channel, served.token(who), standing)
@@ -87,7 +87,7 @@ async def by_grpc(served: Served, who: str, standing: Standing | None) -> DoorCl
 async def by_http(served: Served, who: str, standing: Standing | None) -> DoorClient:
     import httpx
 
-    from remit.testing.doors.over_http import HttpClient
+    from support.doors.over_http import HttpClient
 
     http = await served.closing.enter_async_context(httpx.AsyncClient(base_url=served.doors.http_address, timeout=30, verify=False))
     return HttpClient(http, served.token(who), standing)
@@ -95,7 +95,7 @@ async def by_http(served: Served, who: str, standing: Standing | None) -> DoorCl
 
 def by_a2a(binding: str) -> "Way":
     async def way(served: Served, who: str, standing: Standing | None) -> DoorClient:
-        from remit.testing.doors.over_a2a import a2a_client
+        from support.doors.over_a2a import a2a_client
 
         return await a2a_client(served.closing, served.doors.http_address, served.token(who), binding, standing)
 
@@ -103,7 +103,7 @@ def by_a2a(binding: str) -> "Way":
 
 
 async def by_mcp(served: Served, who: str, standing: Standing | None) -> DoorClient:
-    from remit.testing.doors.over_mcp import mcp_client
+    from support.doors.over_mcp import mcp_client
 
     return await mcp_client(served.closing, f"{served.doors.http_address}/mcp", served.token(who))
 
@@ -154,7 +154,7 @@ async def _connect(root: Path, opened: "asyncio.Future[DoorClient]", stop: async
     from mcp.client.client import Client
     from mcp.client.stdio import stdio_client
 
-    from remit.testing.doors.over_mcp import McpClient
+    from support.doors.over_mcp import McpClient
 
     command = ["-m", "remit", "mcp", "--root", str(root)]
     async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))) as client:

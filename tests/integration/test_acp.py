@@ -24,7 +24,7 @@ from remit.core.result import Status, StopReason
 from remit.flow.context import Repair
 from remit.system.interpreter import remit_command
 from remit.system.processes import look, marked
-from remit.testing.witness import LoopWatch
+from support.witness import LoopWatch
 
 AGENT = Path(__file__).with_name("acp_agent.py")
 

@@ -25,7 +25,7 @@ from remit.core.events import EventKind
 from remit.core.result import Status, StopReason
 from remit.flow.context import Repair
 from remit.system.processes import marked
-from remit.testing.witness import LoopWatch
+from support.witness import LoopWatch
 
 CODER = Path(__file__).with_name("fake_coder.py")
 INIT = {"type": "system", "subtype": "init", "session_id": "c-1"}

@@ -10,7 +10,7 @@ import pytest
 
 from remit.system import processes
 from remit.system.prctl import MARK_LENGTH, padded
-from remit.testing.witness import LoopWatch
+from support.witness import LoopWatch
 
 FORKS = """
 import os, signal, sys, time

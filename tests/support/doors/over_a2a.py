@@ -29,8 +29,8 @@ from a2a.utils.errors import A2AError, UnsupportedOperationError
 from remit.proto.extension import EXTENSION, HEADER, Told
 from remit.proto.metadata import CODE
 from remit.proto.values import dict_of, json_of, struct_of, value_of
-from remit.testing.doors.client import DoorFault, Page, Said, Seen, Standing
-from remit.testing.doors.traits import A2A
+from support.doors.client import DoorFault, Page, Said, Seen, Standing
+from support.doors.traits import A2A
 
 BINDINGS = ("JSONRPC", "HTTP+JSON", "GRPC")
 GRPC_BYTES = 16 * 1024 * 1024

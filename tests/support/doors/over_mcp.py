@@ -11,8 +11,8 @@ import httpx2
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from remit.testing.doors.client import DoorFault, Page, Said, Seen
-from remit.testing.doors.traits import MCP
+from support.doors.client import DoorFault, Page, Said, Seen
+from support.doors.traits import MCP
 
 WAIT_MS = 20_000
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from remit.testing.doors.traits import Traits
+from support.doors.traits import Traits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

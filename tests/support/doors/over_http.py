@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 
-from remit.testing.doors.client import DoorFault, Page, Said, Seen, Standing
-from remit.testing.doors.traits import HTTP
+from support.doors.client import DoorFault, Page, Said, Seen, Standing
+from support.doors.traits import HTTP
 
 
 class HttpClient:

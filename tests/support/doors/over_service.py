@@ -10,11 +10,11 @@ from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 from remit.core.states import State
 from remit.serve.service import Call, Service
-from remit.testing.doors.client import DoorFault, Page, Said, Seen, Standing
-from remit.testing.doors.traits import IN_PROCESS
 from remit.tool.catalogue import parts_of
 from remit.tool.chunks import ChunkType
 from remit.tool.result import DelegateResult
+from support.doors.client import DoorFault, Page, Said, Seen, Standing
+from support.doors.traits import IN_PROCESS
 
 _STATES = {"CANCELLED": (State.CANCELLED,), "COMPLETED": (State.COMPLETED,), "RUNNING": (State.RUNNING,), "TIMEOUT": (State.TIMEOUT,)}
 

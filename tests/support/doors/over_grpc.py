@@ -13,8 +13,8 @@ from remit.proto.metadata import CODE, DEADLINE, DEPTH, PATH
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
 from remit.proto.values import dict_of, json_of, struct_of
-from remit.testing.doors.client import DoorFault, Page, Said, Seen, Standing
-from remit.testing.doors.traits import GRPC
+from support.doors.client import DoorFault, Page, Said, Seen, Standing
+from support.doors.traits import GRPC
 
 
 class GrpcClient:
