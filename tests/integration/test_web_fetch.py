@@ -353,7 +353,7 @@ async def test_leaving_encryption_is_noted_and_refused_for_what_is_sent(tmp_path
         ("“Grüße”".encode("cp1252"), "text/html; charset=latin1", "cp1252"),
         ("Привет".encode("cp1251"), "text/html; charset=windows-1251", "cp1251"),
         ("日本語".encode("shift_jis"), 'text/html; charset="Shift_JIS"', "cp932"),
-        ("中文网页".encode("gb2312"), "text/html; charset=gb2312", "gb18030"),
+        ("中文网页".encode("gb2312"), "text/html; charset=gb2312", "gbk"),
         ("﻿Grüße".encode(), "text/html; charset=latin-1", "utf-8"),
         ("﻿Grüße".encode("utf-16-le"), "text/html", "utf-16-le"),
         (b'<meta charset="koi8-r">' + "Привет".encode("koi8-r"), "text/html", "koi8-r"),

@@ -88,28 +88,41 @@ def sniffed(head: bytes) -> str | None:
 
 def _utf8(descriptor: int, size: int, offset: int, limit: int, whole: bytes | None, *, is_certain: bool) -> Piece | None:
     """None: it is not UTF-8. `whole`: all that is to be read, where it is at hand."""
-    start = offset
-    if offset > 0:
-        start -= _bytes_into(_read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1)), _read(descriptor, 1, offset))
+    start = _character_start(descriptor, offset)
     raw = _read(descriptor, limit + offset - start, start) if whole is None else whole
-    cut = _unfinished(raw) if start + len(raw) < size else 0
-    if cut and cut == len(raw):
-        raw, cut = _read(descriptor, _LONGEST, start), 0
-        raw = raw[: _length(raw[0])] if raw else raw  # it may have been cut short meanwhile
-    raw = raw[: len(raw) - cut]
-    try:
-        content, notes = raw.decode(), []
-    except UnicodeDecodeError:
-        content = raw.decode("utf-8", "replace")
-        broken = content.count("\ufffd")
-        if not is_certain and sum(not c.isascii() for c in content) < 2 * broken:
+    content, kept = _decode(raw, is_end=start + len(raw) >= size)
+    if raw and not kept:  # less than one character was asked for
+        raw = _read(descriptor, _LONGEST, start)
+        content, kept = next(((text, n) for n in range(1, len(raw) + 1) if (text := _decode(raw[:n], is_end=False)[0])), ("", 0))
+    raw = raw[:kept]
+    notes = []
+    if broken := content.count("\ufffd") - raw.count("\ufffd".encode()):
+        if not is_certain and sum(not character.isascii() for character in content) < 2 * broken:
             return None
-        notes = [f"{broken:,} places are not valid UTF-8 and are shown as \ufffd."]
+        notes.append(f"{broken:,} places are not valid UTF-8 and are shown as \ufffd.")
     if not is_certain and _is_no_text(raw):
         return None
     if start != offset:
         notes.append(f"Offset {offset} is inside a character; this begins at {start}.")
     return Piece(content=content, encoding="utf-8", offset=start, bytes_read=len(raw), notes=notes)
+
+
+def _decode(raw: bytes, *, is_end: bool) -> tuple[str, int]:
+    """The text, and how many bytes of it: a character that goes on after the end is left out."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = decoder.decode(raw, is_end)
+    return text, len(raw) - len(decoder.getstate()[0])
+
+
+def _character_start(descriptor: int, offset: int) -> int:
+    """Where the character at this offset begins."""
+    before = _read(descriptor, min(offset, _LONGEST - 1), max(0, offset - _LONGEST + 1))
+    here = _read(descriptor, 1, offset)
+    if here and here[0] & 0xC0 == 0x80:
+        for back in range(1, len(before) + 1):
+            if _decode(before[-back:], is_end=False)[1] == 0:
+                return offset - back
+    return offset
 
 
 def _wide(descriptor: int, encoding: str, offset: int, limit: int, head: bytes, size: int) -> Piece:
@@ -148,27 +161,3 @@ def _read(descriptor: int, count: int, offset: int) -> bytes:
         pieces.append(piece)
         offset, left = offset + len(piece), left - len(piece)
     return b"".join(pieces)
-
-
-def _bytes_into(before: bytes, here: bytes) -> int:
-    """How many bytes before a position its character begins."""
-    if not here or here[0] & 0xC0 != 0x80:
-        return 0
-    for back in range(1, len(before) + 1):
-        byte = before[-back]
-        if byte & 0xC0 != 0x80:
-            return back if _length(byte) > back else 0
-    return 0
-
-
-def _unfinished(raw: bytes) -> int:
-    """How many bytes at the end belong to a character that goes on after it."""
-    for back in range(1, min(_LONGEST, len(raw)) + 1):
-        byte = raw[-back]
-        if byte & 0xC0 != 0x80:
-            return back if _length(byte) > back else 0
-    return 0
-
-
-def _length(lead: int) -> int:
-    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from remit.agents.builtin.worker.decoding import BASE64, ENCODINGS, Piece, read_piece
 from remit.agents.builtin.worker.search import Found, Search, Wanted, find_ripgrep, need_pattern
-from remit.agents.builtin.worker.workspace import GIT, OURS, Halt, at, counted, lines_in, named, size_of, told
+from remit.agents.builtin.worker.workspace import GIT, OURS, Halt, at, counted, error_dict, named, size_of, told
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
@@ -101,7 +101,7 @@ def _told_read(path: str, asked_offset: int, read: _Read) -> dict[str, Any]:
     elif piece.bytes_read == 0:
         said = f"{named(path)} ends before offset {asked_offset:,}: it has {size_of(read.size)}."
     elif piece.offset == 0 and not is_cut:
-        lines = "" if piece.encoding == BASE64 else f", {counted(lines_in(piece.content), 'line')}"
+        lines = "" if piece.encoding == BASE64 else f", {counted(len(piece.content.splitlines()), 'line')}"
         said = f"{named(path)} was read whole: {size_of(read.size)}{lines}."
     else:
         said = f"{named(path)} was read from byte {piece.offset:,} to {piece.end:,} of {read.size:,}."
@@ -205,14 +205,10 @@ def _told_removed(path: str, kind: str, removed: Removed) -> dict[str, Any]:
         said = f"It was {kind}; {what} in all." if removed.folders else f"It was {kind} of {size_of(removed.size_bytes)}."
         return told(f"{named(path)} was deleted. {said}", data)
     data["left"] = removed.faults
-    error = {
-        "type": "execution",
-        "message": f"{counted(removed.left, 'entry', 'entries')} could not be deleted: {'; '.join(removed.faults[:3])}"[:500],
-        "code": "UNKNOWN_ERROR",
-        "recoverable": True,
-        "recommendation": "Look at what is left, and delete it again.",
-    }
-    summary = f"{named(path)} was deleted in part: {what}. {counted(removed.left, 'entry', 'entries')} could not be deleted."
+    left = f"{counted(removed.left, 'entry', 'entries')} could not be deleted"
+    message = f"{left}: {'; '.join(removed.faults[:3])}"[:500]
+    error = error_dict("execution", "UNKNOWN_ERROR", message, "Look at what is left, and delete it again.")
+    summary = f"{named(path)} was deleted in part: {what}. {left}."
     return told(summary, data, status="partial", errors=[error])
 
 
@@ -383,14 +379,10 @@ def _told_listed(path: str, pattern: str | None, listed: _Listed) -> dict[str, A
     if notes:
         data["notes"] = notes
     what = f"{counted(listed.files, 'file')} and {counted(listed.folders, 'folder')}"
-    fits = " fit the pattern" if pattern is not None else " are in it"
+    many, nothing = ("fit", "fits the pattern") if pattern is not None else ("are", "is in it")
     root = "The workspace" if not parts_of(path) else named(path)
-    said = (
-        f"{root} was listed. {what}{fits}."
-        if listed.entries
-        else f"{root} was listed. Nothing{fits.replace('fit', 'fits').replace('are', 'is')}."
-    )
-    return told(said, data, *notes)
+    said = f"{what} {many}{nothing[nothing.index(' ') :]}" if listed.entries else f"Nothing {nothing}"
+    return told(f"{root} was listed. {said}.", data, *notes)
 
 
 @agent("worker.search_files", effects=("read",), acts_on={"path": "path"})
@@ -480,13 +472,8 @@ def _told_found(path: str, wanted: Wanted, found: Found) -> dict[str, Any]:
     summary = f"{searched.replace(' searched', ' was searched' if found.files_searched == 1 else ' were searched')}{hits}"
     if not found.out_of_time:
         return told(summary, data, *notes)
-    error = {
-        "type": "timeout",
-        "message": "The search ran out of time; what it had found is here.",
-        "code": "TIMEOUT",
-        "recoverable": True,
-        "recommendation": "Name a folder or a glob, or give it a longer timeout.",
-    }
+    message = "The search ran out of time; what it had found is here."
+    error = error_dict("timeout", "TIMEOUT", message, "Name a folder or a glob, or give it a longer timeout.")
     return told(summary, data, *notes, status="partial", errors=[error])
 
 

@@ -5,7 +5,6 @@ missing. How the server is reached is `system.guarded_http`; each hop is put to 
 """
 
 import asyncio
-import codecs
 import contextlib
 import io
 import json
@@ -24,7 +23,7 @@ from types import FrameType
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from remit.agents.builtin.worker.workspace import counted
+from remit.agents.builtin.worker.workspace import counted, error_dict
 from remit.core.errors import Failed, Misused, RemitError
 from remit.flow.context import Context
 from remit.flow.plain import plain
@@ -95,7 +94,6 @@ def bounded_time(seconds: float) -> Iterator[None]:
 
 # ---- text of bytes
 
-_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _HEAD_BYTES = 4096
 _LABEL = r"[A-Za-z0-9_:.\-]{2,40}"
 _META = re.compile(
@@ -103,72 +101,35 @@ _META = re.compile(
     re.IGNORECASE,
 )
 _PARAMETER = re.compile(rf"""charset\s*=\s*["']?\s*({_LABEL})""", re.IGNORECASE)
-_WEB = frozenset(
-    codecs.lookup(name).name
-    for name in (
-        "utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "cp866", "koi8-r", "koi8-u", "mac-roman", "mac-cyrillic", "cp874",
-        *(f"iso8859-{number}" for number in range(2, 17) if number != 12), *(f"cp{number}" for number in range(1250, 1259)),
-        "gbk", "gb2312", "gb18030", "big5", "big5-hkscs", "euc-jp", "iso-2022-jp", "shift-jis", "cp932", "euc-kr", "cp949",
-    )
-)  # fmt: skip
-_READ_AS = {
-    "iso8859-1": "cp1252", "ascii": "cp1252", "iso8859-9": "cp1254", "iso8859-11": "cp874", "tis-620": "cp874",
-    "gb2312": "gb18030", "gbk": "gb18030", "euc_kr": "cp949", "shift_jis": "cp932", "utf-16": "utf-16-le", "x-sjis": "cp932",
-}  # fmt: skip
-"""What a page says it is, and what browsers read it as: it is nearly always the larger sister."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Text:
-    text: str
-    charset: str
-    is_guessed: bool = False
+def text_of(content: bytes, content_type: str = "", *, is_markup: bool = False) -> tuple[str, str]:
+    """Text and encoding by the rules of the web: a byte order mark, what the server says, what the page says, a guess. Never raises."""
+    encodings = need("webencodings", "web")
+    said = encodings.lookup(found[1]) if (found := _PARAMETER.search(content_type)) else None
+    if said is None and is_markup and (meta := _META.search(content[:_HEAD_BYTES])):
+        said = encodings.lookup((meta[1] or meta[2]).decode("ascii"))
+        if said is not None and said.name.startswith("utf-16"):
+            said = encodings.UTF8  # or the search would not have found it
+    text, used = encodings.decode(content, said or _guessed_encoding(content), errors="replace")
+    return text, used.codec_info.name
 
 
-def text_of(content: bytes, content_type: str = "", *, is_markup: bool = False) -> Text:
-    for mark, charset in _MARKS:
-        if content.startswith(mark):
-            return Text(text=_decoded(content[len(mark) :], charset), charset=charset)
-    said = known(found[1]) if (found := _PARAMETER.search(content_type)) else None
-    if said is None and is_markup:
-        meta = _META.search(content[:_HEAD_BYTES])
-        said = known((meta[1] or meta[2]).decode("ascii")) if meta else None
-        if said is not None and said.startswith("utf-16"):
-            said = "utf-8"  # or the search would not have found it
-    if said is not None:
-        return Text(text=_decoded(content, said), charset=said)
+def _guessed_encoding(content: bytes) -> Any:
+    encodings = need("webencodings", "web")
+    if _is_utf8(content):
+        return encodings.UTF8
+    best = need("charset_normalizer", "web").from_bytes(content[:65536]).best()
+    return (encodings.lookup(best.encoding.replace("_", "-")) if best is not None else None) or encodings.lookup("windows-1252")
+
+
+def _is_utf8(content: bytes) -> bool:
+    """Apart from a character that is cut at the end."""
     try:
-        return Text(text=content.decode("utf-8"), charset="utf-8", is_guessed=True)
+        content.decode("utf-8")
     except UnicodeDecodeError as error:
-        if error.start >= len(content) - 4:  # cut in the middle of a character
-            return Text(text=_decoded(content, "utf-8"), charset="utf-8", is_guessed=True)
-    guessed = _guess(content)
-    return Text(text=_decoded(content, guessed), charset=guessed, is_guessed=True)
-
-
-def known(label: str) -> str | None:
-    """The codec that a label of the web stands for."""
-    label = label.strip().lower()
-    label = {"windows-31j": "cp932", "x-sjis": "cp932", "utf8": "utf-8", "unicode": "utf-16-le", "x-gbk": "gbk"}.get(label, label)
-    try:
-        name = codecs.lookup(label).name
-    except (LookupError, ValueError):
-        return None
-    name = _READ_AS.get(name, name)
-    return name if name in _WEB else None
-
-
-def _guess(content: bytes) -> str:
-    try:
-        from charset_normalizer import from_bytes
-    except ImportError:
-        return "cp1252"
-    best = from_bytes(content[:65536]).best()
-    return (known(best.encoding) if best is not None else None) or "cp1252"
-
-
-def _decoded(content: bytes, charset: str) -> str:
-    return content.decode(charset, "replace")
+        return error.start >= len(content) - 4
+    return True
 
 
 # ---- text of pages
@@ -444,16 +405,8 @@ def kind_of(fetched: Fetched) -> str:
         if re.match(rb"(?i)<!doctype html|<html", start):
             return "html"
         if start and b"\x00" not in fetched.body.content[:2048]:
-            return "text" if _is_readable(fetched.body.content[:2048]) else "binary"
+            return "text" if _is_utf8(fetched.body.content[:2048]) else "binary"
     return "binary"
-
-
-def _is_readable(start: bytes) -> bool:
-    try:
-        start.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start > len(start) - 4
-    return True
 
 
 def read_out(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
@@ -466,14 +419,13 @@ def read_out(fetched: Fetched, *, raw: bool, seconds: float) -> Reading:
     if kind == "pdf":
         reading.page = page_of_pdf(content, seconds)
         return reading
-    decoded = text_of(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
-    reading.charset = decoded.charset
+    text, reading.charset = text_of(content, fetched.content_type, is_markup=kind == "html" or b"<?xml" in content[:100])
     if kind == "html" and not raw:
-        reading.page = page_of_html(decoded.text, fetched.target.url, seconds)
+        reading.page = page_of_html(text, fetched.target.url, seconds)
         return reading
-    reading.page.text = decoded.text.replace("\x00", "�")
+    reading.page.text = text.replace("\x00", "�")
     if kind == "json":
-        reading.json, note = read_json(decoded.text)
+        reading.json, note = read_json(text)
         reading.page.notes += [note] if note else []
     return reading
 
@@ -498,9 +450,10 @@ async def fetched(
     ctx: Context, url: str, *, method: str, headers: Any, body: Any, max_bytes: int | None, max_characters: int, raw: bool, save: bool
 ) -> dict[str, Any]:
     settings = load_settings(ctx.root).web
-    method = _method(method)
+    if method.upper() not in METHODS:
+        raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(METHODS)}.")
     data, sent = body_of(body, headers_of(headers))
-    request = OutgoingRequest(target=parse_target(url), method=method, headers=sent, body=data)
+    request = OutgoingRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     trail = Trail()
     with bounded_memory():
@@ -513,12 +466,6 @@ async def fetched(
         reading: Reading = read_out(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
     file = await _saved(ctx, answer) if save else None
     return fetched_return(request.target, answer, reading, max_characters, file)
-
-
-def _method(method: str) -> str:
-    if method.upper() not in METHODS:
-        raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(METHODS)}.")
-    return method.upper()
 
 
 def network_of(ctx: Context, settings: Web) -> Network:
@@ -549,9 +496,8 @@ def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_charac
     if len(text) > max_characters:
         notes.append(f"The text is {len(text)} characters long; the first {max_characters} are given.")
     if reading.kind == "binary" and body.content and file is None:
-        notes.append(
-            f"It is {fetched.content_type or 'of no known kind'}, which is not read as text. Ask with save=true to keep it as a file."
-        )
+        kind = fetched.content_type or "of no known kind"
+        notes.append(f"It is {kind}, which is not read as text. Ask with save=true to keep it as a file.")
     data: dict[str, Any] = {
         "url": asked.shown,
         "finalUrl": fetched.target.shown,
@@ -586,12 +532,10 @@ def _outcome(fetched: Fetched) -> dict[str, Any]:
         again = status in (408, 425, 429) or status >= 500
         advice = "Try again later." if again else "Check the address, and whether it asks for a key or a login."
         message = f"{fetched.target.authority} answered with status {status}."
-        return {"status": "failed", "errors": [_error("http_status", "HTTP_ERROR", message, advice, recoverable=again)]}
+        return {"status": "failed", "errors": [error_dict("http_status", "HTTP_ERROR", message, advice, recoverable=again)]}
     if fetched.body.cut and not fetched.body.cut.startswith("It is larger"):
-        return {
-            "status": "partial",
-            "errors": [_error("network", "INCOMPLETE", fetched.body.cut, "Fetch it again, or with a longer timeout.")],
-        }
+        error = error_dict("network", "INCOMPLETE", fetched.body.cut, "Fetch it again, or with a longer timeout.")
+        return {"status": "partial", "errors": [error]}
     return {"status": "completed", "errors": []}
 
 
@@ -626,21 +570,12 @@ def plain_words(text: str, most: int) -> str:
 def unreached_return(asked: Target, trail: Trail, error: Exception) -> dict[str, Any]:
     """Nothing came that could be read."""
     at = trail.last or asked
-    if isinstance(error, TimeoutError):
-        message, kind, code = f"{at.authority} did not answer in time.", "timeout", "TIMEOUT"
-    else:
-        message, kind, code = (
-            f"{at.authority}: {error}"[:500] if at.authority not in str(error) else str(error)[:500],
-            "network",
-            "NETWORK_ERROR",
-        )
-    told = _error(kind, code, message, "Check the address and that this machine reaches it; then try again.")
+    kind, code = ("timeout", "TIMEOUT") if isinstance(error, TimeoutError) else ("network", "NETWORK_ERROR")
+    said = f"{at.authority} did not answer in time." if code == "TIMEOUT" else str(error)
+    message = (said if at.authority in said else f"{at.authority}: {said}")[:500]
+    told = error_dict(kind, code, message, "Check the address and that this machine reaches it; then try again.")
     data = {"url": asked.shown, "finalUrl": at.shown, "status": None, "redirects": trail.hops, "notes": trail.notes}
     return {"status": "failed", "summary": f"Nothing was fetched. {message[:350]}", "data": data, "artifacts": [], "errors": [told]}
-
-
-def _error(type_: str, code: str, message: str, advice: str, *, recoverable: bool = True) -> dict[str, Any]:
-    return {"type": type_, "code": code, "message": message, "recoverable": recoverable, "recommendation": advice}
 
 
 def kept_as(fetched: Fetched) -> str:

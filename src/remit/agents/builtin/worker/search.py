@@ -322,9 +322,9 @@ class Found:
     matches: list[dict[str, Any]]
     tool: str
     files_searched: int | None
-    is_cut: bool
-    out_of_time: bool
-    long_lines: int
+    is_cut: bool = False
+    out_of_time: bool = False
+    long_lines: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -332,9 +332,6 @@ _NOT_SEARCHED = Found(
     matches=[],
     tool="none",
     files_searched=0,
-    is_cut=False,
-    out_of_time=False,
-    long_lines=0,
     notes=("It is not text in UTF-8, or in UTF-16 with a byte order mark, so it was not searched.",),
 )
 

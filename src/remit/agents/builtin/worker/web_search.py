@@ -168,12 +168,8 @@ def brave(reaching: Reaching) -> SearchProvider:
     return Brave(reaching=reaching, key=key)
 
 
-def duckduckgo(reaching: Reaching) -> SearchProvider:
-    return DuckDuckGo(reaching=reaching)
-
-
 Make = Callable[[Reaching], SearchProvider]
-BUILT_IN: Mapping[str, Make] = {"searxng": searxng, "brave": brave, "duckduckgo": duckduckgo}
+BUILT_IN: Mapping[str, Make] = {"searxng": searxng, "brave": brave, "duckduckgo": lambda reaching: DuckDuckGo(reaching=reaching)}
 
 
 def provider(name: str, reaching: Reaching) -> SearchProvider:
@@ -212,16 +208,8 @@ def _hits(results: Any, *, title: str, url: str, snippet: str, date: str) -> lis
             address = parse_target(one[url]).url
         except Misused:
             continue
-        said = one.get(date)
-        hits.setdefault(
-            address,
-            Hit(
-                title=_line(one.get(title))[:300] or address,
-                url=address,
-                snippet=_line(one.get(snippet))[:1000],
-                date=_line(said)[:40] or None if isinstance(said, str) else None,
-            ),
-        )
+        said, text = _line(one.get(date))[:40], _line(one.get(snippet))[:1000]
+        hits.setdefault(address, Hit(title=_line(one.get(title))[:300] or address, url=address, snippet=text, date=said or None))
     return list(hits.values())
 
 
@@ -238,47 +226,34 @@ LONGEST_WAIT = 3600.0
 def turn(folder: Path, provider: str, seconds_between: float, longest: float = LONGEST_WAIT) -> float:
     """Seconds to wait until this request may go; its turn is taken with it, unless that is longer than it would wait."""
     now = time.time()
-    with _Held(folder, provider) as held:
-        start = max(now, held.next_at(now))
-        if start - now <= longest:
-            held.write(start + seconds_between)
-    return start - now
+    return _move_turn(folder, provider, now, lambda start: start + seconds_between if start - now <= longest else start) - now
 
 
 def back_off(folder: Path, provider: str, seconds: float) -> None:
     """A provider said that it is too much: nobody asks it before that."""
     now = time.time()
-    with _Held(folder, provider) as held:
-        held.write(max(held.next_at(now), now + min(seconds, LONGEST_WAIT / 2)))
+    _move_turn(folder, provider, now, lambda start: max(start, now + min(seconds, LONGEST_WAIT / 2)))
 
 
-class _Held:
-    """The file of a provider, held by this process alone. Held for microseconds, so waiting for it never holds anybody up."""
-
-    def __init__(self, folder: Path, provider: str) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
-        self._path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
-
-    def __enter__(self) -> "_Held":
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-    def next_at(self, now: float) -> float:
+def _move_turn(folder: Path, provider: str, now: float, following: Callable[[float], float]) -> float:
+    """When the next request may go; the turn after it is written to the provider's file, under a lock that is held for microseconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    plain = re.sub(r"[^a-z0-9]+", "-", provider.lower())[:40]
+    path = folder / f"search-{plain}-{hashlib.sha256(provider.encode()).hexdigest()[:8]}"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
-            said = float(os.pread(self._fd, 64, 0))
+            said = float(os.pread(descriptor, 64, 0))
         except ValueError:
-            return now
-        return said if said - now <= LONGEST_WAIT else now
-
-    def write(self, moment: float) -> None:
-        data = f"{moment:.3f}".encode()
-        os.pwrite(self._fd, data, 0)
-        os.ftruncate(self._fd, len(data))
+            said = now
+        start = max(now, said) if said - now <= LONGEST_WAIT else now
+        data = f"{following(start):.3f}".encode()
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+    return start
 
 
 # ---- one search
@@ -352,7 +327,7 @@ class Searching:
         await asyncio.sleep(wait)
 
     def _reaching(self) -> Reaching:
-        return Reaching(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=self._blocking, environ=self.environ)
+        return Reaching(settings=self.settings, get_json=self._get_json, permit=self._permit, blocking=off_loop, environ=self.environ)
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
@@ -368,7 +343,7 @@ class Searching:
             raise Unanswered(f"it refuses the request ({fetched.status}): is the key right, and JSON allowed?")
         if fetched.status != 200:
             raise Unanswered(f"it answers with status {fetched.status}")
-        value, fault = read_json(text_of(fetched.body.content, fetched.content_type).text)
+        value, fault = read_json(text_of(fetched.body.content, fetched.content_type)[0])
         if fault or fetched.body.cut:
             raise Unanswered(fetched.body.cut or "what it answers is no JSON")
         return value
@@ -378,9 +353,6 @@ class Searching:
             await check_target(parse_target(url), "GET", self.network)
         except (Unreached, Misused) as error:
             raise Unanswered(str(error)) from None
-
-    async def _blocking(self, work: Callable[[], Any]) -> Any:
-        return await off_loop(work)
 
 
 def _is_hit(hit: object) -> bool:

@@ -129,7 +129,6 @@ def _names_beside(place: Place) -> list[str]:
 
 _SUMMARY_CHARACTERS = 390
 _PATH_CHARACTERS = 100
-_OTHER_ENDS = ("\r", "\v", "\f", "\x1c", "\x1d", "\x1e")
 _MARKUP = re.compile(r"\*\*|`|<|\]\(|# ")
 
 
@@ -149,11 +148,8 @@ def named(path: str) -> str:
     return path if is_plain and path.strip() == path else "The path"
 
 
-def lines_in(text: str) -> int:
-    """As many as `splitlines` makes, which are made only where lines end in another way than the usual one."""
-    if not text.isascii() or any(sign in text for sign in _OTHER_ENDS):
-        return len(text.splitlines())
-    return text.count("\n") + (text[-1:] not in ("", "\n"))
+def error_dict(type_: str, code: str, message: str, advice: str, *, recoverable: bool = True) -> dict[str, Any]:
+    return {"type": type_, "code": code, "message": message, "recoverable": recoverable, "recommendation": advice}
 
 
 def counted(number: int, one: str, many: str = "") -> str:
