@@ -48,7 +48,7 @@ FOUND = [
     ("m.py", "breakpoint()\n", "T100", "high"),
     ("m.py", "def f():\n    try:\n        g()\n    except Exception:\n        pass\n\n\ndef g():\n    pass\n", "BLE001", "medium"),
     ("m.py", "# ruff: noqa\n\n\ndef f(x):\n    return eval(x)\n", "S307", "high"),
-    ("m.py", "def f(x):\n    return eval(x)  # noqa: S307\n", "S307", "medium"),
+    ("m.py", "def f(x):\n    return eval(x)  # noqa: S307\n", "S307", "high"),
     ("build.py", "import os\n", "F401", "low"),
     ("x.md", "<<<<<<< HEAD\na\n=======\nb\n>>>>>>> other\n", "conflict-marker", "critical"),
     ("x.json", '{"a": 1,}\n', "syntax", "high"),

@@ -103,9 +103,10 @@ def generating(on: str | None, models: Writes) -> FunctionAgent:
         if on is not None:
             return await _by_agent(ctx, on, asked)
         if models.is_configured():
-            from remit.agents.builtin.coder.placing import by_models  # here, as it needs parsers
+            from remit.agents.builtin.coder.generated_files import Order, generate_files  # here, as it needs parsers
 
-            return await by_models(ctx, models, asked, _listed(files), overwrite=overwrite)
+            order = Order(spec=asked.spec, language=asked.language, framework=asked.framework)
+            return await generate_files(ctx, models, order, _listed(files), overwrite=overwrite)
         raise Unavailable(
             "There is no language model here that could write code.",
             code="TOOL_UNAVAILABLE",
@@ -169,24 +170,12 @@ async def _by_model(ctx: Context, model: CodeModel, asked: CodeAsked) -> dict[st
 
 def _kept(folder: Path, files: Mapping[str, str]) -> list[Path]:
     """Below the folder and nowhere else: a model's names are not trusted."""
+    from remit.agents.builtin.coder.generated_files import checked_path, keep_files
+
     if len(files) > FILES_LIMIT:
-        raise Failed(
-            f"The model wrote {len(files)} files; at most {FILES_LIMIT} are taken.",
-            code="VALIDATION_FAILED",
-            advice="Ask for less at once.",
-        )
-    paths = []
-    for name, text in files.items():
-        parts = name.split("/")
-        if name.startswith("/") or any(part in ("", ".", "..") or not part.isprintable() or "\\" in part for part in parts):
-            raise Failed(
-                f"The model named a file {name!r}, which is no plain relative path.", code="VALIDATION_FAILED", advice="Ask again."
-            )
-        path = folder / "generated" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        paths.append(path)
-    return paths
+        words = f"The model wrote {len(files)} files; at most {FILES_LIMIT} are taken."
+        raise Failed(words, code="VALIDATION_FAILED", advice="Ask for less at once.")
+    return list(keep_files(folder, {checked_path(name): text for name, text in files.items()}).values())
 
 
 # ---- by a coding agent of the project

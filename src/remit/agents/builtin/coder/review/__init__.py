@@ -97,7 +97,7 @@ def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: di
         case "commit":
             return source.commit(value)
         case "branch":
-            return source.branch(value)
+            return source.range("HEAD", "...", value)
     recorded = ctx._wait(session_diff_of(ctx._context, value))
     content = read_below(ctx.root, recorded)
     if content.text is None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from remit.agents.builtin.coder.syntax import language_of
@@ -28,9 +29,9 @@ TOTAL_LIMIT_BYTES = 60_000_000
 FILES_LIMIT = 2_000
 SECTIONS_LIMIT = 300
 """Parts of a diff that are tried one by one when it does not apply as a whole."""
-DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", "--full-index", "--relative")
 NOT_A_DIFF = "Give a unified diff (git diff, diff -u), @FILE for a patch file, or staged, working, REV or REV..REV for what git knows."
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+_BINARY = re.compile(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$")
 _ABSOLUTE = re.compile(r"^(?:---|\+\+\+) (?!/dev/null)(/|[A-Za-z]:[/\\])")
 _REVISION = re.compile(r"^(?!-)[A-Za-z0-9_./@{}^~+=-]{1,200}$")
 _WORDS = {"staged": "staged", "cached": "staged", "working": "working", "uncommitted": "working"}
@@ -39,6 +40,10 @@ _ESCAPES = {bytes([code]): bytes([code]) for code in range(256)} | {b"t": b"\t",
 TIME_WAS_UP = "time was up before it could be tried"
 _WITHHELD = "the policy does not let it be read"
 _OVERRIDES = (("core.bigFileThreshold", str(FILE_LIMIT_BYTES)), ("core.attributesFile", os.devnull), ("apply.whitespace", "nowarn"))
+
+
+NO_FILE = "000000"
+"""The mode where there is no file."""
 
 
 class State(StrEnum):
@@ -69,7 +74,7 @@ class Fault:
     leads_out: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class ChangedFile:
     path: str
     state: State = State.APPLIES
@@ -79,26 +84,25 @@ class ChangedFile:
     lines: Mapping[int, str] = field(default_factory=dict)
     """The lines of the diff by their number afterwards, each behind `+` or a blank."""
     removed: Sequence[str] = ()
-    old_mode: str = ""
-    new_mode: str = ""
-    """As git writes them; zeros where there is no file."""
+    old_mode: str = NO_FILE
+    new_mode: str = "100644"
     is_binary: bool = False
     note: str = ""
     """Why it was not checked."""
     is_withheld: bool = False
-    faults: tuple[Fault, ...] = ()
+    faults: Sequence[Fault] = ()
 
-    @property
+    @cached_property
     def added(self) -> dict[int, str]:
         return {number: line[1:] for number, line in self.lines.items() if line.startswith("+")}
 
     @property
     def is_new(self) -> bool:
-        return set(self.old_mode) == {"0"}
+        return self.old_mode == NO_FILE
 
     @property
     def is_gone(self) -> bool:
-        return set(self.new_mode) == {"0"}
+        return self.new_mode == NO_FILE
 
     @property
     def language(self) -> str:
@@ -131,23 +135,66 @@ class Section:
 
     at: int
     """Its first line in the diff."""
-    text: list[str] = field(default_factory=list)
+    header: list[str]
+    body: list[str] = field(default_factory=list)
     lines: dict[int, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     hunks: list[tuple[int, list[str]]] = field(default_factory=list)
     """Where each begins in the old file, and the lines that it expects there."""
 
+    def fact(self, *starts: str) -> str:
+        """The rest of the first line of the header that begins so."""
+        return next((line[len(start) :] for line in self.header for start in starts if line.startswith(start)), "")
+
+    def has(self, *starts: str) -> bool:
+        return any(line.startswith(starts) for line in self.header)
+
     @property
-    def header(self) -> list[str]:
-        return list(itertools.takewhile(lambda line: not line.startswith("@@ "), self.text))
+    def modes(self) -> tuple[str, str]:
+        same = self.fact("index ").partition(" ")[2] or "100644"
+        old = NO_FILE if self.has("new file mode", "--- /dev/null") else self.fact("old mode ", "deleted file mode ") or same
+        return old, NO_FILE if self.has("deleted file mode", "+++ /dev/null") else self.fact("new mode ", "new file mode ") or same
 
     @property
     def kind(self) -> str:
         """What cannot be reviewed by reading; empty for text."""
-        if any(line.startswith(("Binary files ", "GIT binary patch")) for line in self.header):
+        if self.has("Binary files ", "GIT binary patch"):
             return "binary"
-        modes = {line.rpartition(" ")[2] for line in self.header if "mode " in line or line.startswith("index ")}
-        return "a symbolic link" if "120000" in modes else "a submodule" if "160000" in modes else ""
+        return "a symbolic link" if "120000" in self.modes else "a submodule" if "160000" in self.modes else ""
+
+    def path(self, strip: int = 1) -> str:
+        """The file as it is called afterwards. `strip`: how many folders to take off the name."""
+        if moved := self.fact("rename to ", "copy to "):
+            return _unquote(moved)
+        for name in (self.fact("+++ "), self.fact("--- ")):
+            if name and not name.startswith("/dev/null"):
+                name = _unquote(name.partition("\t")[0])
+                return name.split("/", strip)[-1] if name.count("/") >= strip else name
+        names = self.header[0].removeprefix("diff --git ")  # both are the same: nothing was renamed
+        last = '"' + names.rpartition(' "')[2] if names.endswith('"') else names[len(names) // 2 + 1 :] or names
+        return _unquote(last).removeprefix("b/")
+
+    @property
+    def source(self) -> str:
+        """The file that it was renamed or copied from."""
+        return _unquote(self.fact("rename from ", "copy from "))
+
+    def changed_file(self, strip: int = 1, more: "Sequence[Section]" = ()) -> ChangedFile:
+        """Without the text around its lines, which are numbered as the diff counts them."""
+        every = (*more, self)
+        return ChangedFile(
+            path=self.path(strip), is_binary=self.kind == "binary", note=f"it is {self.kind}" if self.kind else "",
+            lines={number: line for one in every for number, line in one.lines.items()},
+            removed=[line for one in every for line in one.removed], old_mode=self.modes[0], new_mode=self.modes[1],
+        )  # fmt: skip
+
+    def add(self, kind: str, text: str, number: int) -> None:
+        if kind in " +":
+            self.lines[number] = kind + text
+        if kind == "-":
+            self.removed.append(text)
+        if kind in " -":
+            self.hunks[-1][1].append(text)
 
 
 def split_diff(text: str) -> list[Section]:
@@ -157,45 +204,33 @@ def split_diff(text: str) -> list[Section]:
     old = new = number = 0
     for index, line in enumerate(lines):
         section = sections[-1] if sections else None
-        if section is not None and (old > 0 or new > 0) and (line[:1] in ("", " ", "+", "-", "\r") or line.startswith("\\")):
+        if section is not None and (old > 0 or new > 0) and line[:1] in ("", " ", "+", "-", "\r", "\\"):
             kind = line[:1] if line[:1] in ("+", "-", "\\") else " "
-            old, new = old - (kind in " -"), new - (kind in " +")
-            _add_line(section, kind, line[1:].rstrip("\r"), number)
-            number += kind in " +"
-            section.text.append(line)
+            section.add(kind, line[1:].rstrip("\r"), number)
+            old, new, number = old - (kind in " -"), new - (kind in " +"), number + (kind in " +")
+            section.body.append(line)
             continue
         old = new = 0
         bare = line.rstrip("\r")
+        is_git = section is not None and not section.hunks and section.header[0].startswith("diff --git ")
         is_pair = bare.startswith("--- ") and index + 1 < len(lines) and lines[index + 1].startswith("+++ ")
-        if bare.startswith("diff --git ") or (is_pair and (section is None or section.hunks or not section.text[0].startswith("diff "))):
-            sections.append(Section(at=index + 1, text=[bare]))
+        if bare.startswith("diff --git ") or (is_pair and not is_git):
+            sections.append(Section(at=index + 1, header=[bare]))
         elif bare.startswith("@@@ "):
-            raise _invalid(
-                f"Line {index + 1} belongs to a combined diff, as git shows merges: it cannot be applied.", "Give git diff REV^1 REV."
-            )
+            raise _invalid(f"Line {index + 1} belongs to a combined diff, which cannot be applied.", "Give git diff REV^1 REV.")
         elif found := _HUNK.match(bare):
             if section is None:
                 raise _invalid(f"Line {index + 1} of the diff begins a hunk, but no file was named before it.", NOT_A_DIFF)
             start, old, number, new = (1 if part is None else int(part) for part in found.groups())
             section.hunks.append((start, []))
-            section.text.append(bare)
-        elif named := re.match(r"Binary files (\S{1,4096}) and (\S{1,4096}) differ$", bare[:9000]):
-            if section is None or section.hunks or not section.text[0].startswith("diff --git "):
-                sections.append(Section(at=index + 1, text=[f"diff --git {named[1]} {named[2]}", bare]))
-            else:
-                section.text.append(bare)
-        elif section is not None and (not section.hunks or line[:1] in ("\\", "+", "-", " ")) and bare not in ("-- ", "--"):
-            section.text.append(line if section.hunks else bare)
+            section.body.append(bare)
+        elif not is_git and (named := _BINARY.match(bare[:9000])):
+            sections.append(Section(at=index + 1, header=[f"diff --git {named[1]} {named[2]}", bare]))
+        elif section is not None and not section.hunks:
+            section.header.append(bare)
+        elif section is not None and line[:1] in ("\\", "+", "-", " ") and bare not in ("-- ", "--"):
+            section.body.append(line)
     return sections
-
-
-def _add_line(section: Section, kind: str, text: str, number: int) -> None:
-    if kind in " +":
-        section.lines[number] = kind + text
-    if kind == "-":
-        section.removed.append(text)
-    if kind in " -":
-        section.hunks[-1][1].append(text)
 
 
 def _invalid(message: str, advice: str) -> Misused:
@@ -239,21 +274,6 @@ def read_below(root: Path, path: str) -> Content:
     if status.st_size > FILE_LIMIT_BYTES or len(data) > FILE_LIMIT_BYTES:
         return Content(fault=f"it is too large to be looked at ({status.st_size:,} bytes)")
     return Content(data)
-
-
-def as_new(name: str, content: Content) -> str:
-    """The diff that makes this file."""
-    quoted = quote(f"b/{name}")
-    head = f"diff --git {quote(f'a/{name}')} {quoted}\nnew file mode 100644\n"
-    if content.text is None:
-        return f"{head}Binary files /dev/null and b/x differ\n" if content.data is not None else ""
-    if not content.text:
-        return head
-    lines = content.text.split("\n")
-    ended = lines[-1] == ""
-    body = "".join(f"+{line}\n" for line in (lines[:-1] if ended else lines))
-    end = "" if ended else "\\ No newline at end of file\n"
-    return f"{head}--- /dev/null\n+++ {quoted}\n@@ -0,0 +1,{len(lines) - ended} @@\n{body}{end}"
 
 
 def quote(name: str) -> str:
@@ -348,87 +368,39 @@ class TreeStore:
 
     def compare(self, base: str, new: str, files: Files) -> list[ChangedFile]:
         """Every file that differs, with its text and its lines."""
-        if base == new:
-            return []
-        arguments = ("diff-tree", "-r", "-M", "-l400")
-        entries = list(_raw_entries(self._git.run(*arguments, "--raw", "-z", "--no-abbrev", base, new)))
-        withheld = files.withheld({path for entry in entries for path in entry.paths})
-        contents = self._contents({id for entry in entries if withheld.isdisjoint(entry.paths) for id in entry.text_ids})
-        text = self._git.run(*arguments, "-p", "--no-ext-diff", "--no-textconv", "--full-index", base, new).decode(
-            "utf-8", "surrogateescape"
-        )
-        if len(text) > LIMIT_CHARACTERS:
-            raise _invalid(f"The change has {len(text):,} characters; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
-        sections = iter(split_diff(text))
-        found = []
-        for entry in entries:
-            of_file = [next(sections) for _ in range(2 if entry.status == "T" else 1)]
-            found.append(_changed_file(entry, of_file[-1], contents, is_withheld=not withheld.isdisjoint(entry.paths)))
+        raw = self._git.run("diff-tree", "-r", "-M", "-l400", "-p", "--no-ext-diff", "--no-textconv", "--full-index", base, new)
+        if len(raw) > LIMIT_CHARACTERS:
+            raise _invalid(f"The change has {len(raw):,} bytes; at most {LIMIT_CHARACTERS:,} are reviewed.", "Review a part of it.")
+        sections = split_diff(raw.decode("utf-8", "surrogateescape"))
+        withheld = files.withheld({name for section in sections for name in (section.path(), section.source) if name})
+        readable = [section for section in sections if withheld.isdisjoint((section.path(), section.source))]
+        ids = {id(section): section.fact("index ").partition(" ")[0].split("..") for section in readable if not section.kind}
+        contents = self._contents({one for pair in ids.values() for one in pair if one})
+        found = [ChangedFile(path=name, state=State.UNCHECKED, note=_WITHHELD, is_withheld=True) for name in sorted(withheld)]
+        for section in readable:
+            file = section.changed_file()
+            file.before, file.after = (contents.get(one) for one in (*ids.get(id(section), ()), "", "")[:2])
+            found.append(file)
         return found
 
-    def _contents(self, ids: Iterable[str]) -> dict[str, bytes]:
-        """Blobs by id; those that are too large are left out."""
-        asked = "".join(f"{id}\n" for id in ids).encode()
+    def _contents(self, ids: Iterable[str]) -> dict[str, str]:
+        """Text by id; what is too large is left out."""
+        asked = "".join(f"{one}\n" for one in ids).encode()
         sizes = [line.split() for line in self._git.run("cat-file", "--batch-check", stdin=asked).decode().splitlines()]
-        small = {line[0]: int(line[2]) for line in sizes if len(line) == 3 and line[1] == "blob" and int(line[2]) <= FILE_LIMIT_BYTES}
-        if sum(small.values()) > TOTAL_LIMIT_BYTES:
-            raise _invalid(
-                f"The changed files have {sum(small.values()):,} bytes; at most {TOTAL_LIMIT_BYTES:,} are reviewed.", "Review a part."
-            )
-        data = self._git.run("cat-file", "--batch", stdin="".join(f"{id}\n" for id in small).encode())
+        small = {line[0]: int(line[2]) for line in sizes if line[1:2] == ["blob"] and int(line[2]) <= FILE_LIMIT_BYTES}
+        total = sum(small.values())
+        if total > TOTAL_LIMIT_BYTES:
+            raise _invalid(f"The changed files have {total:,} bytes; at most {TOTAL_LIMIT_BYTES:,} are reviewed.", "Review a part of it.")
+        data = self._git.run("cat-file", "--batch", stdin="".join(f"{one}\n" for one in small).encode())
         found, at = {}, 0
-        for id, size in small.items():
+        for one, size in small.items():
             at = data.index(b"\n", at) + 1
-            found[id] = data[at : at + size]
+            found[one] = data[at : at + size].decode("utf-8", "surrogateescape")
             at += size + 1
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A line of `diff-tree --raw`."""
-
-    modes: tuple[str, str]
-    ids: tuple[str, str]
-    status: str
-    paths: tuple[str, ...]
-
-    @property
-    def text_ids(self) -> list[str]:
-        return [id for mode, id in zip(self.modes, self.ids, strict=True) if mode in ("100644", "100755")]
-
-
-def _raw_entries(raw: bytes) -> Iterator[_Entry]:
-    parts = iter(raw.split(b"\0"))
-    for head in parts:
-        if head:
-            old_mode, new_mode, old_id, new_id, status = head.decode()[1:].split(" ")
-            paths = tuple(os.fsdecode(next(parts)) for _ in range(2 if status[0] in "RC" else 1))
-            yield _Entry((old_mode, new_mode), (old_id, new_id), status[0], paths)
-
-
-def _changed_file(entry: _Entry, section: Section, contents: Mapping[str, bytes], *, is_withheld: bool) -> ChangedFile:
-    file = ChangedFile(path=entry.paths[-1], old_mode=entry.modes[0], new_mode=entry.modes[1])
-    if is_withheld:
-        file.state, file.note, file.is_withheld = State.UNCHECKED, _WITHHELD, True
-        return file
-    file.lines, file.removed = section.lines, section.removed
-    file.is_binary = section.kind == "binary"
-    if section.kind:
-        file.note = f"it is {section.kind}"
-    else:
-        file.before, file.after = (contents[id].decode("utf-8", "surrogateescape") if id in contents else None for id in entry.ids)
-    return file
-
-
 # ---- applying
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    faults: tuple[Fault, ...] = ()
-    note: str = ""
-    """Why it could not be tried."""
 
 
 class PatchTrial:
@@ -441,118 +413,67 @@ class PatchTrial:
         self._strip = self._find_strip()
 
     def run(self) -> list[ChangedFile]:
-        odd = [section for section in self._sections if section.kind]
         plain = [section for section in self._sections if not section.kind]
-        found = [self._alone(section, State.UNCHECKED, note=f"it is {section.kind}") for section in odd]
-        whole = self._in_time(plain) if plain else []
-        if not isinstance(whole, _Failure):
-            return [*whole, *found]
-        groups: dict[str, list[Section]] = {}
-        for section in plain:
-            groups.setdefault(_named(section, self._strip), []).append(section)
-        for number, group in enumerate(groups.values()):
-            outcome = self._in_time(group) if number < SECTIONS_LIMIT else _Failure(note="too many files of the diff do not apply")
-            if isinstance(outcome, _Failure):
-                state = State.FAILS if outcome.faults else State.UNCHECKED
-                found.append(self._alone(group[0], state, note=outcome.note, faults=outcome.faults, more=group[1:]))
-            else:
-                found += outcome
-        return found
+        odd = [self._fail([section]) for section in self._sections if section.kind]
+        found = self._attempt(plain) if plain else []
+        if any(file.state in (State.FAILS, State.UNCHECKED) for file in found):
+            groups: dict[str, list[Section]] = {}
+            for section in plain:
+                groups.setdefault(section.path(self._strip), []).append(section)
+            tried = list(groups.values())[:SECTIONS_LIMIT]
+            found = [file for group in tried for file in self._attempt(group)]
+            found += [self._fail(group, note="too many files do not apply") for group in list(groups.values())[SECTIONS_LIMIT:]]
+        return [*found, *odd]
 
     def _find_strip(self) -> int:
-        """How many folders to take off the names: git's own diffs have one (`a/`, `b/`), plain ones need not."""
-        if any(section.text[0].startswith("diff --git ") for section in self._sections):
+        """git's own diffs have one folder before their names (`a/`, `b/`), plain ones need not."""
+        if any(section.header[0].startswith("diff --git ") for section in self._sections):
             return 1
         for strip in (1, 0):
-            contents = self._files.read(_named(section, strip) for section in self._sections[:20])
+            contents = self._files.read(section.path(strip) for section in self._sections[:20])
             if any(content.data is not None for content in contents.values()):
                 return strip
         return 1
 
-    def _in_time(self, sections: Sequence[Section]) -> list[ChangedFile] | _Failure:
+    def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile]:
+        """The files after the diff, or one that says why there are none."""
+        patch = "".join(f"{line}\n" for section in sections for line in (*section.header, *section.body)).encode("utf-8", "surrogateescape")
         try:
-            return self._attempt(sections)
-        except Unavailable:  # git did not end in time
-            return _Failure(note=TIME_WAS_UP)
-
-    def _attempt(self, sections: Sequence[Section]) -> list[ChangedFile] | _Failure:
-        if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
-            return _Failure((Fault("It is not a path below the workspace.", leads_out=True),))
-        patch = "".join(f"{line}\n" for section in sections for line in section.text).encode("utf-8", "surrogateescape")
-        try:
-            names = self._store.names(patch, self._strip)
+            if any(_ABSOLUTE.match(line) for section in sections for line in section.header):
+                return [self._fail(sections, Fault("It is not a path below the workspace.", leads_out=True))]
+            names = [*self._store.names(patch, self._strip), *filter(None, (section.source for section in sections))]
+            if why := next(filter(None, map(leads_out, names)), ""):
+                return [self._fail(sections, Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True))]
+            contents = self._files.read(names)
+            name, content = next(((name, one) for name, one in contents.items() if one.fault), ("", Content()))
+            if content.is_withheld:
+                return [self._fail(sections, note=content.fault)]
+            return [self._fail(sections, Fault(f"{name}: {content.fault}."))] if name else self._apply(sections, patch, contents)
         except GitFailed as failed:
-            return _Failure((Fault(_malformed(failed, sections[0])),))
-        names += [
-            _unquote(line.split(" ", 2)[2]) for one in sections for line in one.header if line.startswith(("rename from ", "copy from "))
-        ]
-        if why := next(filter(None, map(leads_out, names)), ""):
-            return _Failure((Fault(f"{why[0].upper()}{why[1:]}.", leads_out=True),))
-        contents = self._files.read(names)
-        for name, content in contents.items():
-            if content.fault:
-                return _Failure(note=content.fault) if content.is_withheld else _Failure((Fault(f"{name}: {content.fault}."),))
-        return self._apply(sections, patch, contents)
+            found = re.search(r"at line (\d{1,9})", failed.words)
+            where = f" near its line {sections[0].at + int(found[1]) - 1}" if found else ""
+            return [self._fail(sections, Fault(f"The diff is malformed{where}: a hunk is longer or shorter than its header says."))]
+        except Unavailable:
+            return [self._fail(sections, note=TIME_WAS_UP)]
 
-    def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile] | _Failure:
+    def _apply(self, sections: Sequence[Section], patch: bytes, contents: Mapping[str, Content]) -> list[ChangedFile]:
         tree = self._store.write({name: content.data for name, content in contents.items() if content.data is not None})
         has_context = any(line.startswith(" ") for section in sections for line in section.lines.values())
         options = (f"-p{self._strip}", *(() if has_context else ("--unidiff-zero",)))
         try:
-            after = self._store.apply(tree, patch, *options)
-            return self._store.compare(tree, after, self._files)
+            return self._store.compare(tree, self._store.apply(tree, patch, *options), self._files)
         except GitFailed as failed:
-            reason = failed
+            faults = list(_faults(failed, sections, contents))
         try:
             before = self._store.apply(tree, patch, *options, "-R")
         except GitFailed:
-            return _Failure(tuple(_faults(reason, sections, contents)))
+            return [self._fail(sections, *faults)]
         return [replace(file, state=State.APPLIED) for file in self._store.compare(before, tree, self._files)]
 
-    def _alone(
-        self, section: Section, state: State, *, note: str = "", faults: tuple[Fault, ...] = (), more: Sequence[Section] = ()
-    ) -> ChangedFile:
-        """A file that could not be put together: its lines as the diff counts them."""
-        header = section.header
-        return ChangedFile(
-            path=_named(section, self._strip),
-            state=state,
-            note=note,
-            faults=faults,
-            is_withheld=state is State.UNCHECKED and not section.kind,
-            is_binary=section.kind == "binary",
-            lines={number: line for one in (*more, section) for number, line in one.lines.items()},
-            removed=[line for one in (section, *more) for line in one.removed],
-            old_mode="000000" if any(line.startswith(("new file mode", "--- /dev/null")) for line in header) else "100644",
-            new_mode=_mode(section),
-        )
-
-
-def _mode(section: Section) -> str:
-    if any(line.startswith(("deleted file mode", "+++ /dev/null")) for line in section.header):
-        return "000000"
-    return {"a symbolic link": "120000", "a submodule": "160000"}.get(section.kind, "100644")
-
-
-def _named(section: Section, strip: int = 1) -> str:
-    """The file of a section by its header, for what git itself did not apply."""
-    for start in ("rename to ", "copy to "):
-        if found := next((line for line in section.header if line.startswith(start)), ""):
-            return _unquote(found[len(start) :])
-    for start in ("+++ ", "--- "):
-        line = next((line for line in section.header if line.startswith(start) and not line.startswith(f"{start}/dev/null")), "")
-        if line:
-            name = _unquote(line[4:].partition("\t")[0])
-            return name.split("/", strip)[-1] if name.count("/") >= strip else name
-    rest = section.text[0].removeprefix("diff --git ")
-    name = _unquote(f'"{rest.rpartition(chr(32) + chr(34))[2]}') if rest.endswith('"') else rest[len(rest) // 2 + 1 :] or rest
-    return name.removeprefix("b/")
-
-
-def _malformed(failed: GitFailed, section: Section) -> str:
-    found = re.search(r"at line (\d{1,9})", failed.words)
-    where = f" near its line {section.at + int(found[1]) - 1}" if found else ""
-    return f"The diff is malformed{where}: a hunk has other lines than its header says, or cannot be parsed."
+    def _fail(self, sections: Sequence[Section], *faults: Fault, note: str = "") -> ChangedFile:
+        file = sections[0].changed_file(self._strip, sections[1:])
+        state = State.FAILS if faults else State.UNCHECKED
+        return replace(file, state=state, faults=faults, note=note or file.note, is_withheld=bool(note))
 
 
 def _faults(failed: GitFailed, sections: Sequence[Section], contents: Mapping[str, Content]) -> Iterator[Fault]:
@@ -564,7 +485,7 @@ def _faults(failed: GitFailed, sections: Sequence[Section], contents: Mapping[st
             yield _mismatch(standing, [hunk for section in sections for hunk in section.hunks], int(found[2]))
         elif not words.endswith("patch does not apply") and line.startswith("error: "):
             words = words.replace("does not exist in index", "there is no such file").replace(
-                "already exists in index", "the file exists already"
+                "already exists in index", "it exists already"
             )
             yield Fault(f"{words[:1].upper()}{words[1:]}."[:400])
 
@@ -611,7 +532,7 @@ class ChangeSource:
         left, dots, right = word.partition("..." if "..." in word else "..")
         if not all(_REVISION.match(name) for name in (left, right) if name) or not (left or right):
             raise _invalid(f"{word[:80]!r} is neither a diff nor something git knows.", NOT_A_DIFF)
-        return self._range(left or "HEAD", dots, right or "HEAD") if dots else self.commit(left)
+        return self.range(left or "HEAD", dots, right or "HEAD") if dots else self.commit(left)
 
     def from_text(self, text: str, what: str) -> Change:
         if len(text) > LIMIT_CHARACTERS:
@@ -636,17 +557,15 @@ class ChangeSource:
         parent = git.code("rev-parse", "--verify", "--quiet", f"{commit}^1")
         return self._between(git, parent[1].decode().strip(), commit, f"the commit {revision} ({commit[:10]})")
 
-    def branch(self, branch: str) -> Change:
-        """What a branch adds to the current one, from their merge base."""
-        git = open_git(self._files.root, self._stop_at)
-        tip = _commit_id(git, branch)
-        base = _merge_base(git, "HEAD", branch)
-        return self._between(git, base, tip, f"the branch {branch} since {base[:10]}")
-
-    def _range(self, left: str, dots: str, right: str) -> Change:
+    def range(self, left: str, dots: str, right: str) -> Change:
+        """From one revision to another; with three dots, from their merge base."""
         git = open_git(self._files.root, self._stop_at)
         start, end = _commit_id(git, left), _commit_id(git, right)
-        start = _merge_base(git, left, right) if dots == "..." else start
+        if dots == "...":
+            code, said = git.code("merge-base", start, end)
+            start = said.decode().strip()
+            if code:
+                raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.")
         return self._between(git, start, end, f"{left}{dots}{right} ({start[:10]} to {end[:10]})")
 
     def staged(self) -> Change:
@@ -673,8 +592,7 @@ class ChangeSource:
             changed = store.compare(base or store.empty, new, self._files)
         for name, content in contents.items():
             if content.fault:
-                state = State.UNCHECKED
-                changed.append(ChangedFile(path=name, state=state, note=content.fault, is_withheld=content.is_withheld, new_mode="100644"))
+                changed.append(ChangedFile(path=name, state=State.UNCHECKED, note=content.fault, is_withheld=content.is_withheld))
         more = f", the first {FILES_LIMIT:,} files of it" if len(names) > FILES_LIMIT else ""
         return Change(what=f"{what}{more}", files=changed)
 
@@ -705,9 +623,7 @@ def open_git(workspace: Path, stop_at: float) -> Git:
         git.run("rev-parse", "--git-dir")
         off = tuple((name, "") for name in settings_of(git).commands if name.startswith("filter."))
     except GitFailed:
-        raise _invalid(
-            f"{workspace.name} is not in a git repository: there is no change to take from it.", "Give the diff as text, or @FILE."
-        ) from None
+        raise _invalid(f"{workspace.name} is not in a git repository.", "Give the diff as text, @FILE or a path.") from None
     return replace(git, overrides=off)
 
 
@@ -717,13 +633,6 @@ def _commit_id(git: Git, revision: str) -> str:
         if code == 0:
             return said.decode().strip()
     raise _invalid(f"git knows no commit {revision[:80]!r} here.", NOT_A_DIFF)
-
-
-def _merge_base(git: Git, left: str, right: str) -> str:
-    try:
-        return git.says("merge-base", _commit_id(git, left), _commit_id(git, right))
-    except GitFailed:
-        raise _invalid(f"{left} and {right} have no common ancestor.", f"Give diff={left}..{right}.") from None
 
 
 def _tree(git: Git, revision: str) -> str:

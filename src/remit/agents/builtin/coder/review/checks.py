@@ -15,10 +15,11 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
-from remit.agents.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile, State
+from remit.agents.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.agents.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.agents.builtin.coder.syntax import OWN_PARSERS, parse_files
 from remit.core.secret_looks import REDACTED, without_formats
@@ -136,7 +137,7 @@ class Checks:
     def run(self, guidelines: Sequence[str], progress: Callable[[str, float], None]) -> Review:
         """The gravest first: when time runs out, the last are missing and named."""
         checks = {
-            "whether it applies": self.patch, "secrets": self.secrets, "conflict markers": self.markers, "files": self.files,
+            "whether it applies": self.patch, "secrets": self.secrets, "conflict markers and files": self.facts,
             "Python (ruff)": self.python, "syntax": self.syntax, "size": self.size,
         }  # fmt: skip
         found: list[Finding] = []
@@ -159,75 +160,53 @@ class Checks:
         strike = self.masking.strike
         return replace(finding, message=strike(finding.message), snippet=strike(finding.snippet[:2_000]), file=strike(finding.file))
 
-    def _each(self, what: str) -> Iterator[ChangedFile]:
-        for file in self.change.files:
-            if self.is_late():
-                self.unchecked.append(f"{what} from {file.path} on: time was up")
-                return
-            yield file
-
     def patch(self) -> Iterator[Finding]:
         for file in self.change.files:
             if file.is_withheld:
-                message = f"Whether it applies is not known: {file.note}."
-                yield _finding(file, Severity.MEDIUM, "patch", "not-read", message, "Ask somebody to look at it who may read it.")
-            for fault in file.faults if file.state is State.FAILS else ():
-                if fault.leads_out:
-                    advice = "Do not apply it: no honest change has such a path."
-                    yield _finding(file, Severity.CRITICAL, "patch", "path", fault.message, advice)
-                else:
-                    advice = "Make the diff again from the files as they are."
-                    yield replace(_finding(file, Severity.HIGH, "patch", "does-not-apply", fault.message, advice), line=fault.line)
+                advice = "Ask somebody to look at it who may read it."
+                yield _finding(file, Severity.MEDIUM, "patch", "not-read", f"Whether it applies is not known: {file.note}.", advice)
+            for fault in file.faults:
+                severity, rule = (Severity.CRITICAL, "path") if fault.leads_out else (Severity.HIGH, "does-not-apply")
+                advice = "Do not apply it: no honest change has such a path." if fault.leads_out else "Make the diff again from the files."
+                yield replace(_finding(file, severity, "patch", rule, fault.message, advice), line=fault.line)
 
     def secrets(self) -> Iterator[Finding]:
         if self.masking.is_complete:
-            self.tools["detect-secrets"] = _package_version("detect-secrets")
+            self.tools["detect-secrets"] = version("detect-secrets")
         else:
-            self.unchecked.append(
-                "secrets with detect-secrets: it is not installed (pip install 'remit[code]'); only known formats were searched"
-            )
-        for file in self._each("secrets"):
+            self.unchecked.append("secrets but for known formats: detect-secrets is not installed (pip install 'remit[code]')")
+        for file in self.change.files:
             if file.is_new and _SECRET_FILE.search(file.path):
-                message = "A file of a kind that contains secrets is added."
-                yield _finding(
-                    file, Severity.HIGH, "secrets", "secret-file", message, "Leave it out (.gitignore), and add a template without values."
-                )
-            if _LOCKED.search(file.path):
-                continue  # full of digests
-            for number, line in file.added.items():
+                message, advice = "A file of a kind that contains secrets is added.", "Leave it out (.gitignore), and add a template."
+                yield _finding(file, Severity.HIGH, "secrets", "secret-file", message, advice)
+            for number, line in file.added.items() if not _LOCKED.search(file.path) else ():  # these are full of digests
                 if self.is_late():
-                    break
+                    self.unchecked.append(f"secrets from {file.path}, line {number} on: time was up")
+                    return
                 for secret in self.masking.find(file.path, line[:LONGEST_LINE]):
                     yield _secret_finding(file, number, line, secret)
 
-    def markers(self) -> Iterator[Finding]:
+    def facts(self) -> Iterator[Finding]:
         for file in self.change.files:
-            starts = [number for number, line in file.added.items() if line.startswith("<<<<<<< ") or line == "<<<<<<<"]
-            if starts and any(line.startswith(">>>>>>>") for line in file.added.values()):
-                for number in starts:
-                    message = "A merge conflict was left in the file."
-                    yield _finding(
-                        file, Severity.CRITICAL, "correctness", "conflict-marker", message, "Resolve it and remove the markers.", number
-                    )
-
-    def files(self) -> Iterator[Finding]:
-        for file in self.change.files:
+            if any(line.startswith(">>>>>>>") for line in file.added.values()):
+                for number in [number for number, line in file.added.items() if line.startswith("<<<<<<<")]:
+                    message, advice = "A merge conflict was left in the file.", "Resolve it and remove the markers."
+                    yield _finding(file, Severity.CRITICAL, "correctness", "conflict-marker", message, advice, number)
             if file.new_mode == "120000":
-                target = next(iter(file.added.values()), "")
-                is_outside = target.startswith(("/", ".."))
+                is_outside = next(iter(file.added.values()), "").startswith(("/", ".."))
                 message = f"A symbolic link{' that may lead out of the repository' if is_outside else ''} is added or changed."
                 yield _finding(file, Severity.HIGH if is_outside else Severity.LOW, "files", "link", message, "See where the link leads.")
             elif file.new_mode == "160000":
                 yield _finding(file, Severity.LOW, "files", "submodule", "A submodule moves to another commit.", "Review what it brings.")
             elif file.is_binary:
-                message = "A binary file cannot be reviewed by reading."
-                yield _finding(file, Severity.LOW, "files", "binary", message, "Say where it comes from and how it was made.")
-            if file.new_mode == "100755" and file.old_mode == "100644":
+                message, advice = "A binary file cannot be reviewed by reading.", "Say where it comes from and how it was made."
+                yield _finding(file, Severity.LOW, "files", "binary", message, advice)
+            if (file.old_mode, file.new_mode) == ("100644", "100755"):
                 yield _finding(file, Severity.LOW, "files", "mode", "The file becomes executable.", "See that this is meant.")
             size = len(file.after or "")
             if file.is_new and size > LARGE_FILE_BYTES and not _LOCKED.search(file.path):
-                message = f"A large file is added ({size // 1000:,} KB)."
-                yield _finding(file, Severity.LOW, "files", "large-file", message, "Keep data outside of the repository, or use Git LFS.")
+                message, advice = f"A large file is added ({size // 1000:,} KB).", "Keep data outside of the repository, or use Git LFS."
+                yield _finding(file, Severity.LOW, "files", "large-file", message, advice)
 
     def size(self) -> Iterator[Finding]:
         counted = [file for file in self.change.files if not _is_generated(file.path) and not _DOCUMENT.search(file.path)]
@@ -235,14 +214,11 @@ class Checks:
         if lines > LINES_LIMIT:
             severity = Severity.LOW if lines <= 2 * LINES_LIMIT else Severity.MEDIUM
             message = f"{lines:,} lines change in {len(counted)} files: beyond about {LINES_LIMIT} a reviewer misses most faults."
-            yield Finding(
-                severity=severity, category="size", rule="size", message=message, suggestion="Split it: one purpose for each change."
-            )
+            yield Finding(severity=severity, category="size", rule="size", message=message, suggestion="Split it by purpose.")
 
     def syntax(self) -> Iterator[Finding]:
         """Files that no longer parse. A grammar may be older than its language: in a new file, its word weighs less."""
-        files = {file.path: file for file in self.change.files if file.after and file.added and not _is_generated(file.path)}
-        files = {path: file for path, file in files.items() if file.language != "python" or "ruff" not in self.tools}
+        files = {file.path: file for file in self._sources() if file.language != "python" or "ruff" not in self.tools}
         seconds = max(0.5, min(15.0, (self.stop_at - time.monotonic()) / 2))
         after = asyncio.run(parse_files({path: file.after or "" for path, file in files.items()}, seconds))
         before = asyncio.run(parse_files({path: files[path].before or "" for path in after.faults if files[path].before}, seconds))
@@ -254,40 +230,35 @@ class Checks:
             line = next((number for number in near if number in file.added), None)
             severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if file.is_new else Severity.MEDIUM
             severity = severity.lowered() if _TEST.search(path) else severity
-            yield _finding(
-                file, severity, "correctness", "syntax", f"The file does not parse: {fault.message} (line {fault.line}).", "Fix it.", line
-            )
+            message = f"The file does not parse: {fault.message} (line {fault.line})."
+            yield _finding(file, severity, "correctness", "syntax", message, "Fix it.", line)
+
+    def _sources(self) -> list[ChangedFile]:
+        return [file for file in self.change.files if file.after and file.added and not _is_generated(file.path)]
 
     def python(self) -> Iterator[Finding]:
-        files = [
-            file for file in self.change.files if file.after and file.added and file.language == "python" and not _is_generated(file.path)
-        ]
-        if not files:
-            return
+        files = [file for file in self._sources() if file.language == "python"]
         beside = Path(sys.executable).parent / "ruff"
         ruff = str(beside) if os.access(beside, os.X_OK) else shutil.which("ruff")
-        if ruff is None:
+        if files and ruff is None:
             self.unchecked.append("Python with ruff: it is not installed (pip install 'remit[code]')")
+        if not files or ruff is None:
             return
-        self.tools["ruff"] = _package_version("ruff")
+        self.tools["ruff"] = next((one.version for one in distributions(name="ruff")), "unknown")
         if len(files) > RUFF_FILES:
             self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
         with tempfile.TemporaryDirectory(prefix="remit-ruff-") as folder:
-            seconds = min(RUFF_SECONDS, max(0.1, self.stop_at - time.monotonic()))
-            for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES], seconds):
-                finding = _ruff_finding(file, one)
-                if finding is not None:
-                    yield finding
+            findings = (_ruff_finding(file, one) for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES]))
+            yield from filter(None, findings)
 
-    def _run_ruff(
-        self, ruff: str, folder: Path, files: Sequence[ChangedFile], seconds: float
-    ) -> Iterator[tuple[ChangedFile, Mapping[str, Any]]]:
+    def _run_ruff(self, ruff: str, folder: Path, files: Sequence[ChangedFile]) -> Iterator[tuple[ChangedFile, Mapping[str, Any]]]:
         for number, file in enumerate(files):
             name = "__init__.py" if file.path.endswith("__init__.py") else "module.pyi" if file.path.endswith(".pyi") else "module.py"
             (folder / str(number)).mkdir()
             (folder / str(number) / name).write_bytes((file.after or "").encode("utf-8", "surrogateescape"))
         limits = f'ulimit -v {RUFF_MEMORY_KB}; ulimit -f {RUFF_OUTPUT_BLOCKS}; exec "$@"'
         command = ["/bin/sh", "-c", limits, "sh", ruff, *_RUFF, "--select", _SELECTED, "--ignore", _IGNORED, "."]
+        seconds = min(RUFF_SECONDS, max(0.1, self.stop_at - time.monotonic()))
         environment = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TMPDIR") if name in os.environ}
         with open(folder / "found.jsonl", "w+b") as output:
             try:
@@ -309,10 +280,10 @@ class Checks:
 def _finding(
     file: ChangedFile, severity: Severity, category: str, rule: str, message: str, suggestion: str, line: int | None = None
 ) -> Finding:
-    snippet = file.added.get(line, "") if line is not None else ""
     return Finding(
-        severity=severity, category=category, rule=rule, message=message, suggestion=suggestion, file=file.path, line=line, snippet=snippet
-    )
+        severity=severity, category=category, rule=rule, message=message, suggestion=suggestion, file=file.path, line=line,
+        snippet=file.added.get(line or 0, ""),
+    )  # fmt: skip
 
 
 def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -> Finding:
@@ -337,20 +308,17 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     line = line or min((number for number in file.added if row <= number <= last), default=None)
     if line is None:
         return None
-    is_test = _TEST.search(file.path) is not None
+    column = start.get("column") if line == row else None
     if code == "invalid-syntax":
-        found = _finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line)
-        return replace(found, column=start.get("column"))
-    if is_test and (code in ("S101", "S105", "S106", "S107") or code.startswith("T20")):
+        return replace(_finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line), column=column)
+    is_test = _TEST.search(file.path) is not None
+    if is_test and code.startswith(("S101", "S105", "S106", "S107", "T20")):
         return None
-    severity = _severity(code, message)
-    severity = severity.lowered(2 if is_test else 1) if is_test or "noqa" in file.added[line] else severity
+    severity = _severity(code, message).lowered(2 if is_test else 0)
     category = next((name for prefix, name in _CATEGORIES if code.startswith(prefix)), "lint")
     fix = (one.get("fix") or {}).get("message")
-    found = _finding(
-        file, severity, category, code, f"{message} (ruff {code}).", f"{fix}." if fix else f"See {one.get('url', 'the rule')}.", line
-    )
-    return replace(found, column=start.get("column") if line == row else None)
+    advice = f"{fix}." if fix else f"See {one.get('url', 'the rule')}."
+    return replace(_finding(file, severity, category, code, f"{message} (ruff {code}).", advice, line), column=column)
 
 
 def _severity(code: str, message: str) -> Severity:
@@ -363,12 +331,3 @@ def _severity(code: str, message: str) -> Severity:
 
 def _is_generated(path: str) -> bool:
     return _GENERATED.search(path) is not None or _LOCKED.search(path) is not None
-
-
-def _package_version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "unknown"

@@ -1,17 +1,25 @@
-"""How it ended, as a return: what happened in words, everything else as data; a limit that was met is named."""
+"""One run of untrusted code: the files it takes in, what it writes, and how it ended, as a return."""
 
+import codecs
+import os
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from remit.agents.builtin.worker.workspace import counted, size_of, told
+from remit.agents.builtin.worker.workspace import at, counted, size_of, told
+from remit.core.errors import Misused
+from remit.core.policy import Effect
+from remit.flow.context import Context
 from remit.sandbox.boxes import Job
 from remit.sandbox.limits import MEBIBYTE
 from remit.sandbox.probe import Offer
 from remit.sandbox.run import Ran
-from remit.sandbox.wire import Left
+from remit.sandbox.wire import Left, is_plain
+from remit.system.beneath import Place, Root
 
+MOST_FILES = 200
+MOST_BYTES = 64 * MEBIBYTE
 LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
 _NAMES = {"python": "Python", "javascript": "JavaScript", "shell": "shell"}
 _SIGNS = {
@@ -24,8 +32,78 @@ _SIGNS = {
 _OF_THE_NETWORK = ("socket", "getaddrinfo", "urlopen", "name resolution", "resolve host", "ENOTFOUND", "ENETUNREACH", "connect EACCES")
 
 
+# ---- files taken in
+
+
+async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) -> dict[str, bytes]:
+    """By the names they get inside."""
+    if not files:
+        return {}
+    if len(files) > MOST_FILES:
+        raise Misused(f"{len(files)} files are too many to take in.", advice=f"At most {MOST_FILES}; put them into an archive.")
+    if isinstance(files, dict):
+        held = {_named(name): text.encode("utf-8", "surrogatepass") for name, text in files.items()}
+        _room(held)
+        return held
+    held = {}
+    for path in files:
+        await ctx.permit(path=path)
+        held |= await at(ctx, path, Effect.READ, _read)
+        _room(held)
+    return held
+
+
+def _named(name: str) -> str:
+    plain = name.removeprefix("./")
+    if not is_plain(plain):
+        raise Misused(f"{name!r} cannot be the name of a file to take in.", advice="Use a path below the work folder, without .. in it.")
+    return plain
+
+
+def _room(held: dict[str, bytes]) -> None:
+    if sum(map(len, held.values())) > MOST_BYTES:
+        raise Misused("The files to take in are too large.", advice=f"At most {MOST_BYTES // MEBIBYTE} MB together.")
+
+
+def _read(root: Root, place: Place) -> dict[str, bytes]:
+    with os.fdopen(place.open_file(), "rb") as file:
+        content = file.read(MOST_BYTES + 1)
+    return {_named(place.path): content}
+
+
+# ---- output
+
+
+class OutputStreams:
+    """What the code writes, as text: passed on piece by piece while it runs, and kept. The sandbox bounds it."""
+
+    def __init__(self, emit: Callable[[Any], None]) -> None:
+        self._emit = emit
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {"stdout": decoder("replace"), "stderr": decoder("replace")}  # a character may be cut in two
+        self._texts: dict[str, list[str]] = {"stdout": [], "stderr": []}
+
+    def hear(self, stream: str, data: bytes) -> None:
+        self._keep(stream, self._decoders[stream].decode(data))
+
+    def finish(self) -> None:
+        for stream, decoder in self._decoders.items():
+            self._keep(stream, decoder.decode(b"", final=True))
+
+    def text(self, stream: str) -> str:
+        return "".join(self._texts[stream])
+
+    def _keep(self, stream: str, text: str) -> None:
+        if text:
+            self._texts[stream].append(text)
+            self._emit({"stream": stream, "text": text})
+
+
+# ---- how it ended
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ExecutionResult:
     job: Job
     ran: Ran
     offer: Offer

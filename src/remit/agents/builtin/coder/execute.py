@@ -1,4 +1,4 @@
-"""The operation itself: what is asked for made into a job, the job run, its end told. The sandbox is `remit.sandbox`."""
+"""`coder.execute_code`: untrusted code, run in the sandbox (`remit.sandbox`). `EXECUTE` lists the operation."""
 
 import fnmatch
 import re
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from remit.agents.function import agent
+from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused, OutOfTime
 from remit.core.languages import plain_name
 from remit.flow.context import Context
@@ -57,9 +57,7 @@ async def execute_code(
     ] = None,
 ) -> dict[str, object]:
     """Run Python, JavaScript or shell code in a sandbox: no network, no files but those taken in, limits on everything."""
-    from remit.agents.builtin.coder.execute.hearing import Hearing
-    from remit.agents.builtin.coder.execute.inputs import taken_in
-    from remit.agents.builtin.coder.execute.telling import Told
+    from remit.agents.builtin.coder.execution import ExecutionResult, OutputStreams, read_inputs
     from remit.sandbox import probe, recipe
     from remit.sandbox.boxes import Job
     from remit.sandbox.run import run
@@ -70,7 +68,7 @@ async def execute_code(
     if network:
         await ctx.permit(network=True, language=kind)
     offer = probe.required(await off_loop(probe.probe))
-    held = await taken_in(ctx, files)
+    inputs = await read_inputs(ctx, files)
     seconds, is_deadline = _seconds(ctx, timeout)
     limits = Limits(
         seconds=seconds,
@@ -82,17 +80,18 @@ async def execute_code(
         language=kind,
         code=code,
         stdin=stdin.encode("utf-8", "replace") if stdin else None,
-        files=held,
+        files=inputs,
         limits=limits,
         grants=Grants(network=network),
         hidden=tuple(dict.fromkeys((ctx.root, ctx.workspace))),
     )
-    hearing = Hearing(ctx.emit)
+    streams = OutputStreams(ctx.emit)
     out = ctx.scratch / "files"
-    ran = await run(job, offer, hear=hearing.hear, choose=choosing(outputs, limits), out=out)
-    hearing.finish()
-    told = Told(job=job, ran=ran, offer=offer, stdout=hearing.text("stdout"), stderr=hearing.text("stderr"), is_deadline=is_deadline)
-    return told.as_return(lambda left: _declared(ctx, out / left.name, left.size))
+    ran = await run(job, offer, hear=streams.hear, choose=output_filter(outputs, limits), out=out)
+    streams.finish()
+    stdout, stderr = streams.text("stdout"), streams.text("stderr")
+    result = ExecutionResult(job=job, ran=ran, offer=offer, stdout=stdout, stderr=stderr, is_deadline=is_deadline)
+    return result.as_return(lambda left: _declared(ctx, out / left.name, left.size))
 
 
 def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
@@ -104,7 +103,7 @@ def _seconds(ctx: Context, timeout: float | None) -> tuple[float, bool]:
     return (wanted, False) if wanted <= left else (left, True)
 
 
-def choosing(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[Left]"], list[int]]:
+def output_filter(outputs: list[str] | None, limits: Limits) -> Callable[["Sequence[Left]"], list[int]]:
     """Which of the files it left are brought out: those asked for, as many as there is room for."""
 
     wanted = None if outputs is None else re.compile("|".join(fnmatch.translate(one.removeprefix("./")) for one in outputs) or "(?!)")
@@ -126,3 +125,6 @@ def _declared(ctx: Context, path: Path, size: int) -> str:
     if size:  # an empty file is no evidence of anything
         ctx.artifact(path, "data", "Left by the code.")
     return path.relative_to(ctx.root).as_posix() if path.is_relative_to(ctx.root) else str(path)
+
+
+EXECUTE: list[FunctionAgent] = [execute_code]
