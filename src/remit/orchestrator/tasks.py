@@ -136,7 +136,7 @@ def title_of(text: str) -> str:
     first = next((one_line(line) for line in text.splitlines() if one_line(line)), "").lstrip("#").strip()
     sentence = _SENTENCE.match(first)
     title = sentence[1] if sentence and len(sentence[1]) > 3 else first
-    title = title if title.endswith("..") else title.removesuffix(".")
+    title = title if title.endswith("..") else title.removesuffix(".").removesuffix(":")
     if len(title) > TITLE_LENGTH:
         cut = title[:TITLE_LENGTH].rpartition(" ")[0]
         title = (cut if len(cut) > TITLE_LENGTH // 2 else title[: TITLE_LENGTH - 1]).rstrip(" ,;:-") + "…"

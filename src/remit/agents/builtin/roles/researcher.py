@@ -124,6 +124,6 @@ def _finished(found: Return, path: str, focus: str) -> dict[str, Any]:
         return answered("completed", words, data={**data, "found": False}, next_steps=advice)
     if found.status is not Status.COMPLETED:
         return {**_unfinished(found), "data": data}
-    asked = shorten(focus, 80).rstrip(".")
-    about = f" Asked for in particular: {asked}." if asked else ""
+    asked = shorten(focus, 80)
+    about = f" Asked for in particular: {asked}{'' if asked.endswith(('.', '?', '!', '…')) else '.'}" if asked else ""
     return answered("completed", f"{found.summary}{about}", data={**data, "found": True}, next_steps=found.next_steps)

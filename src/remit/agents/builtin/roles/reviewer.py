@@ -334,7 +334,7 @@ def _answer(
 ) -> dict[str, Any]:
     counts = _counts(findings)
     numbers = ", ".join(f"{count} {severity}" for severity, count in counts.items())
-    words = f"Review of {change.what.replace('`', '')}: {verdict}. " + (f"Findings: {numbers}." if numbers else "No findings.")
+    words = f"Review of {change.what.replace('`', '')}: {verdict}." + (f" Findings: {numbers}." if numbers else "")
     if findings and findings[0]["severity"] in SEVERITIES[:3]:
         worst = findings[0]
         words += f" Worst: {shorten(' '.join((_place(worst), str(worst.get('message', '')))).replace('`', ''), 150)}"
