@@ -133,7 +133,7 @@ def test_every_command_that_changes_the_board_names_its_session_in_the_commit(bo
     for command in (
         lambda one: abandon(one, [1], "no"),
         lambda one: recover(one, [1]),
-        lambda one: divide(one, 1, "1. read; 2. write"),
+        lambda one: divide(one, 1, "1. read\n2. write"),
         lambda one: abandon(one, [2], "no"),
         lambda one: todo(one, agreed=lambda tasks: True),
     ):

@@ -76,7 +76,7 @@ def _role_uncarried(name: str, wanted: str | None) -> Unavailable:
     elif wanted:
         fault = f"The role {name} is bound to {wanted!r}, and no agent of that name is declared that could carry it out."
     else:
-        fault = f"No agent is configured for the role `{name}`: it takes a coding agent or a language model."
+        fault = f"No agent is configured for the role {name}: it takes a coding agent or a language model."
     return Unavailable(fault, code=_CODE, advice=lines_for(name, wanted))
 
 
