@@ -21,7 +21,15 @@ from pathlib import Path
 from typing import Any
 
 LOADED = (
-    *("remit.cli.main", "remit.cli.project", "remit.cli.live", "remit.cli.answer", "typer.rich_utils", "remit.app", "remit.policy.project"),
+    *(
+        "remit.cli.main",
+        "remit.cli.project",
+        "remit.cli.live",
+        "remit.cli.results",
+        "typer.rich_utils",
+        "remit.app",
+        "remit.policy.project",
+    ),
     *("remit.agents.builtin.worker", "remit.agents.builtin.coder", "remit.agents.builtin.researcher", "remit.agents.coding.detect"),
     *("remit.agents.pages", "remit.agents.roles", "remit.board", "remit.board.commits", "remit.orchestrator"),
 )

@@ -1,24 +1,21 @@
-"""`remit` and `python -m remit`. Who changes their mind while it is still being loaded sees no traceback."""
+"""`remit` and `python -m remit`."""
 
-import gc
 import sys
 
 
 def console() -> None:
-    """What can be answered at once is (see `cli.quick`); only the rest waits for the whole command line to be loaded."""
-    gc.disable()  # nothing of what is loaded is garbage
+    """Run the command line; Ctrl-C while it is being imported prints no traceback."""
     try:
-        from remit.cli.quick import leave, run, steady_streams
+        if sys.argv[1:] == ["--version"]:
+            from importlib.metadata import version
 
-        steady_streams()
-        code = run(sys.argv[1:])
-        if code is not None:
-            leave(code)
-        from remit.cli.main import console as loaded
+            print(f"remit {version('remit')}")
+            return
+        from remit.cli.main import main
+
+        main()
     except KeyboardInterrupt:
-        sys.exit(130)  # `Exit.INTERRUPTED`, which is not loaded yet
-    gc.enable()
-    loaded()
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,11 @@
-"""Used by the tests of the command line: a project with agents, and `remit` run in it as a process of its own."""
+"""Used by the tests of the command line: a project with agents, and `remit` run in it."""
 
-import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from forking import run
+from support.cli import Result, run, run_json, start
 
 AGENTS = '''
 import asyncio, time
@@ -59,20 +57,16 @@ async def long(ctx: Context) -> str:
 '''
 
 
-def remit(project: Path, *arguments: str, stdin: str | None = None, **more: Any) -> subprocess.CompletedProcess[str]:
-    return run(["-m", "remit.cli.main", *arguments], project, stdin=stdin, **more)
+def remit(project: Path, *arguments: str, stdin: str | None = None, env: dict[str, str] | None = None) -> Result:
+    return run(*arguments, cwd=project, stdin=stdin, env=env)
 
 
 def remit_json(project: Path, *arguments: str, code: int = 0, stdin: str | None = None) -> Any:
-    """The one document on stdout."""
-    done = remit(project, *arguments, "--json", stdin=stdin)
-    assert done.returncode == code, done.stderr
-    return json.loads(done.stdout)
+    return run_json(*arguments, cwd=project, code=code, stdin=stdin)
 
 
 def started(project: Path, *arguments: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-m", "remit.cli.main", *arguments]
-    return subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return start(*arguments, cwd=project)
 
 
 def make_project(folder: Path) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from remit import Remit
-from remit.cli.agents_new import LOOKING, new
+from remit.cli import agents
+from remit.cli.agents import READING
 from remit.cli.exits import Exit
 from remit.cli.project import open_directory
 from remit.core.errors import Misused
@@ -40,6 +41,10 @@ def write(root: Path, name: str, head: str = "", body: str = "You are short.", f
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(f"---\nname: {name}\ndescription: It is {name}.\n{head}---\n{body}\n")
     return place
+
+
+def new(name: str, model: str = "", tools: str = READING, description: str = "", *, root: Path, edit: bool = False) -> Exit:
+    return agents.new(name, model, tools, description, root, edit=edit, as_json=False)
 
 
 MODEL = "remit:\n  kind: model\n"
@@ -129,7 +134,7 @@ async def test_a_role_bound_to_a_model_writes_its_file_through_the_worker(tmp_pa
 async def test_an_agent_made_by_agents_new_works_in_the_next_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     reading = Call("delegate", target="worker", operation="read_file", parameters={"path": "notes.txt"})
-    assert new("scout", "", LOOKING, "Finds: things # here", root=tmp_path) is Exit.OK
+    assert new("scout", "", READING, "Finds: things # here", root=tmp_path) is Exit.OK
     said = capsys.readouterr().out
     async with project(tmp_path, [reading, DONE]) as (remit, _):
         result = await remit.delegate("scout", task="What is in notes.txt?")
@@ -160,7 +165,7 @@ def test_a_name_that_is_taken_or_a_wish_that_makes_no_sense_writes_nothing(
     write(tmp_path, "scout", MODEL)
     before = sorted(path.name for path in tmp_path.rglob("*"))
     with pytest.raises(Misused) as raised:
-        new(name, given.get("model", ""), given.get("tools", LOOKING), root=tmp_path)
+        new(name, given.get("model", ""), given.get("tools", READING), root=tmp_path)
     assert fault in raised.value.message
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 

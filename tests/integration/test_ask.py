@@ -12,18 +12,10 @@ from chat_stage_set import last_said, make_stand_in, scripted_project
 from remit.cli.ask import ask
 from remit.cli.conversations import conversations
 from remit.cli.exits import Exit
-from remit.cli.output import console, error_console
 from remit.core.errors import Misused
 from remit.testing.models import Call, Fail, ModelRequest, Say, Turn
 
 Captured = pytest.CaptureFixture[str]
-
-
-@pytest.fixture(autouse=True)
-def _new_streams(capsys: Captured) -> None:
-    """The consoles are made once for the streams of a process; here each test has streams of its own."""
-    console.cache_clear()
-    error_console.cache_clear()
 
 
 @pytest.fixture

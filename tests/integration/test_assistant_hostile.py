@@ -17,7 +17,6 @@ from remit.cli.ask import ask as ask_command
 from remit.cli.chat_prompt import HISTORY, _history, history_file
 from remit.cli.conversations import _print
 from remit.cli.exits import Exit
-from remit.cli.output import console, error_console
 from remit.flow.context import Context
 from remit.testing.models import Call, Garbled, Say, Stray
 
@@ -72,14 +71,11 @@ async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them
 
 
 def test_bytes_that_are_no_text_are_asked_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    console.cache_clear()
-    error_console.cache_clear()
     assert ask_command(message=["a\udcffb"], root=make_stand_in(tmp_path)) is Exit.OK
     assert capsys.readouterr().out == "You said **a�b**.\n"
 
 
 def test_the_title_of_a_file_from_anywhere_does_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    console.cache_clear()
     made = Conversations(tmp_path).new("Fine")
     with made.path.open("a") as file:
         file.write(json.dumps({"kind": "title", "at": 1, "title": "T\x1b]0;mine\x07\x1b[2J\u202eturned"}) + "\n")

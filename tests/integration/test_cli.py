@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from cli_project import make_project, remit, remit_json
 
+from support.cli import run_process
+
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -143,12 +145,12 @@ def thread() -> int:
 def test_json_stands_alone_on_stdout_whatever_agents_print(tmp_path: Path) -> None:
     make_project(tmp_path)
     (tmp_path / ".remit" / "agents" / "noisy.py").write_text(NOISY)
-    done = remit(tmp_path, "delegate", "noisy", "--json")
+    done = run_process("delegate", "noisy", "--json", cwd=tmp_path)
     assert json.loads(done.stdout)["data"] == 5
     for noise in ("while loading", "from Python", "from below", "from a child"):
         assert noise in done.stderr
-    assert remit_json(tmp_path, "delegate", "noisy.thread")["data"] == 6
-    assert len(remit_json(tmp_path, "agents")["agents"]) > 2
+    assert run_process("delegate", "noisy.thread", "--json", cwd=tmp_path).json()["data"] == 6
+    assert len(run_process("agents", "--json", cwd=tmp_path).json()["agents"]) > 2
 
 
 # ---- reading
@@ -332,10 +334,10 @@ def test_a_project_that_cannot_be_written_can_be_looked_at(tmp_path: Path, left:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
         for command in (("history",), ("show", "last"), ("status",), ("ledger",), ("agents",)):
-            done = remit(tmp_path, *command, preexec_fn=obey_permissions)
+            done = run_process(*command, cwd=tmp_path, preexec_fn=obey_permissions)
             assert (command, done.returncode, done.stderr) == (command, 0, "")
-        assert ("later" in remit(tmp_path, "history", preexec_fn=obey_permissions).stdout) is bool(left)
-        assert remit(tmp_path, "delegate", "echo", "text=x", preexec_fn=obey_permissions).returncode == 7
+        assert ("later" in run_process("history", cwd=tmp_path, preexec_fn=obey_permissions).stdout) is bool(left)
+        assert run_process("delegate", "echo", "text=x", cwd=tmp_path, preexec_fn=obey_permissions).returncode == 7
         assert [path for path in files if not path.exists()] == []
     finally:
         for path in folders:

@@ -23,7 +23,7 @@ def test_a_research_is_shown_as_its_answer_and_told_in_few_lines(project: Path) 
     done = remit(project, "delegate", "researcher.deep_research", "query=Why does green tea get bitter?")
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
-    assert "  - “Hotter water makes it bitter.” [2] guide.md:3" in lines
+    assert any("“Hotter water makes it bitter.”" in line for line in lines)
     assert sum("--json shows the data" in line for line in lines) == 1
     assert any(line.startswith("  artifact  ") and "report.md" in line for line in lines)
     assert len(lines) < 20
@@ -31,8 +31,7 @@ def test_a_research_is_shown_as_its_answer_and_told_in_few_lines(project: Path) 
     assert "worker." not in done.stderr
     assert "Searching files for" in done.stderr
     assert "completed." in done.stderr
-    shown = remit(project, "show", "last").stdout
-    assert "“Hotter water makes it bitter.” [2] guide.md:3" in shown
+    assert "“Hotter water makes it bitter.”" in remit(project, "show", "last").stdout
 
 
 def test_a_child_that_fails_has_its_line(project: Path) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from cli_project import make_project, remit, remit_json
 
+from support.cli import run_process
+
 SETTINGS = """
 [agents.words]
 command = ["wc", "-w"]
@@ -149,13 +151,15 @@ def test_chunks_spending_and_tool_calls_are_told_readably_and_once(project: Path
 
 def test_installing_and_detecting_say_what_delegating_needs(tmp_path: Path) -> None:
     bare = without("mcp", tmp_path)
-    assert "pip install 'remit[mcp]'" in remit(tmp_path, "install", "claude", "--yes", env=bare).stderr
-    assert "pip install 'remit[mcp]'" in remit(tmp_path, "install", "claude", "--yes", env=bare).stderr, "also when there is nothing to do"
+    assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr
+    assert "pip install 'remit[mcp]'" in run_process("install", "claude", "--yes", cwd=tmp_path, env=bare).stderr, (
+        "also when there is nothing to do"
+    )
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho 2.1.0\n")
     program.chmod(0o755)
-    found = remit(tmp_path, "agents", "--detect", env={**bare, "PATH": f"{program.parent}:/bin:/usr/bin"})
+    found = run_process("agents", "--detect", cwd=tmp_path, env={**bare, "PATH": f"{program.parent}:/bin:/usr/bin"})
     assert "pip install 'remit[mcp]'" in found.stdout
     assert "#" not in found.stdout, "nothing but lines to paste"
     assert "remit[mcp]" not in remit(tmp_path, "agents", "--detect", env={**os.environ, "PATH": f"{program.parent}:/bin:/usr/bin"}).stdout

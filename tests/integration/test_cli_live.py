@@ -21,9 +21,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def test_status_shows_what_another_process_runs(project: Path) -> None:
-    first = started(project, "delegate", "slow", "--json")
+    first = started(project, "delegate", "slow")
+    second = started(project, "delegate", "sleeper", "seconds=30")
     try:
-        second = started(project, "delegate", "sleeper", "seconds=30")
+        wait_for_line(first, "begun")
         wait_for_line(second, "asleep")
         document = remit_json(project, "status")
         names = {one["agent"]: one for one in document["delegations"]}

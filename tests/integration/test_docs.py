@@ -17,7 +17,6 @@ import pytest
 from forking import LOADED, run
 from remit import Remit, Return
 from remit.cli.exits import MEANINGS
-from remit.cli.main import every_command
 from remit.core.errors import CODES
 from remit.core.events import STEPS, EventKind
 from remit.core.result import StopReason
@@ -25,6 +24,7 @@ from remit.flow.request import Request
 from remit.settings import Settings, describe
 from remit.settings.values import DEFAULT_TIMEOUTS
 from remit.store import SqliteStore
+from support.cli import every_command
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"

@@ -10,7 +10,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from remit.cli.checkup import EXTRAS
+from remit.cli.doctor import EXTRAS
 from remit.system.announced import announce
 
 

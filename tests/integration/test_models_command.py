@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 
 from remit import Remit, agent
-from remit.cli.doctor import doctor
+from remit.cli.doctor import doctor, model_findings
 from remit.cli.exits import Exit
 from remit.cli.metrics import metrics
-from remit.cli.model_checkup import model_findings
 from remit.cli.models import models
-from remit.cli.output import console
 from remit.core.errors import Misused
 from remit.testing.models import Fail, Say, ScriptedModels, Silence
 
@@ -26,7 +24,6 @@ def no_keys(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("SCRIPTED_KEY", KEY)
-    console.cache_clear()
 
 
 def table(name: str, url: str) -> str:

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from remit.cli.main import app
-from remit.cli.output import console, error_console
+from support import cli
 
 AGENT = '''
 from remit import agent
@@ -48,66 +46,64 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def remit(*arguments: str) -> Result:
-    for kept in (console, error_console):
-        kept.cache_clear()  # each run has a stdout of its own here
-    return CliRunner().invoke(app, list(arguments), prog_name="remit")
+def remit(*arguments: str) -> cli.Result:
+    return cli.run(*arguments, cwd=Path.cwd())
 
 
 def test_a_command_file_is_run_by_its_name_with_whatever_is_typed_behind_it(project: Path) -> None:
     ran = remit("fix", "the $ARGUMENTS", "--all", "-x")
-    assert ran.exit_code == 0, ran.output
-    assert "Fix the $ARGUMENTS --all -x!" in ran.output
+    assert ran.code == 0, ran.stdout
+    assert "Fix the $ARGUMENTS --all -x!" in ran.stdout
 
 
 def test_it_stands_in_the_help_and_has_a_help_of_its_own(project: Path) -> None:
-    text = remit("--help").output
+    text = remit("--help").stdout
     assert "Commands of this project" in text
     assert "Fix [/it] now. Arguments: [what]" in text
-    assert "Handed over literally" in remit("fix", "--help").output
+    assert "Handed over literally" in remit("fix", "--help").stdout
 
 
 def test_from_elsewhere_it_is_found_by_its_root(
     project: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
-    assert remit("fix", "it").exit_code == 2
+    assert remit("fix", "it").code == 2
     ran = remit("fix", "it", "--root", str(project), "--dry-run", "--json")
-    assert ran.exit_code == 0
+    assert ran.code == 0
     assert json.loads(ran.stdout)["text"] == "Fix it!"
 
 
 def test_a_file_that_shadows_a_command_is_told_and_changes_nothing(project: Path) -> None:
     ran = remit("commands")
-    assert ran.exit_code == 1
-    assert ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file." in ran.output
-    assert "comes with remit and stays what it is" in remit("doctor").output
-    assert "Record a task" in remit("task", "--help").output
+    assert ran.code == 1
+    assert ".remit/commands/task.md: `remit task` comes with remit and stays what it is. Rename the file." in ran.stdout
+    assert "comes with remit and stays what it is" in remit("doctor").stdout
+    assert "Record a task" in remit("task", "--help").stdout
     assert json.loads(remit("commands", "--json").stdout)["commands"][0]["name"] == "fix"
 
 
 def test_a_broken_file_says_where_and_does_not_spoil_the_help(project: Path) -> None:
     (project / ".remit/commands/bad.md").write_text("---\ntimeout: soon\n---\nx")
-    assert "Cannot be used: .remit/commands/bad.md: line 2: timeout" in remit("--help").output
+    assert "Cannot be used: .remit/commands/bad.md: line 2: timeout" in remit("--help").stdout
     ran = remit("bad")
-    assert (ran.exit_code, "line 2: timeout must be a positive number" in ran.output) == (2, True)
+    assert (ran.code, "line 2: timeout must be a positive number" in ran.stderr) == (2, True)
 
 
 def test_what_meta_writes_can_be_called_at_once(project: Path) -> None:
     ran = remit("meta", "--command", "--name", "news", "Tell the news of $1", "--json")
-    assert ran.exit_code == 0, ran.output
+    assert ran.code == 0, ran.stdout
     assert json.loads(ran.stdout)["path"] == ".remit/commands/news.md"
-    assert remit("news", "today", "--dry-run").exit_code == 4  # nobody is there to carry it out
-    assert remit("meta", "--agent", "--command", "x").exit_code == 2
-    assert remit("meta", "--name", "echo", "x").exit_code == 5
+    assert remit("news", "today", "--dry-run").code == 4  # nobody is there to carry it out
+    assert remit("meta", "--agent", "--command", "x").code == 2
+    assert remit("meta", "--name", "echo", "x").code == 5
 
 
 def test_errors_of_the_project_become_a_task(project: Path) -> None:
-    assert "There is nothing to do." in remit("errors").output
-    assert remit("delegate", "broken").exit_code == 1
-    rehearsed = remit("errors", "--dry-run").output
+    assert "There is nothing to do." in remit("errors").stdout
+    assert remit("delegate", "broken").code == 1
+    rehearsed = remit("errors", "--dry-run").stdout
     assert "Routing /errors to error-diagnostics-agent → planner" in rehearsed
     assert "UNKNOWN_ERROR of broken" in rehearsed
     made = json.loads(remit("errors", "--json").stdout)
     assert (made["status"], made["task_number"], made["task_status"]) == ("completed", 1, "PLANNED")
-    assert "task 1 fixes those in the ledger" in remit("errors").output
+    assert "task 1 fixes those in the ledger" in remit("errors").stdout

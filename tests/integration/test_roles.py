@@ -13,8 +13,8 @@ from cli_project import remit as run_remit
 from remit import DelegateTool, Remit, Return
 from remit.board.board import Board
 from remit.board.plans import read_plan
-from remit.cli.checkup import _roles
 from remit.cli.delegate import meant
+from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
 from remit.cli.roles import roles
 from remit.core.errors import Misused, Refused

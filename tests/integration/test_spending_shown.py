@@ -1,24 +1,13 @@
 """What was spent, as people are shown it: per delegation and per tree, and where a price is unknown, that it is."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from remit import Remit, agent
-from remit.cli.output import console
-from remit.cli.rollcall import RollCall
-from remit.cli.show import show
+from remit.cli.sessions import RollCall, show
 from remit.flow.context import Context
-
-
-@pytest.fixture(autouse=True)
-def streams_of_its_own() -> Iterator[None]:
-    """The console is made once for the streams of a process; here each test has streams of its own."""
-    console.cache_clear()
-    yield
-    console.cache_clear()
 
 
 @agent("frugal")

@@ -1,17 +1,43 @@
 """`remit ask`: one message to the assistant. Its words go to stdout as they come, what it hands on is shown on stderr."""
 
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.app import Remit
+from remit.assistant.asking import parameters_of
+from remit.cli import arguments
+from remit.cli.approval import person_here
+from remit.cli.arguments import Json, Root
+from remit.cli.chat_screen import REPLY_ENDS, Asides, Meter, Plain, Screen, Stage, closing_line, to_stdout
+from remit.cli.events import Spent, spent_by
+from remit.cli.exits import Exit, exit_of_return
+from remit.cli.live import INTERRUPTS, Silence, carried_out, mind_the_dead
+from remit.cli.project import find_root
+from remit.cli.render import MARKS, console, duration, error_console, put, say_json, short
+from remit.cli.results import print_return
+from remit.cli.tree import LiveTree
+from remit.core.agents import ASSISTANT
+from remit.core.errors import Misused
+from remit.core.events import EventKind
+from remit.core.record import Record
+from remit.core.result import Return
+from remit.core.states import State
+from remit.engine.vitals import below
+from remit.flow.context import Handle
 
 if TYPE_CHECKING:
-    from remit.app import Remit
-    from remit.cli.chat_stage import Stage
-    from remit.cli.chat_turn import Answer
+    from collections.abc import AsyncIterator
+
+    from remit.core.events import Event
+
 
 Model = Annotated[
     str | None,
@@ -39,14 +65,9 @@ def ask(
     as_json: Json = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
-    import asyncio
-
-    from remit.cli import values
-    from remit.cli.chat_picking import picked
-    from remit.cli.project import find_root
 
     words = _message(message)
-    seconds = values.seconds(timeout, "--timeout")
+    seconds = arguments.seconds(timeout, "--timeout")
     folder = find_root(root)
     chosen = picked(folder, conversation, latest=latest)
     return asyncio.run(_ask(folder, words, _Asked(model, chosen, seconds, quiet, as_json)))
@@ -67,9 +88,6 @@ class _Asked:
 
 def _message(given: list[str] | None) -> str:
     """The words; `-` stands for what comes on stdin."""
-    import sys
-
-    from remit.core.errors import Misused
 
     words = given or []
     if "-" in words:
@@ -84,11 +102,6 @@ def _message(given: list[str] | None) -> str:
 
 async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:
     from remit.app import Remit
-    from remit.cli.approving import person_here
-    from remit.cli.chat_turn import HANGING_UP, answer_to
-    from remit.cli.exits import exit_of_return
-    from remit.cli.living import mind_the_dead
-    from remit.cli.output import say_json
 
     approver = None if asked.as_json else person_here()
     async with Remit.open(folder, recover=False, settings=asked.settings, approver=approver) as remit:
@@ -105,13 +118,6 @@ async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:
 
 def _stage(remit: "Remit", asked: _Asked) -> "Stage":
     """Both streams at one terminal: the answer over the tree. Else each has its own."""
-    import sys
-
-    from remit.cli.chat_screen import Screen
-    from remit.cli.chat_stage import Asides, Plain, to_stdout
-    from remit.cli.chat_status import Meter
-    from remit.cli.live import LiveTree, Silence
-    from remit.cli.output import console, error_console
 
     if asked.as_json:
         return Plain(Silence(), lambda _: None)
@@ -124,12 +130,186 @@ def _stage(remit: "Remit", asked: _Asked) -> "Stage":
 
 def _conclude(remit: "Remit", answer: "Answer", *, quiet: bool) -> None:
     """How it ended, where that is not well, and how to go on; the words themselves have been shown."""
-    from remit.cli.chat_status import closing_line
-    from remit.cli.chat_turn import print_ending
-    from remit.cli.output import error_console
 
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
-        print_ending(answer, error_console(), remit.root, go_on)
+        print_ending(answer, remit.root, go_on, sys.stderr)
     elif not quiet and error_console().is_terminal:
         error_console().print(closing_line(remit, answer))
+
+
+HANGING_UP = (*INTERRUPTS, signal.SIGHUP)
+"""Also a terminal that is closed stops the tree, and lets that be recorded; unless `nohup` was to see to it."""
+NAMED = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    result: Return
+    text: str
+    """Everything it said, as it was said."""
+    records: Sequence[Record]
+    """The tree, the message itself first."""
+    spent: Spent
+    conversation: str
+    """Its id; empty where whoever stands in for the assistant keeps none."""
+    was_interrupted: bool
+
+    @property
+    def delegations(self) -> list[Record]:
+        return list(self.records[1:])
+
+    def stopped(self) -> list[Record]:
+        """Those of its delegations that were cancelled."""
+        return [record for record in self.delegations if record.state is State.CANCELLED]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "status": str(self.result.status),
+            "stop_reason": str(self.result.stop_reason),
+            "text": self.text,
+            "conversation": self.conversation or None,
+            "session_id": self.result.session_id,
+            "duration_seconds": self.result.metadata.duration_seconds,
+            "tokens": self.spent.tokens,
+            "cost": None if self.spent.has_unknown else self.spent.cost,
+            "delegations": [_brief(record) for record in self.delegations],
+            "errors": [error.to_dict() for error in self.result.errors],
+            "next_steps": self.result.next_steps,
+            "warnings": list(self.result.warnings),
+        }
+
+
+def _brief(record: Record) -> dict[str, Any]:
+    result = record.result
+    return {
+        "session_id": record.session_id,
+        "parent_id": record.parent_id,
+        "agent": record.agent,
+        "status": str(record.state),
+        "summary": "" if result is None else result.summary,
+        "duration_seconds": None if result is None else result.metadata.duration_seconds,
+        "tokens": record.tokens,
+    }
+
+
+def print_ending(answer: Answer, root: Path, how_to_go_on: str, stream: TextIO) -> None:
+    """How it ended, where that is not well: what was stopped, which errors, what to do. Not the words again."""
+    if answer.was_interrupted:
+        mark, style = MARKS[State.CANCELLED]
+        words = f"after {duration(answer.result.metadata.duration_seconds)}"
+        if stopped := answer.stopped():
+            names = ", ".join(f"{record.agent} {short(record.session_id)}" for record in stopped[:NAMED])
+            more = f" and {len(stopped) - NAMED} more" if len(stopped) > NAMED else ""
+            words += f", with {names}{more}"
+        put(words, f"{mark} stopped ", label_style=style, stream=stream)
+    else:
+        print_return(replace(answer.result, data=None, artifacts=()), root, stream)
+    if how_to_go_on:
+        put(how_to_go_on, style="dim", stream=stream)
+
+
+async def answer_to(
+    remit: Remit,
+    message: str,
+    stage: Stage,
+    *,
+    conversation: str | None = None,
+    timeout: float | None = None,
+    signals: Sequence[signal.Signals] = INTERRUPTS,
+    stop: asyncio.Event | None = None,
+) -> Answer:
+    """Ask, show, wait. The first of `signals`, or `stop`, stops the whole tree, and what was said until then is the answer."""
+    remit.directory.specs()  # what has to be loaded for that is loaded before the time of the message begins
+    handle = await remit.start(ASSISTANT, parameters=parameters_of(message, conversation), timeout=timeout)
+    heard = _Heard(handle, stage)
+    heeded = [one for one in signals if signal.getsignal(one) is not signal.SIG_IGN]
+    outcome = await carried_out(remit, heard, stage, heeded, stop)
+    records = below(await remit.tree(handle.session_id), handle.session_id)
+    return Answer(
+        result=outcome.result,
+        text=heard.text or text_of(outcome.result),
+        records=records,
+        spent=spent_by(records, remit.settings),
+        conversation=conversation or heard.conversation or conversation_of(outcome.result),
+        was_interrupted=outcome.was_interrupted,
+    )
+
+
+class _Heard:
+    """A handle whose words are listened to while its return is waited for."""
+
+    def __init__(self, handle: Handle, stage: Stage) -> None:
+        self._handle = handle
+        self._stage = stage
+        self._said: list[str] = []
+        self._replied = 0
+        """So many pieces belong to replies that are whole."""
+        self.conversation = ""
+
+    @property
+    def session_id(self) -> str:
+        return self._handle.session_id
+
+    @property
+    def text(self) -> str:
+        return "".join(self._said).strip("\n")
+
+    async def result(self) -> Return:
+        async for event in self._handle.stream():
+            if event.kind is EventKind.DATA:
+                self._hear(event.body.get("chunk"), event.at)
+        result = await self._handle.result()
+        if not self._said and result.ok and (text := text_of(result)):
+            self._stage.hear(text, time.time())  # whoever stands in for the assistant need not stream
+        return result
+
+    def _hear(self, chunk: Any, at: float) -> None:
+        match chunk:
+            case {"restart": True}:
+                del self._said[self._replied :]
+                self._stage.void()
+            case {"conversation": str(conversation)}:
+                self.conversation = conversation
+            case {"text": str(text)} | str(text) if text:
+                self._said.append(text)
+                self._replied = len(self._said) if text == REPLY_ENDS else self._replied
+                self._stage.hear(text, at)
+
+    def stream(self) -> "AsyncIterator[Event]":
+        return self._handle.stream()
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return await self._handle.cancel(reason)
+
+
+def text_of(result: Return) -> str:
+    """The words of an answer, as its return has them."""
+    data = result.data
+    if isinstance(data, Mapping):
+        data = data.get("text")
+    if isinstance(data, str):
+        return data
+    return result.summary if result.ok else ""
+
+
+def conversation_of(result: Return) -> str:
+    found = result.data.get("conversation") if isinstance(result.data, Mapping) else None
+    return found if isinstance(found, str) else ""
+
+
+def picked(folder: Path, named: str | None, *, latest: bool, new: bool = False) -> str | None:
+    """Its id; None: a new one. Raises `Misused` where there is none like that."""
+    if sum((named is not None, latest, new)) > 1:
+        raise Misused("--conversation, --continue and --new exclude one another.", advice="Name one conversation, or none for a new one.")
+    if named is None and not latest:
+        return None
+    from remit.assistant.conversations import Conversations
+
+    kept = Conversations(folder)
+    if named is not None:
+        return kept.open(named).conversation_id
+    found = kept.latest()
+    if found is None:
+        raise Misused("There is no conversation yet.", advice='Begin one: remit ask "…", or remit chat.')
+    return found.conversation_id

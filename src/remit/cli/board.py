@@ -1,45 +1,85 @@
-"""`remit board`: the tasks as they stand, in the terminal or as a picture; one task in full. `board_group` is the command of several."""
+"""`remit board`: the tasks in the terminal or as a picture, and the import of another board."""
 
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from remit.cli.completing import some_languages, some_priorities, some_statuses, some_tasks
-from remit.cli.declaring import argument, option
+import typer
+
+from remit.board.graph import circle_words
+from remit.board.statuses import Status
+from remit.board.task import Priority, Task
+from remit.board.view import Standing, View
+from remit.cli.arguments import Json, Root
+from remit.cli.completion import some_languages, some_priorities, some_statuses, some_tasks
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root
+from remit.cli.render import columns, count, cut_cells, duration, padded, painted, say, say_aside, say_json, short, width, wrapped
+from remit.cli.results import say_labelled
+from remit.cli.task import show_task
+from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.board.view import View
+    from remit.board.board import Board
+    from remit.board.importer import Imported
 
 
-Status = Annotated[str, option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", offering=some_statuses)]
-Priority = Annotated[str, option(help="Only high, medium or low.", offering=some_priorities)]
-Language = Annotated[str, option(help="Only tasks with this language.", offering=some_languages)]
-Every = Annotated[bool, option("--all", help="All of them, the archive too, however many there are.")]
-Svg = Annotated[Path | None, option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
-Html = Annotated[Path | None, option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
+StatusOption = Annotated[
+    str, typer.Option(help="Only tasks with these, like planned,blocked; or running, ready, waiting.", autocompletion=some_statuses)
+]
+PriorityOption = Annotated[str, typer.Option(help="Only high, medium or low.", autocompletion=some_priorities)]
+LanguageOption = Annotated[str, typer.Option(help="Only tasks with this language.", autocompletion=some_languages)]
+Every = Annotated[bool, typer.Option("--all", help="All of them, the archive too, however many there are.")]
+Svg = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the dependencies into an SVG file.", show_default=False)]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="The same with the list of tasks as a web page.", show_default=False)]
 
 
-def draw(
-    *,
-    status: Status = "",
-    priority: Priority = "",
-    language: Language = "",
+def board(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[N | import [FOLDER]]",
+            help="Show task N in full; or make a board of the TODO.md and state.json in FOLDER (default: .opencode/specs, .claude/specs "
+            "or specs).",
+            show_default=False,
+            autocompletion=some_tasks,
+        ),
+    ] = None,
+    status: StatusOption = "",
+    priority: PriorityOption = "",
+    language: LanguageOption = "",
     every: Every = False,
     svg: Svg = None,
     html: Html = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of `import`: say what would happen, and change nothing.")] = False,
     root: Root = None,
     as_json: Json = False,
 ) -> Exit:
-    """`remit board` alone."""
-    from remit.board.archive import archived_tasks
+    """Show the tasks: what runs, what is ready, what waits for what. `remit board N` shows one in full, `--svg` and `--html` draw them."""
     from remit.board.board import Board
+
+    what, *rest = words or [""]
+    place = Board(find_root(root))
+    if what == "import" and len(rest) < 2:
+        return board_import(place, Path(rest[0]) if rest else None, dry_run=dry_run, as_json=as_json)
+    if what == "show" and len(rest) < 2:
+        return show_task(place, rest[0] if rest else None, as_json=as_json)
+    if what and not rest and what.lstrip("#").isdigit():
+        return show_task(place, what, as_json=as_json)
+    if what:
+        raise Misused(f"No such command {what!r:.60}.", advice="Use remit board, remit board N or remit board import.")
+    return draw(place, (status, priority, language), svg, html, every=every, as_json=as_json)
+
+
+def draw(place: "Board", filters: tuple[str, str, str], svg: Path | None, html: Path | None, *, every: bool, as_json: bool) -> Exit:
+    from remit.board.archive import archived_tasks
     from remit.board.view import chosen, view_of
-    from remit.cli.output import say_json
-    from remit.cli.project import find_root
 
     _check_streams(svg, html, as_json=as_json)
-    place = Board(find_root(root))
+    status, priority, language = filters
     view = view_of(place, archived_tasks(place), with_archive=every)
     view = chosen(view, status=status, priority=priority, language=language)
     written = [str(_drawn(view, path, kind)) for path, kind in ((svg, "svg"), (html, "html")) if path is not None]
@@ -48,28 +88,12 @@ def draw(
     elif written:
         _tell(view, written)
     else:
-        from remit.cli.board_drawing import print_board
-
         print_board(view, every=every)
     return Exit.OK
 
 
-def show(
-    number: Annotated[str | None, argument(metavar="N", help="Its number.", show_default=False, offering=some_tasks)] = None,
-    root: Root = None,
-    as_json: Json = False,
-) -> Exit:
-    """Show one task in full: what it waits for, its reports, the phases of its plan, what was delegated for it."""
-    from remit.board.board import Board
-    from remit.cli.project import find_root
-    from remit.cli.task_page import show_task
-
-    return show_task(Board(find_root(root)), number, as_json=as_json)
-
-
 def _drawn(view: "View", path: Path, kind: str) -> Path:
     """The picture, written whole or not at all; `-` writes it to stdout."""
-    import sys
 
     from remit.system.files import atomic_write
 
@@ -92,14 +116,12 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
 
 def _check_streams(svg: Path | None, html: Path | None, *, as_json: bool) -> None:
     """Stdout holds one document."""
-    from remit.core.errors import Misused
 
     if [str(svg), str(html), "-" if as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
 
 
 def _check_place(path: Path) -> None:
-    from remit.core.errors import Misused
 
     if path.is_dir():
         raise Misused(f"{path} is a folder.", advice="Name the file to write.")
@@ -109,10 +131,203 @@ def _check_place(path: Path) -> None:
 
 def _tell(view: "View", written: list[str]) -> None:
     from remit.board.graph import circle_words
-    from remit.cli.output import say, say_aside
 
     for path in written:
         if path != "-":
             say(f"{path}: {len(view.tasks):,} task{'s' if len(view.tasks) != 1 else ''}")
     for circle in view.circles[:5]:
         say_aside(f"{circle_words(circle)}.")
+
+
+SHOWN = 15
+DONE_SHOWN = 5
+"""Of each group, when not all is asked for."""
+ROOMY = 72
+"""From so many columns on a task takes one line."""
+CIRCLES_SHOWN = 5
+_HEADINGS = {
+    Standing.RUNNING: ("● Running now", "cyan"),
+    Standing.STOPPED: ("◌ Stopped: nobody works on these any more", "yellow"),
+    Standing.READY: ("○ Ready", "green"),
+    Standing.WAITING: ("◔ Waiting for others", "blue"),
+    Standing.BLOCKED: ("■ Blocked", "magenta"),
+    Standing.DONE: ("✓ Done", "dim"),
+}
+_MARKS = {Priority.HIGH: ("!", "red"), Priority.MEDIUM: (" ", ""), Priority.LOW: ("·", "dim")}
+_STYLES = {Status.COMPLETED: "green", Status.ABANDONED: "dim", Status.EXPANDED: "dim", Status.BLOCKED: "magenta", Status.PARTIAL: "yellow"}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    columns: int
+    number: int
+    marker: int
+    title: int
+    note: int
+    """0: it stands on a line of its own."""
+
+
+def print_board(view: View, *, every: bool = False) -> None:
+    print("\n".join(lines_of(view, columns(), every=every)), flush=True)
+
+
+def lines_of(view: View, wide: int, *, every: bool = False) -> Iterator[str]:
+    """What is shown, line by line; none is wider than the terminal."""
+    if not view.exists:
+        yield from wrapped('This project has no board yet. `remit task "TEXT"` records the first task and makes it.', wide).split("\n")
+        return
+    yield from _head(view, wide)
+    room = _room(view, wide)
+    for standing in Standing:
+        tasks = view.group(standing)
+        if tasks:
+            yield ""
+            yield from _group(view, standing, tasks, room, every=every)
+    if not view.tasks:
+        yield "No task fits." if view.is_chosen else 'No tasks: remit task "TEXT" records one.'
+    yield from _foot(view, wide)
+
+
+def _head(view: View, wide: int) -> Iterator[str]:
+    counts = {name: number for name, number in view.counts().items() if number}
+    tasks = count(sum(counts.values()), "task")
+    parts = [f"{number:,} {name}" for name, number in counts.items()]
+    parts += [f"{len(view.archived):,} in the archive"] if view.archived else []
+    yield painted(cut_cells(f"{tasks}: {' · '.join(parts)}".rstrip(": "), wide), "bold")
+
+
+def _room(view: View, wide: int) -> Room:
+    number = max((len(str(task.number)) for task in view.tasks), default=1)
+    marker = max((len(task.status.marker) for task in view.tasks), default=0) + 2
+    left = wide - number - marker - 6
+    if wide < ROOMY:
+        return Room(wide, number, marker, wide - number - 4, 0)
+    note = min(max((width(_note(view, task)) for task in view.tasks[:1000]), default=0), max(24, left * 2 // 5))
+    return Room(wide, number, marker, left - note - 2, note)
+
+
+def _group(view: View, standing: Standing, tasks: list[Task], room: Room, *, every: bool) -> Iterator[str]:
+    heading, style = _HEADINGS[standing]
+    yield painted(cut_cells(heading, room.columns - 8), f"bold {style}") + painted(f"  {len(tasks):,}", "dim")
+    limit = len(tasks) if every else DONE_SHOWN if standing is Standing.DONE else SHOWN
+    ordered = _latest_first(tasks) if standing is Standing.DONE and not every else tasks
+    for task in ordered[:limit]:
+        yield from _task(view, task, room)
+    if len(tasks) > limit:
+        yield painted(f"  … and {len(tasks) - limit:,} more (--all)", "dim")
+
+
+def _latest_first(tasks: list[Task]) -> list[Task]:
+    return sorted(tasks, key=lambda task: (task.completed or task.last_updated, task.number), reverse=True)
+
+
+def _task(view: View, task: Task, room: Room) -> Iterator[str]:
+    mark, mark_style = _MARKS[task.priority]
+    begin = f"{painted(mark, mark_style)} {painted(f'{task.number:>{room.number}}', 'bold')}  "
+    marker = painted(padded(f"[{task.status.marker}]", room.marker), _STYLES.get(task.status, ""))
+    note = _note(view, task)
+    style = "cyan" if view.next_command(task) else "dim"
+    if room.note:
+        title = padded(cut_cells(task.title, room.title), room.title)
+        yield f"{begin}{marker}  {title}  {painted(cut_cells(note, room.note), style)}".rstrip()
+        return
+    yield begin + cut_cells(task.title, room.title)
+    indent = " " * (room.number + 4)
+    yield f"{indent}{marker.rstrip()} {painted(cut_cells(note, room.columns - len(indent) - len(task.status.marker) - 3), style)}".rstrip()
+
+
+def _note(view: View, task: Task) -> str:
+    """What matters most of how it stands."""
+    standing = view.standing[task.number]
+    if standing is Standing.RUNNING:
+        holder = view.holders[task.number]
+        session = f" · {short(task.session_id)}" if task.session_id else ""
+        return f"{holder.command} · {duration(time.time() - holder.since)}{session}"
+    if task.status is Status.EXPANDED:
+        left = view.graph.open_parts(task.number)
+        return f"divided; open: {_numbers(left)}" if left else "divided; all parts done"
+    if standing is Standing.WAITING:
+        return f"waits for {_numbers([_waited(view, number) for number in view.graph.unmet(task)])}"
+    if standing is Standing.BLOCKED or task.status is Status.ABANDONED:
+        return task.blocking_reason or "no reason given"
+    command = view.next_command(task)
+    return f"→ {command}" if command else task.completed[:10]
+
+
+def _waited(view: View, number: int) -> str:
+    """With what keeps it from ever being completed, when something does."""
+    task = view.graph.tasks.get(number)
+    status = task.status if task is not None else view.graph.archived.get(number)
+    return f"{number} (abandoned)" if status is Status.ABANDONED else f"{number} (unknown)" if status is None else str(number)
+
+
+def _numbers(numbers: Sequence[object]) -> str:
+    shown = ", ".join(map(str, numbers[:6]))
+    return shown + (f" and {len(numbers) - 6} more" if len(numbers) > 6 else "")
+
+
+def _foot(view: View, wide: int) -> Iterator[str]:
+    for circle in view.circles[:CIRCLES_SHOWN]:
+        yield ""
+        yield from _several(f"! {circle_words(circle)}: none of them can begin.", wide, "bold red")
+    if len(view.circles) > CIRCLES_SHOWN:
+        yield painted(f"! … and {count(len(view.circles) - CIRCLES_SHOWN, 'more circle')} (--json)", "bold red")
+    for notice in view.notices[:SHOWN]:
+        yield from _several(notice, wide, "yellow")
+
+
+def _several(text: str, wide: int, style: str) -> Iterator[str]:
+    """As many lines as it takes, for what must not be cut."""
+    yield from (painted(cut_cells(line, wide), style) for line in wrapped(cut_cells(text, 10 * wide), wide).split("\n"))
+
+
+_SHOWN = 20
+
+
+def board_import(board: "Board", folder: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
+    """Make a board of an existing TODO.md and state.json, also where they differ."""
+    from remit.board.importer import import_board
+    from remit.board.pending_commits import pay
+
+    found = import_board(board, folder, is_rehearsal=dry_run)
+    made = pay(board, found.debt)
+    if as_json:
+        say_json({**found.to_dict(), "warnings": [made.warning] if made.warning else [], "commit": made.short})
+        return Exit.OK
+    say("\n".join(_lines(found)))
+    for label, style, words in (("warning", "yellow", made.warning), ("commit", "green", made.short)):
+        if words:
+            say_labelled(label, style, words)
+    if found.is_done:
+        say_labelled("next", "cyan", "remit board")
+    return Exit.OK
+
+
+def _lines(found: "Imported") -> "Iterator[str]":
+    if found.was_done:
+        yield from found.told
+        return
+    verb = "Imported" if found.is_done else "Would import"
+    archived = f", and {found.archived} into the archive" if found.archived else ""
+    yield f"{verb} {_count(found.tasks, 'task')} from {found.folder}{archived}."
+    for where, numbers in (("state.json", found.only_in_state), ("TODO.md", found.only_in_todo)):
+        if numbers:
+            yield f"Only in {where}: {_some(list(map(str, numbers)))}."
+    if found.merged:
+        yield f"TODO.md differed from state.json in {_count(len(found.merged), 'place')} and was merged:"
+        yield from (f"  {line}" for line in found.merged[:_SHOWN])
+        if len(found.merged) > _SHOWN:
+            yield f"  and {len(found.merged) - _SHOWN} more: --json lists all."
+    yield from found.told[:_SHOWN]
+    if len(found.told) > _SHOWN:
+        yield f"and {len(found.told) - _SHOWN} more things to know: --json lists all."
+    if found.kept_in:
+        yield f"The old files are kept in {found.kept_in}. Replaced values are in each task's entry under `imported`."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _some(words: list[str]) -> str:
+    return ", ".join(words[:_SHOWN]) + (f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else "")

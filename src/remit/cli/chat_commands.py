@@ -4,22 +4,34 @@ Used by `chat_session`, which hands itself over. Nothing here is asked of a mode
 """
 
 import asyncio
+import pydoc
 import re
+import shutil
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from remit.cli.chat_showing import agents_of, page, paged_result, write_conversation
-from remit.cli.output import console, say
-from remit.cli.words import count, one_line, short
+from remit.cli.chat_screen import harmless
+from remit.cli.conversations import print_list
+from remit.cli.events import Spent, is_priced
+from remit.cli.project import find_session
+from remit.cli.render import console, count, duration, json_text, one_line, say, short
+from remit.cli.tree import View, draw, forest
+from remit.core.agents import ASSISTANT, rank
+from remit.core.budget import Limits
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.cli.chat_session import Session, Talk
+    from remit.app import Remit
+    from remit.assistant.conversations import Conversation
+    from remit.cli.chat import Session, Talk
+    from remit.core.record import Record
+
 
 _COMMAND = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?", re.DOTALL)
 OFFERED = 20
@@ -66,7 +78,6 @@ async def _new(session: "Session", rest: str) -> None:
 
 
 async def _list(session: "Session", rest: str) -> None:
-    from remit.cli.conversations import print_list
 
     print_list(session.kept.list(limit=OFFERED), current=session.talk.conversation)
 
@@ -104,7 +115,6 @@ async def _agents(session: "Session", rest: str) -> None:
 
 
 async def _tree(session: "Session", rest: str) -> None:
-    from remit.cli.tree import View, draw, forest
 
     answer = session.talk.answer
     if answer is None:
@@ -115,7 +125,6 @@ async def _tree(session: "Session", rest: str) -> None:
 
 
 async def _show(session: "Session", rest: str) -> None:
-    from remit.cli.project import find_session
 
     record = await asyncio.to_thread(find_session, session.remit.store, rest)
     await page(paged_result(record), is_terminal=session.is_terminal)
@@ -132,7 +141,6 @@ async def _cost(session: "Session", rest: str) -> None:
 
 
 async def _compact(session: "Session", rest: str) -> None:
-    from remit.cli.chat_compacting import compact_now
 
     conversation = session.kept.open(_current(session))
     work = asyncio.ensure_future(compact_now(session.remit, conversation))
@@ -213,3 +221,140 @@ def _values(session: "Session", name: str, begun: str) -> Iterator[tuple[str, st
     else:
         known = []
     yield from ((word, meaning) for word, meaning in known if word.startswith(begun))
+
+
+SECONDS = 60.0
+
+
+class _Purse:
+    """What a summary draws on: as much of a `ctx` as it takes."""
+
+    def __init__(self) -> None:
+        self._ends_at = time.monotonic() + SECONDS
+        self.tokens = 0
+        self.cost = 0.0
+        self.budget = Limits()
+
+    @property
+    def remaining(self) -> float:
+        return max(0.0, self._ends_at - time.monotonic())
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        self.tokens += tokens
+        self.cost += cost
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        return None
+
+
+async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str, Spent]:
+    """In words, what was done, and what it cost. Raises `Unavailable` where there is no model, `Refused` while it is being answered."""
+    from remit.assistant.compacting import summarised
+    from remit.assistant.lines import Compacted
+    from remit.assistant.lines import Spent as Noted
+    from remit.assistant.memory import room_for
+
+    remit.models.choice()  # raises
+    settings = remit.settings.assistant
+    room = room_for(settings.compact_tokens, None, 0, settings.result_characters)
+    with conversation.writing():
+        before = conversation.compacted
+        first, last = 0 if before is None else before.count, _last_said(conversation)
+        if last <= first:
+            return "There is nothing old in it: the last exchange stays as it is.", Spent()
+        purse = _Purse()
+        old = conversation.messages[first:last]
+        summary = await summarised(remit.models, purse, old, "" if before is None else before.summary, room, SECONDS)
+        conversation.append(Compacted(at=time.time(), count=last, summary=summary.text, by=summary.by))
+        spent = _spent(remit, purse)
+        if purse.tokens:
+            conversation.append(Noted(at=time.time(), tokens=spent.tokens, cost=None if spent.has_unknown else spent.cost))
+    how = "by their first lines, as no model answered" if summary.by == "excerpt" else f"by {summary.by}"
+    return f"{count(len(old), 'message')} summarised {how}. The file keeps them.", spent
+
+
+def _spent(remit: "Remit", purse: _Purse) -> Spent:
+
+    return Spent(tokens=purse.tokens, cost=purse.cost, has_unknown=bool(purse.tokens) and not purse.cost and not is_priced(remit.settings))
+
+
+def _last_said(conversation: "Conversation") -> int:
+    """Where the last exchange begins."""
+    from remit.models.messages import Said
+
+    said: list[Any] = [place for place, one in enumerate(conversation.spoken) if isinstance(one.message, Said) and not one.by]
+    return said[-1] if said else 0
+
+
+_TEXTS = ("content", "text", "stdout")
+"""Fields that hold what somebody wants to read: shown as text, not as JSON."""
+
+
+def agents_of(remit: "Remit") -> Iterator[Text]:
+    """By target: what it is for, or its operations."""
+
+    targets: dict[str, list[str]] = {}
+    meanings: dict[str, str] = {}
+    for spec in sorted(remit.directory.specs(), key=rank):
+        target, _, operation = spec.name.partition(".")
+        if target != ASSISTANT:
+            targets.setdefault(target, []).extend([operation] if operation else [])
+            meanings.setdefault(target, "" if operation else spec.description)
+    width = max(map(len, targets), default=0)
+    for target, operations in targets.items():
+        words = ", ".join(operations) if operations else one_line(meanings[target].split("\n")[0], 120)
+        yield Text("  ").append(target.ljust(width), style="bold").append(f"  {words}", style="" if operations else "dim")
+
+
+def paged_result(record: "Record") -> str:
+    """All of it: how it ended, what it was given, what it handed back."""
+    return harmless("\n".join(_lines(record)).rstrip() + "\n")
+
+
+def _lines(record: "Record") -> Iterator[str]:
+    yield f"{record.agent}  {record.session_id}  {record.state}"
+    if record.parameters:
+        yield f"given     {json_text(dict(record.parameters))}"
+    result = record.result
+    if result is None:
+        yield "It has not ended yet."
+        return
+    yield f"took      {duration(result.metadata.duration_seconds)}"
+    for artifact in result.artifacts:
+        yield f"artifact  {artifact.path} ({artifact.type}, {artifact.evidence})"
+    for error in result.errors:
+        yield f"{error.code}  {error.message} {error.recommendation}"
+    yield from (f"warning   {warning}" for warning in result.warnings)
+    yield from ("", result.summary)
+    if result.data is not None and result.data != result.summary:
+        yield ""
+        yield from _data(result.data)
+
+
+def _data(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        yield data
+        return
+    texts = [name for name in _TEXTS if isinstance(data, Mapping) and isinstance(data.get(name), str) and "\n" in data[name]]
+    yield json_text({name: value for name, value in data.items() if name not in texts} if texts else data, indent=2)
+    for name in texts:
+        yield from ("", f"{name}:", data[name])
+
+
+async def page(text: str, *, is_terminal: bool) -> None:
+    """On a terminal a screen at a time, by the pager that is there ($PAGER); elsewhere as it is."""
+    if not is_terminal or text.count("\n") < shutil.get_terminal_size().lines - 2:
+        print(text, end="", flush=True)
+    else:
+        await asyncio.to_thread(pydoc.pager, text)
+
+
+def write_conversation(conversation: "Conversation", file: str) -> Path:
+    """To a new file: as JSON where its name says so, else as Markdown."""
+    from remit.assistant.exporting import exported
+
+    path = Path(file).expanduser()
+    text = exported(conversation, "json" if path.suffix == ".json" else "markdown")
+    with path.open("x", encoding="utf-8") as opened:
+        opened.write(text)
+    return path

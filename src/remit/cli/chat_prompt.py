@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from remit.cli.chat_text import harmless
+from remit.cli.chat_screen import harmless
+from remit.core.secrets import redacted_text
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
     from prompt_toolkit.document import Document
+
 
 PROMPT = "› "
 MORE = "· "
@@ -56,7 +58,7 @@ def reader_for(desk: Desk) -> Reader:
     try:
         import prompt_toolkit  # noqa: F401 - whether it is there
     except ImportError:
-        from remit.cli.output import say_aside
+        from remit.cli.render import say_aside
 
         say_aside(MISSING)
         return LineReader(PROMPT)
@@ -223,7 +225,6 @@ def _history(file: Path) -> Any:
     from prompt_toolkit.history import FileHistory
 
     from remit.assistant.asking import readable
-    from remit.core.secrets import redacted_text
 
     class Kept(FileHistory):
         """As a record is: without keys. Where it cannot be written (a full disk), what was typed still counts."""

@@ -3,11 +3,14 @@
 Draws, and knows no conversation. Used by `ask` and `chat`; the words come from a model and are made harmless before they are drawn.
 """
 
+import re
+import sys
 import time
-from collections.abc import Callable, Sequence
+import unicodedata
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.live import Live
@@ -15,15 +18,20 @@ from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment, Segments
 from rich.text import Text
 
-from remit.cli.approving import standing_still
-from remit.cli.chat_stage import REPLY_ENDS, VOID, Breaks
-from remit.cli.chat_text import Blocks, harmless
-from remit.cli.rollcall import WORDS
+from remit.cli.approval import standing_still
+from remit.cli.events import Spent, Watch
+from remit.cli.live import STUCK_WORDS, Lines, Show
+from remit.cli.render import count, duration, one_line
 from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
-from remit.cli.watch import Watch
-from remit.core.events import Event
+from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.engine.vitals import signs_with_children, stuck
+
+if TYPE_CHECKING:
+    from remit.app import Remit
+    from remit.assistant.conversations import Conversation
+    from remit.cli.ask import Answer
+
 
 DRAW_SECONDS = 0.05
 LEAST_ROWS = 3
@@ -197,7 +205,9 @@ class Screen:
         now = time.time()
         signs = signs_with_children(self._seen.records, self._seen.heard)
         living = {record.owner for record in self._seen.records}
-        looks = {r.session_id: WORDS[stuck(r, now, signs[r.session_id], living)] for r in self._seen.records if not r.state.is_settled}
+        looks = {
+            r.session_id: STUCK_WORDS[stuck(r, now, signs[r.session_id], living)] for r in self._seen.records if not r.state.is_settled
+        }
         words = self._seen.watch.words if self._seen.watch else {}
         return View(now=now, words=words, is_moving=True, tokens=self._tokens(), stuck=looks)
 
@@ -250,3 +260,218 @@ def _tail(text: str, console: Console, rows: int) -> Text:
 
 def spinner(now: float) -> str:
     return SPINNER[int(now * 10) % len(SPINNER)]
+
+
+REPLY_ENDS = "\n\n"
+"""What the assistant says on its own when a reply is whole (`assistant.voice`)."""
+VOID = "What was said above is void: another model begins anew."
+
+
+class Stage(Show, Protocol):
+    def hear(self, text: str, at: float) -> None:
+        """Words, and when they were said (wall clock)."""
+        ...
+
+    def void(self) -> None:
+        """What was said since the last delegation is void: another model begins anew."""
+        ...
+
+
+class Breaks:
+    """Puts a paragraph's break between what was said before delegations and what is said after them."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        """Line ends that are due before the next words: at the very end nobody wants them."""
+        self._at = 0.0
+        self.has_words = False
+
+    def noticed(self, begun: Sequence[Record]) -> bool:
+        """Of new delegations: whether they were begun after what has been said last. They may be heard of late."""
+        is_after = any(record.created_at >= self._at for record in begun)
+        if is_after:
+            self.due()
+        return is_after
+
+    def due(self) -> None:
+        self._held = "\n\n"
+
+    def joined(self, text: str, at: float) -> str:
+        self._at = max(self._at, at)
+        words = text if self.has_words else text.lstrip("\n")
+        inked = words.rstrip("\n")
+        if not inked:
+            self._held = (self._held + words)[-2:] if self.has_words else ""
+            return ""
+        before = ("\n\n" if len(self._held) > 1 else self._held) if self.has_words else ""
+        if before == "\n\n":
+            inked = inked.lstrip("\n")
+        self._held, self.has_words = words[len(words.rstrip("\n")) :], True
+        return before + inked
+
+
+class Plain:
+    """For a program, or a terminal without colours: the words on stdout as they come; what else happens goes to `aside`."""
+
+    def __init__(self, aside: Show, write: Callable[[str], None]) -> None:
+        self._aside = aside
+        self._write = write
+        self._breaks = Breaks()
+        self._seen = 0
+
+    def __enter__(self) -> "Plain":
+        self._aside.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._aside.__exit__(kind, error, trace)
+        if self._breaks.has_words:
+            self._write("\n")
+
+    def hear(self, text: str, at: float) -> None:
+        self._write(self._breaks.joined(harmless(text), at))
+
+    def void(self) -> None:
+        """It has been read already: all that can be done is to say so."""
+        self._breaks.due()
+        self._write(self._breaks.joined(f"[{VOID}]", time.time()))
+        self._breaks.due()
+
+    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
+        self._breaks.noticed(records[max(1, self._seen) :])
+        self._seen = len(records)
+        # The words of the one that was asked are the answer itself.
+        asked = records[0].session_id if records else ""
+        told = [event for event in events if event.session_id != asked or event.kind not in (EventKind.DATA, EventKind.SPENT)]
+        self._aside.show(records, watch, told)
+
+
+class Asides(Lines):
+    """Of the message itself nothing is told: its words are the answer."""
+
+    def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
+        if record.parent_id is not None:
+            yield from super()._changes(record)
+
+
+def to_stdout(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+_JOINERS = "\u200c\u200d"
+"""Within words of some scripts, and within emoji."""
+_BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+"""They turn the text around them: a reader would see something else than what is there."""
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_HARMLESS = re.compile(r"[\x20-\x7e\n]*")
+
+
+def harmless(text: str) -> str:
+    """Without what a terminal would obey (escape sequences, bells, carriage returns) and without what hides or turns text."""
+    return text if _HARMLESS.fullmatch(text) else "".join(map(_sign, text))
+
+
+def _sign(sign: str) -> str:
+    if sign in "\n\t" or sign in _JOINERS:
+        return sign
+    kind = unicodedata.category(sign)
+    if kind == "Zs":
+        return " " if sign != "\u3000" else sign
+    if sign == "\r" or (kind == "Cf" and sign not in _BIDI):
+        return ""
+    return "�" if kind[0] == "C" or kind in ("Zl", "Zp") else sign
+
+
+class Blocks:
+    """Markdown as it grows. A block is finished when the next one has begun: nothing that comes later changes how it is drawn."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._open = ""
+        """The line that has not ended yet."""
+        self._fence = ""
+        self._was_blank = False
+
+    @property
+    def rest(self) -> str:
+        """What is not finished."""
+        return "\n".join([*self._lines, self._open])
+
+    def feed(self, text: str) -> list[str]:
+        """The blocks that are finished by it."""
+        finished: list[str] = []
+        *lines, self._open = (self._open + text).split("\n")
+        for line in lines:
+            if self._begins_a_block(line):
+                finished.append(self._taken())
+            self._take(line)
+        if self._begins_a_block(self._open):
+            finished.append(self._taken())
+        return finished
+
+    def end(self) -> list[str]:
+        """Whatever is left; ready for a new text."""
+        last, self._open = self._open, ""
+        finished = self.feed(last + "\n") if last else []
+        rest = self._taken()
+        self._fence = ""
+        return [block for block in (*finished, rest) if block.strip()]
+
+    def _begins_a_block(self, line: str) -> bool:
+        """Behind an empty line; what is indented may belong to the list above."""
+        return self._was_blank and not self._fence and line[:1].strip() != "" and any(map(str.strip, self._lines))
+
+    def _take(self, line: str) -> None:
+        self._lines.append(line)
+        self._was_blank = not line.strip()
+        mark = _FENCE.match(line)
+        if mark and not self._fence:
+            self._fence = mark[1]
+        elif mark and line.strip().startswith(self._fence) and not line.strip().strip(self._fence[0]):
+            self._fence = ""
+
+    def _taken(self) -> str:
+        block, self._lines, self._was_blank = "\n".join(self._lines), [], False
+        return block.strip("\n")
+
+
+def spent_in(conversation: "Conversation") -> Spent:
+    """As it was written down with each of its messages."""
+    from remit.assistant.lines import Spent as Noted
+
+    total = Spent()
+    for line in conversation.lines:
+        if isinstance(line, Noted):
+            total += Spent(tokens=line.tokens, cost=line.cost or 0.0, has_unknown=line.cost is None and line.tokens > 0)
+    return total
+
+
+def model_name(remit: "Remit") -> str:
+    names = remit.settings.model
+    return f"{names[0]} (+{len(names) - 1})" if len(names) > 1 else names[0] if names else "no model"
+
+
+class Meter:
+    """The line below what is shown while a message is worked on."""
+
+    def __init__(self, remit: "Remit") -> None:
+        self._model = model_name(remit)
+        self._began = time.monotonic()
+
+    def line(self, watch: "Watch | None", records: "Sequence[Record]") -> Text:
+        running = sum(not record.state.is_settled for record in records[1:])
+        tokens = sum((watch.tokens if watch else {}).values())
+        parts = [one_line(self._model, 40), duration(time.monotonic() - self._began)]
+        parts += [count(tokens, "token")] if tokens else []
+        parts += [f"{count(running, 'delegation')} running"] if running else []
+        line = Text(f"{spinner(time.time())} ", style="cyan", no_wrap=True, overflow="ellipsis")
+        return line.append(" · ".join([*parts, "Ctrl-C stops it"]), style="dim")
+
+
+def closing_line(remit: "Remit", answer: "Answer", *, with_conversation: bool = True) -> Text:
+    """Below an answer that is whole."""
+    parts = [one_line(model_name(remit), 40), duration(answer.result.metadata.duration_seconds), answer.spent.words()]
+    parts += [count(len(answer.delegations), "delegation")] if answer.delegations else []
+    parts += [answer.conversation] if with_conversation else []
+    return Text(" · ".join(part for part in parts if part), style="dim", no_wrap=True, overflow="ellipsis")

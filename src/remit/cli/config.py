@@ -5,8 +5,10 @@ from typing import Annotated, Any
 
 import typer
 
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root
+from remit.cli.render import console, count, cut, json_text, say, say_json, table
 
 HOW = "Change a setting in remit.toml, in [tool.remit] of pyproject.toml, or as REMIT_KEY in the environment."
 
@@ -17,8 +19,6 @@ def config(
     as_json: Json = False,
 ) -> Exit:
     """Print the settings that differ from their defaults, and where each came from; with --all or --json every setting."""
-    from remit.cli.output import say_json
-    from remit.cli.project import find_root
     from remit.settings import describe, load_settings
 
     folder = find_root(root)
@@ -33,10 +33,6 @@ def config(
 
 def _print(folder: Path, told: list[tuple[str, Any, str]], every: bool) -> None:
     from rich.text import Text
-
-    from remit.cli.output import console, json_text, say
-    from remit.cli.tables import cut, table
-    from remit.cli.words import count
 
     changed = [one for one in told if one[2] != "default"]
     plain = [one for one in told if one[2] == "default"]

@@ -1,16 +1,22 @@
 """`remit conversations`: those that were held with the assistant: listed, read, exported, renamed, deleted. Asks no model."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.arguments import Json, Root
+from remit.cli.chat_screen import harmless, print_markdown
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root
+from remit.cli.render import console, count, cut, json_text, moment, one_line, say, say_json, table, when
+from remit.core.errors import Misused
 
 if TYPE_CHECKING:
     from remit.assistant.conversations import Conversation, Conversations, Overview
+
 
 DEEDS = {"list": (0, 0), "show": (1, 1), "export": (1, 1), "rename": (2, None), "delete": (1, None)}
 """What can be done, and how many words it takes: at least, at most."""
@@ -31,7 +37,6 @@ def conversations(
 ) -> Exit:
     """List the conversations with the assistant; show, export, rename or delete one."""
     from remit.assistant.conversations import Conversations
-    from remit.cli.project import find_root
 
     deed, *rest = words or ["list"]
     _check(deed, rest)
@@ -53,7 +58,6 @@ def conversations(
 
 
 def _check(deed: str, rest: Sequence[str]) -> None:
-    from remit.core.errors import Misused
 
     if deed not in DEEDS:
         raise Misused(f"Conversations cannot {deed!r:.40}.", advice=f"Use {', '.join(DEEDS)}.")
@@ -64,14 +68,12 @@ def _check(deed: str, rest: Sequence[str]) -> None:
 
 
 def _done(document: object, words: str, *, as_json: bool) -> Exit:
-    from remit.cli.output import say, say_json
 
     say_json(document) if as_json else say(words)
     return Exit.OK
 
 
 def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
-    from remit.cli.output import say, say_json
 
     found = kept.list(limit)
     if as_json:
@@ -85,8 +87,6 @@ def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
 
 def _show(conversation: "Conversation", deed: str, *, as_json: bool) -> Exit:
     from remit.assistant.exporting import as_document, exported
-    from remit.cli.chat_text import harmless
-    from remit.cli.output import console, say_json
 
     if as_json:
         say_json(as_document(conversation))
@@ -101,13 +101,8 @@ def _show(conversation: "Conversation", deed: str, *, as_json: bool) -> Exit:
 
 def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
     """Newest first; what cannot be read with its fault."""
-    import time
 
     from rich.text import Text
-
-    from remit.cli.output import console
-    from remit.cli.tables import cut, table
-    from remit.cli.words import count, one_line, when
 
     shown = table("", "conversation", "title", "messages", "tokens", "last", shrinking=("title",))
     now = time.time()
@@ -124,10 +119,6 @@ def _print(conversation: "Conversation") -> None:
     """As it was read when it was held: words in full, what was called on a line."""
     from rich.text import Text
 
-    from remit.cli.chat_screen import print_markdown
-    from remit.cli.chat_text import harmless
-    from remit.cli.output import console, json_text
-    from remit.cli.words import moment, one_line
     from remit.models.messages import Reply, Said
 
     out = console()

@@ -1,17 +1,37 @@
 """`remit delegate`: hand work to an agent of the project and wait for its return."""
 
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.cli import arguments
+from remit.cli.approval import person_here
+from remit.cli.arguments import Json, Root, is_bare, pairs
 from remit.cli.exits import Exit, exit_of_return
-from remit.cli.options import Json, Root
+from remit.cli.live import best_show, carried_out, gone_among, mind_the_dead, wait_for_resumed
+from remit.cli.project import find_root, find_session, need_record, open_directory, open_record, why_not_loaded
+from remit.cli.render import say_aside, say_json
+from remit.cli.results import print_return
+from remit.core.agents import COME_WITH_REMIT, AgentSpec
+from remit.core.caller import CALLER
+from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.states import priority_of
+from remit.system.announced import announced
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
     from remit.cli.live import Awaited
+    from remit.core.result import Return
+    from remit.proto.v1 import tasks_pb2 as pb
+    from remit.tool.elsewhere.service import TaskService
 
 
 def delegate(
@@ -50,26 +70,21 @@ def delegate(
     as_json: Json = False,
 ) -> Exit:
     """Hand work to an agent and wait for its return: by its deadline, whatever the agent does."""
-    import asyncio
-
-    from remit.cli import values
-    from remit.cli.project import find_root
-    from remit.core.states import priority_of
 
     given = parameters or []
-    if not any(map(values.is_bare, given)):
+    if not any(map(arguments.is_bare, given)):
         for pair in given:  # one by one: whether a name may be given twice, only the agent's schema tells
-            values.pairs([pair])  # whatever is wrongly written is found before anything is opened or recorded
+            arguments.pairs([pair])  # whatever is wrongly written is found before anything is opened or recorded
     options: dict[str, Any] = {
-        "timeout": values.seconds(timeout, "--timeout"),
+        "timeout": arguments.seconds(timeout, "--timeout"),
         "priority": priority_of(int(priority) if priority in "01234" and priority else priority),
         "key": _key(key),
         "accept": tuple(accept or ()),
-        "budget": values.budget(budget or []),
-        "idle": values.seconds(idle, "--idle"),
+        "budget": arguments.budget(budget or []),
+        "idle": arguments.seconds(idle, "--idle"),
     }
     folder = find_root(root)
-    if any(map(values.is_bare, given)):
+    if any(map(arguments.is_bare, given)):
         _check_bare(agent, given, folder)
     if resume is not None:
         options["resume"] = _session(folder, resume)
@@ -78,12 +93,6 @@ def delegate(
 
 def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     """A text alone is the task of an agent that takes one; of any other it is told before anything is opened."""
-    import os
-
-    from remit.cli.project import open_directory
-    from remit.cli.served import is_served
-    from remit.cli.values import pairs
-    from remit.core.caller import CALLER
 
     if CALLER in os.environ:  # an agent's own: who there is, only the owner of its tree knows
         return
@@ -100,9 +109,7 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
 
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """Followed by a bare word it may be a target whose name was mistyped: that says more than that the word is no pair."""
-    from difflib import get_close_matches
 
-    from remit.core.errors import Refused
     from remit.flow.guard import switched_off
 
     names = directory.names()
@@ -119,9 +126,6 @@ def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, li
 
     Of a target that is an agent itself (`researcher` is a role too) a single word is still an operation, and words are its task.
     """
-    from remit.cli.values import is_bare
-    from remit.core.agents import COME_WITH_REMIT
-    from remit.core.errors import Refused
     from remit.tool.catalogue import Catalogue, parts_of
     from remit.tool.faults import DelegateError
 
@@ -141,7 +145,6 @@ def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, li
 
 
 def _key(key: str | None) -> str | None:
-    from remit.core.errors import Misused
 
     if key is not None and not key.strip():
         raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
@@ -149,9 +152,6 @@ def _key(key: str | None) -> str | None:
 
 
 def _session(folder: Path, name: str) -> str:
-    from remit.cli.living import gone_among
-    from remit.cli.project import find_session, need_record, open_record
-    from remit.core.errors import Misused
 
     with open_record(folder) as found:
         store = need_record(found)
@@ -165,12 +165,6 @@ def _session(folder: Path, name: str) -> str:
 
 async def _delegate(agent: str, given: list[str], options: dict[str, Any], folder: Path, as_json: bool) -> Exit:
     from remit.app import Remit
-    from remit.cli.answer import print_return
-    from remit.cli.approving import person_here
-    from remit.cli.live import best_show, carried_out, wait_for_resumed
-    from remit.cli.living import mind_the_dead
-    from remit.cli.output import console, say_json
-    from remit.cli.values import pairs
 
     async with Remit.open(folder, recover=False, approver=person_here()) as remit:
         resumed = await mind_the_dead(remit, options["key"])
@@ -189,7 +183,7 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
         if as_json:
             say_json(outcome.result.to_dict())
         else:
-            print_return(outcome.result, console(), remit.root)
+            print_return(outcome.result, remit.root)
         if outcome.was_interrupted:
             return Exit.INTERRUPTED
         await wait_for_resumed(remit, [one for one in resumed if one != outcome.result.session_id], as_json=as_json)
@@ -198,27 +192,20 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
 
 async def _begun_there(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
     """By an agent that registered with the project's server, which alone can have it work. None: nobody there has this name either."""
-    import os
 
-    from remit.cli import served
-    from remit.cli.values import is_bare, pairs
-    from remit.core.caller import CALLER
-
-    if CALLER in os.environ or not served.is_served(remit.root):
+    if CALLER in os.environ or not is_served(remit.root):
         return None
-    found = served.named(agent, given, await served.served_agents(remit.root))
+    found = named(agent, given, await served_agents(remit.root))
     if found is None:
         if any(map(is_bare, given)):
             _refuse_unknown(agent, remit.directory)
         return None
     spec, rest = found
-    return await served.begun_there(remit, spec.name, pairs(rest, spec.parameters_schema), options)
+    return await begun_there(remit, spec.name, pairs(rest, spec.parameters_schema), options)
 
 
 def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:
     """It is there, but faulty: that says more than that nobody has this name."""
-    from remit.cli.project import why_not_loaded
-    from remit.core.errors import Refused
 
     if fault := why_not_loaded(agent, directory, root):
         raise Refused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
@@ -226,7 +213,6 @@ def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:
 
 def _name_problems(remit: "Remit", agent: str) -> None:
     """Files that were not loaded, where they may be why the agent is missing or is not the one that was meant."""
-    from remit.cli.output import say_aside
 
     is_known = remit.directory.find(agent) is not None
     for problem in remit.directory.problems:
@@ -236,7 +222,6 @@ def _name_problems(remit: "Remit", agent: str) -> None:
 
 def _name_faulty_rules(remit: "Remit") -> None:
     """A rule with a name that nobody has holds for nothing, and looks as if it did: whoever wrote it is told before something runs."""
-    from remit.cli.output import say_aside
     from remit.policy.checking import check_rules
     from remit.policy.source import default_text, project_file
 
@@ -246,3 +231,108 @@ def _name_faulty_rules(remit: "Remit") -> None:
     for problem in check_rules(rules.text, remit.directory.specs()):
         if problem.is_error:
             say_aside(f"! {rules.name}, {problem}")
+
+
+KIND = "registered"
+SOURCE = "the server of this project"
+LATE_SECONDS = 5.0
+"""So long after its deadline a return is still waited for."""
+
+
+def is_served(folder: Path) -> bool:
+    """Whether a server of this project lives: costs a look at a file."""
+    return announced(folder / ".remit" / "run") is not None
+
+
+async def served_agents(folder: Path) -> "list[AgentSpec]":
+    """Every agent of the running server; empty where there is none that answers."""
+    if not is_served(folder):
+        return []
+    try:
+        async with _service(folder) as service:
+            found = await service.agents()
+    except (RemitError, ModuleNotFoundError):
+        return []
+    return [_spec(one) for one in found]
+
+
+def only_served(folder: Path, known: Collection[str]) -> "list[AgentSpec]":
+    """Those of them that the project itself does not have."""
+
+    return [spec for spec in asyncio.run(served_agents(folder)) if spec.name not in known] if is_served(folder) else []
+
+
+def _spec(told: "pb.AgentInfo") -> "AgentSpec":
+    from remit.proto.values import dict_of
+
+    return AgentSpec(
+        name=told.name,
+        description=told.description,
+        timeout_seconds=told.timeout_ns / 1e9 if told.timeout_ns > 0 else None,
+        kind=KIND,
+        parameters_schema=dict_of(told.parameters_schema),
+        source=SOURCE,
+    )
+
+
+def named(agent: str, given: list[str], among: "list[AgentSpec]") -> "tuple[AgentSpec, list[str]] | None":
+    """`words.count …`, or `words count …`."""
+    by_name = {one.name: one for one in among}
+    if agent in by_name:
+        return by_name[agent], given
+    both = f"{agent}.{given[0]}" if given else ""
+    return (by_name[both], given[1:]) if both in by_name else None
+
+
+async def begun_there(remit: "Remit", agent: str, parameters: Mapping[str, Any], options: Mapping[str, Any]) -> "Begun":
+    """Raises what the server refuses it with."""
+    from remit.proto.times import nanoseconds
+    from remit.proto.v1 import tasks_pb2 as pb
+    from remit.proto.values import struct_of
+
+    timeout, idle, limits = options["timeout"], options["idle"], options["budget"]
+    config = pb.TaskConfig(
+        parameters=struct_of(parameters),
+        timeout_ns=nanoseconds(timeout) if timeout else 0,
+        idle_ns=nanoseconds(idle) if idle else 0,
+        key=options["key"] or "",
+        resume=options.get("resume") or "",
+        accept=options["accept"],
+    )
+    if limits is not None:
+        config.budget.CopyFrom(struct_of({kind: value for kind, value in limits.to_dict().items() if value is not None}))
+    async with _service(remit.root) as service:
+        task = await service.execute(pb.ExecuteTaskRequest(agent_id=agent, priority=int(options["priority"]), config=config))  # type: ignore[arg-type]
+    if task.task_id is None:
+        raise Unavailable(f"The server did not begin {agent}.", advice="Its log says why.")
+    return Begun(remit, task.task_id)
+
+
+class Begun:
+    """A delegation that the server runs, as a handle: its return is read off the record."""
+
+    def __init__(self, remit: "Remit", session_id: str) -> None:
+        self._remit = remit
+        self.session_id = session_id
+
+    async def result(self) -> "Return":
+        record = await self._remit.describe(self.session_id)
+        wait = max(0.0, record.deadline_at - time.time()) + LATE_SECONDS
+        result = await self._remit.result(self.session_id, wait_seconds=wait)
+        if result is None:
+            raise Unavailable(f"{self.session_id} has no return yet.", advice=f"remit follow {self.session_id}")
+        return result
+
+
+@contextlib.asynccontextmanager
+async def _service(folder: Path) -> AsyncIterator["TaskService"]:
+    from remit.client import discover
+    from remit.tool.elsewhere.connecting import Reach
+    from remit.tool.elsewhere.service import TaskService
+
+    found = discover(folder)
+    service = TaskService(Reach(address=found.address, token=lambda: found.token))
+    try:
+        yield service
+    finally:
+        await service.close()

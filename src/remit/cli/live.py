@@ -1,35 +1,36 @@
-"""Showing a delegation while this process runs it: a live tree on a terminal, plain lines elsewhere, nothing with `--json`.
+"""Showing a delegation while it runs: a live tree on a terminal (`tree`), plain lines elsewhere, nothing with `--json`.
 
-Progress goes to stderr, so that the answer on stdout stands alone. Ctrl-C cancels what is watched and waits for its return; a second
-one ends the program. Used by `delegate`, `recover`, `cancel` and `demo`.
+Progress goes to stderr, so that stdout has only the answer. Ctrl-C cancels the delegation and waits for its return; a second one ends
+the program.
 """
 
 import asyncio
 import contextlib
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rich.console import Group, RenderableType
-from rich.live import Live
-
-from remit.app import Remit
-from remit.cli.approving import standing_still
-from remit.cli.output import error_console, say_aside
-from remit.cli.telling import Teller
-from remit.cli.tree import View, draw, forest, gist_of
-from remit.cli.watch import Watch
-from remit.cli.words import duration, one_line, short
+from remit.cli.events import Teller, Watch, gist_of
+from remit.cli.render import count, duration, one_line, say_aside, short
 from remit.core.errors import RemitError
 from remit.core.events import Event, EventKind
+from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engine.vitals import below
+from remit.engine.vitals import Stuck, below, is_gone, living_owners
 
+if TYPE_CHECKING:
+    from remit.app import Remit
+    from remit.flow.context import Handle
+
+GONE = "its process is gone: remit recover"
+STUCK_WORDS = {None: "", Stuck.GONE: GONE, Stuck.LATE: "past its deadline", Stuck.QUIET: "stuck?"}
 REFRESH_SECONDS = 0.1
 PATIENCE_SECONDS = 2.0
 """A child that has run for so long is worth a line."""
@@ -54,7 +55,11 @@ class Show(Protocol):
 def best_show(*, as_json: bool) -> Show:
     if as_json:
         return Silence()
-    return LiveTree() if error_console().is_terminal else Lines()
+    if not sys.stderr.isatty():
+        return Lines()
+    from remit.cli.tree import LiveTree
+
+    return LiveTree()
 
 
 class Silence:
@@ -75,7 +80,8 @@ class Lines(Silence):
     """
 
     def __init__(self) -> None:
-        self._began = self._last = time.time()
+        self._began = time.time()
+        self._last = 0.0
         self._teller = Teller()
         self._told: dict[str, set[str]] = {}
 
@@ -85,8 +91,8 @@ class Lines(Silence):
         heard = [(event, self._teller.tell(event)) for event in events if event.kind is not EventKind.STEP]
         lines += [(event.at, 1, agents[event.session_id], event.session_id, text) for event, text in heard if text]
         for at, _, agent, session_id, text in sorted(lines):
-            self._last = max(self._last, at)  # a child that takes long is told of late
-            say_aside(f"{self._last - self._began:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
+            self._last = max(self._last, at - self._began)  # a child's start is printed late, when it is worth a line
+            say_aside(f"{self._last:7.2f} s  {agent} ({short(session_id)}): {one_line(text, 160)}")
 
     def _changes(self, record: Record) -> Iterator[tuple[float, int, str, str, str]]:
         """Start and end, each told once; of lines of one moment the start comes first, the end last."""
@@ -113,46 +119,6 @@ def _gist(record: Record) -> str:
     return "" if record.result is None else gist_of(record.result)
 
 
-class LiveTree:
-    """The tree, redrawn in place; gone when it ends, for the answer to take its place."""
-
-    def __init__(self) -> None:
-        self._live = self._new()
-        self._is_still = False
-        self._registered = standing_still(self._pause, self._resume)
-
-    @staticmethod
-    def _new() -> Live:
-        return Live(console=error_console(), refresh_per_second=1 / REFRESH_SECONDS, transient=True, auto_refresh=False)
-
-    def __enter__(self) -> "LiveTree":
-        self._live.__enter__()
-        self._registered.__enter__()
-        return self
-
-    def _pause(self) -> None:
-        """A question is asked: it has the terminal for itself."""
-        self._is_still = True
-        self._live.stop()
-
-    def _resume(self) -> None:
-        self._live = self._new()
-        self._live.start()
-        self._is_still = False
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._registered.__exit__(kind, error, trace)
-        self._live.__exit__(kind, error, trace)
-
-    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
-        if self._is_still:
-            return
-        roots = forest(records)
-        rows = max(6, error_console().height - 2) // max(1, len(roots))
-        trees: list[RenderableType] = [draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots]
-        self._live.update(Group(*trees), refresh=True)
-
-
 @dataclass(frozen=True, slots=True)
 class Outcome:
     result: Return
@@ -160,7 +126,7 @@ class Outcome:
 
 
 async def carried_out(
-    remit: Remit, handle: Awaited, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
+    remit: "Remit", handle: Awaited, show: Show, signals: Sequence[signal.Signals] = INTERRUPTS, stop: asyncio.Event | None = None
 ) -> Outcome:
     """Wait for a delegation's return, showing how it goes. The first of these signals cancels it; or `stop`, of who listens himself."""
     result, was_interrupted = await _watched(remit, lambda: [handle.session_id], handle.result(), show, signals=signals, stop=stop)
@@ -168,7 +134,7 @@ async def carried_out(
 
 
 async def _watched(
-    remit: Remit,
+    remit: "Remit",
     sessions: Callable[[], Sequence[str]],
     result: Awaitable[T],
     show: Show,
@@ -195,7 +161,7 @@ async def _watched(
     return await waiting, interrupted.is_set()
 
 
-async def _refresh(remit: Remit, sessions: Sequence[str], watch: Watch, show: Show) -> None:
+async def _refresh(remit: "Remit", sessions: Sequence[str], watch: Watch, show: Show) -> None:
     def look() -> tuple[list[Record], list[Event]]:
         records = []
         for session_id in sessions:
@@ -227,7 +193,7 @@ def on_interrupt(act: Callable[[], None], signals: Sequence[signal.Signals] = IN
             loop.remove_signal_handler(number)
 
 
-async def wait_for_resumed(remit: Remit, resumed: Sequence[str], *, as_json: bool) -> list[Return]:
+async def wait_for_resumed(remit: "Remit", resumed: Sequence[str], *, as_json: bool) -> list[Return]:
     """What was brought back to life runs in this process: it is not left before that has ended, or Ctrl-C has ended it."""
     if not resumed:
         return []
@@ -242,9 +208,72 @@ async def wait_for_resumed(remit: Remit, resumed: Sequence[str], *, as_json: boo
     return returns
 
 
-async def _results(remit: Remit, sessions: Sequence[str]) -> list[Return | None]:
+async def _results(remit: "Remit", sessions: Sequence[str]) -> list[Return | None]:
     async def result(session_id: str) -> Return | None:
         record = await remit.describe(session_id)
         return await remit.result(session_id, wait_seconds=max(0.0, record.deadline_at - time.time()) + 2.0)
 
     return await asyncio.gather(*(result(session_id) for session_id in sessions))
+
+
+class Shown:
+    """Waiting at the command line: what is delegated is shown meanwhile, and Ctrl-C cancels it. Give it as `waiting`.
+
+    Within `listening` a Ctrl-C that comes before there is anything to cancel is remembered: what is begun then is cancelled at once, and
+    filed like anything else.
+    """
+
+    def __init__(self, *, as_json: bool) -> None:
+
+        self._as_json = as_json
+        self._asked = asyncio.Event()
+        self._was_cut_short = False
+
+    @property
+    def was_interrupted(self) -> bool:
+        return self._was_cut_short or self._asked.is_set()
+
+    @contextlib.contextmanager
+    def listening(self) -> "Iterator[None]":
+
+        with on_interrupt(self._asked.set):
+            yield
+
+    async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
+
+        cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
+        try:
+            ended = await carried_out(remit, handle, best_show(as_json=self._as_json))
+        finally:
+            cancelling.cancel()
+        self._was_cut_short = self._was_cut_short or ended.was_interrupted
+        return ended.result
+
+    async def _cancel(self, remit: "Remit", session_id: str) -> None:
+        await self._asked.wait()
+        await remit.cancel(session_id, "interrupted at the terminal")
+
+
+def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
+    """Session ids of those that nobody runs any more."""
+    if all(record.state.is_settled for record in records):
+        return set()
+    living = living_owners(store, root / ".remit" / "run")
+    return {record.session_id for record in records if is_gone(record, living)}
+
+
+async def mind_the_dead(remit: "Remit", key: str | None = None) -> list[str]:
+    """Say once that work of dead processes is waiting; nobody's new work takes it over. What was resumed all the same, because `key` asks
+    for just that: its sessions."""
+
+    store = remit.store
+    live = await asyncio.to_thread(store.live)
+    gone = await asyncio.to_thread(gone_among, live, store, remit.root)
+    if not gone:
+        return []
+    holder = None if key is None else await asyncio.to_thread(store.by_key, key)
+    if holder is not None and holder.session_id in gone:
+        return (await remit.recover()).resumed
+    tops = [record for record in live if record.session_id in gone and record.parent_id not in gone]
+    say_aside(f"{count(len(tops), 'delegation')} of a process that ended {'is' if len(tops) == 1 else 'are'} waiting: `remit recover`")
+    return []

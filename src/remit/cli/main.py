@@ -1,141 +1,205 @@
-"""`remit`, the console script: the commands put together. Each noun is a file of its own beside this one.
+"""`remit`, the console script. Each command is a function of a module beside this one, imported only when it is called.
 
-Those files are imported when they are called (see `commands`), declare their options at import, and import what they work with only
-when they run: `remit task` must not wait for the whole engine.
+`COMMANDS` lists every command with its help line, so that `remit --help` and completion import none of them.
 """
 
+import contextlib
+import functools
+import importlib
 import os
 import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from remit.cli.command_file import ProjectCommands
-from remit.cli.commands import Commands, Listed
-from remit.cli.exits import legend
-from remit.cli.output import report_usage
-from remit.cli.quick import leave, run, steady_streams
+from remit.cli.exits import Exit, legend
+from remit.cli.render import claim_stdout, report
+from remit.core.errors import Misused, RemitError, Unavailable
 
-TALKING = "Talking"
-DELEGATING = "Delegating"
-BOARD = "The board"
-LOOKING = "Looking"
-SETTING_UP = "Setting up"
 
-Commands.table = {
-    "ask": Listed("ask:ask", TALKING),
-    "chat": Listed("chat:chat", TALKING),
-    "conversations": Listed("conversations:conversations", TALKING),
-    "delegate": Listed("delegate:delegate", DELEGATING),
-    "tool": Listed("tool:tool", DELEGATING),
-    "cancel": Listed("cancel:cancel", DELEGATING),
-    "recover": Listed("recover:recover", DELEGATING),
-    "workspaces": Listed("workspaces:workspaces", DELEGATING),
-    "validate": Listed("validate:validate", DELEGATING),
-    "task": Listed("task:task", BOARD),
-    "research": Listed("research:research", BOARD),
-    "plan": Listed("plan:plan", BOARD),
-    "revise": Listed("revise:revise", BOARD),
-    "implement": Listed("implement:implement", BOARD),
-    "review": Listed("review:review", BOARD),
-    "errors": Listed("errors:errors", BOARD),
-    "meta": Listed("meta:meta", BOARD),
-    "board": Listed("board_group:app", BOARD),
-    "todo": Listed("todo:todo", BOARD),
-    "status": Listed("status:status", LOOKING),
-    "show": Listed("show:show", LOOKING),
-    "follow": Listed("follow:follow", LOOKING),
-    "history": Listed("history:history", LOOKING),
-    "ledger": Listed("ledger:ledger", LOOKING),
-    "metrics": Listed("metrics:metrics", LOOKING),
-    "audit": Listed("audit:audit", LOOKING),
-    "agents": Listed("agents:app", LOOKING),
-    "roles": Listed("roles:roles", LOOKING),
-    "commands": Listed("command_file:commands", LOOKING),
-    "demo": Listed("demo.command:demo", SETTING_UP),
-    "install": Listed("install:install", SETTING_UP),
-    "doctor": Listed("doctor:doctor", SETTING_UP),
-    "config": Listed("config:config", SETTING_UP),
-    "models": Listed("models:models", SETTING_UP),
-    "policy": Listed("policy:policy", SETTING_UP),
-    "token": Listed("token:token", SETTING_UP),
-    "mcp": Listed("mcp:mcp", SETTING_UP),
-    "serve": Listed("serve:serve", SETTING_UP),
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One command in `remit --help`."""
+
+    place: str
+    """`module:function` below `remit.cli`; the function returns an `Exit`."""
+    panel: str
+    help: str
+
+
+CHAT, DELEGATE, BOARD, LOOK, SETUP = "Talk", "Delegate", "Board", "Look", "Set up"
+COMMANDS = {
+    "ask": Listed("ask:ask", CHAT, "Ask the assistant one question."),
+    "chat": Listed("chat:chat", CHAT, "Talk with the assistant."),
+    "conversations": Listed("conversations:conversations", CHAT, "List, show, export, rename or delete conversations."),
+    "delegate": Listed("delegate:delegate", DELEGATE, "Hand work to an agent and wait for its return."),
+    "tool": Listed("tool:tool", DELEGATE, "Call the delegate tool as a model does, or print its schema."),
+    "cancel": Listed("sessions:cancel", DELEGATE, "Stop a delegation and everything below it."),
+    "recover": Listed("sessions:recover", DELEGATE, "Resume or settle what a dead process left behind."),
+    "workspaces": Listed("workspaces:workspaces", DELEGATE, "List, merge or remove the worktrees and copies of agents."),
+    "validate": Listed("tool:validate", DELEGATE, "Check a return against the return format."),
+    "task": Listed("task:task", BOARD, "Record a task; show, abandon, recover, divide, sync or review tasks."),
+    "research": Listed("board_commands:research", BOARD, "Research a task; the report goes to its folder."),
+    "plan": Listed("board_commands:plan", BOARD, "Plan a task in phases."),
+    "revise": Listed("board_commands:revise", BOARD, "Revise the plan of a task."),
+    "implement": Listed("board_commands:implement", BOARD, "Implement tasks by their plans."),
+    "review": Listed("board_commands:review", BOARD, "Review what was done for the tasks."),
+    "errors": Listed("board_commands:errors", BOARD, "Find out why delegations failed and plan the fixes."),
+    "meta": Listed("board_commands:meta", BOARD, "Write a new agent file or command file."),
+    "board": Listed("board:board", BOARD, "Show the tasks, one task in full, or a picture; import a board."),
+    "todo": Listed("task:todo", BOARD, "Archive finished tasks and tidy TODO.md."),
+    "status": Listed("sessions:status", LOOK, "Show what runs now."),
+    "show": Listed("sessions:show", LOOK, "Show one delegation: its tree, steps and return."),
+    "follow": Listed("sessions:follow", LOOK, "Follow a delegation until its return."),
+    "history": Listed("sessions:history", LOOK, "List delegations, newest first."),
+    "ledger": Listed("metrics:ledger", LOOK, "List recorded errors."),
+    "metrics": Listed("metrics:metrics", LOOK, "Print figures of a period."),
+    "audit": Listed("policy:audit", LOOK, "Print or check the log of policy decisions."),
+    "agents": Listed("agents:agents", LOOK, "List agents, show one, write a new one, find installed coding agents."),
+    "roles": Listed("roles:roles", LOOK, "Show which agent carries out each role of the board."),
+    "commands": Listed("command_files:commands", LOOK, "List the commands that files of the project add."),
+    "demo": Listed("demo:demo", SETUP, "Show what remit promises, without a key or a server."),
+    "install": Listed("install:install", SETUP, "Let a coding agent delegate: write remit into its configuration."),
+    "doctor": Listed("doctor:doctor", SETUP, "Check this machine and project."),
+    "config": Listed("config:config", SETUP, "Print the settings and where each came from."),
+    "models": Listed("models:models", SETUP, "List, try, add or remove models."),
+    "policy": Listed("policy:policy", SETUP, "Show, check or try the rules of the project."),
+    "token": Listed("token:token", SETUP, "Make, list or revoke tokens for callers of the server."),
+    "mcp": Listed("mcp:mcp", SETUP, "Serve the delegate tool to a coding agent over stdin and stdout."),
+    "serve": Listed("serve:serve", SETUP, "Serve the agents over HTTP, gRPC, A2A and MCP."),
 }
-"""A line for each command: its module and function below `remit.cli`, and its heading in `remit --help`, in that order."""
-
-app = typer.Typer(
-    name="remit",
-    cls=ProjectCommands,
-    help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
-    epilog=legend(),
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
 
 
-USAGE_ERROR: Any = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
-"""What typer raises for a wrong command line; it does not give the class a public name."""
+def build(loaded: Iterable[str], listed: Iterable[str] = ()) -> typer.Typer:
+    """The command line with some commands imported and others only listed."""
+    app = typer.Typer(
+        name="remit",
+        help="Hand work to any agent and always get an answer back: in time, in one checked shape, with whatever was done.",
+        epilog=legend(),
+        pretty_exceptions_enable=False,
+        rich_markup_mode="rich",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_remit)
+    loaded = set(loaded)
+    for name, entry in COMMANDS.items():
+        if name in loaded:
+            module, _, attribute = entry.place.partition(":")
+            function = getattr(importlib.import_module(f"remit.cli.{module}"), attribute)
+            app.command(name, rich_help_panel=entry.panel)(answering(function))
+        elif name in listed:
+            app.command(name, help=entry.help, rich_help_panel=entry.panel)(lambda: None)
+    return app
 
 
-def every_command() -> dict[str, Any]:
-    """All of them, loaded: for what looks at the whole command line."""
-    group: Any = typer.main.get_command(app)
-    return {name: group.get_command(None, name) for name in Commands.table}
-
-
-@app.callback(invoke_without_command=True)
-def remit(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False,
-) -> None:
+def _remit(context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
-        from importlib.metadata import version as version_of
-
-        print(f"remit {version_of('remit')}")
-        raise typer.Exit
-    if context.invoked_subcommand is None:
+        print_version()
+    elif context.invoked_subcommand is None:
         print(context.get_help())
         raise typer.Exit
 
 
-class _Quick(SystemExit):
-    """The end of a command that has started nothing (see `quick.leave`)."""
+def print_version() -> None:
+    from importlib.metadata import version
+
+    print(f"remit {version('remit')}")
 
 
-def console() -> None:
-    """`main`, for whoever types it."""
+def app_for(arguments: Sequence[str]) -> typer.Typer:
+    """The command line for these arguments: the command they name; or, for help and for an unknown name, the list of all."""
+    name = arguments[0] if arguments else ""
+    if "_REMIT_COMPLETE" in os.environ:
+        words = " ".join(os.environ.get(one, "") for one in ("_TYPER_COMPLETE_ARGS", "COMP_WORDS")).split()
+        return build(words, COMMANDS)
+    if name in COMMANDS:
+        return build([name])
+    from remit.cli.command_files import register
+
+    app = build((), COMMANDS)
+    register(app, arguments)
+    return app
+
+
+def answering(command: Callable[..., Exit]) -> Callable[..., None]:
+    """A command that returns its exit code, as typer calls it. An error of ours becomes one line; REMIT_DEBUG=1 shows the traceback."""
+
+    @functools.wraps(command)
+    def called(**given: Any) -> None:
+        as_json = bool(given.get("as_json"))
+        if as_json:
+            claim_stdout()
+        try:
+            code = command(**given)
+        except RemitError as error:
+            if os.environ.get("REMIT_DEBUG"):
+                raise
+            code = report(error, as_json=as_json)
+        raise typer.Exit(int(code))
+
+    return called
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line and exit with its code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    sys.exit(_exit_code(arguments))
+
+
+def _exit_code(arguments: Sequence[str]) -> int:
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115  # for the rest of the process
+    if sys.stdout is None:
+        print("Error: standard output is closed. Send it to a file or to /dev/null.", file=sys.stderr)
+        return Exit.UNAVAILABLE
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a character that the terminal lacks becomes a question mark
     try:
-        main()
-    except _Quick as ended:
-        leave(int(ended.code or 0))
+        with _trace():
+            return _run(arguments)
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except OSError as error:
+        if os.environ.get("REMIT_DEBUG"):
+            raise
+        return _unwritten(error)
 
 
-def main() -> None:
-    steady_streams()
-    code: Any = run(sys.argv[1:])
-    if code is not None:
-        raise _Quick(int(code))
-    _go_on_in_trace()
-    if "--json" not in sys.argv:
-        app(prog_name="remit")
+def _run(arguments: Sequence[str]) -> int:
+    app = app_for(arguments)
     try:
-        code = app(prog_name="remit", standalone_mode=False)
-    except USAGE_ERROR as error:  # also a command line that cannot be understood is answered in JSON, where that is asked for
-        code = report_usage(error.format_message())
-    sys.exit(code)
+        code = app(list(arguments), prog_name="remit", standalone_mode="--json" not in arguments)
+    except typer.TyperException as error:  # with --json a wrong command line is answered in JSON too
+        claim_stdout()
+        return report(Misused(error.format_message(), advice="See `remit --help`."), as_json=True)
+    except SystemExit as ended:
+        code = ended.code
+    sys.stdout.flush()
+    return int(code or 0)
 
 
-def _go_on_in_trace() -> None:
-    """Started by a program that told its span: what is delegated here hangs below that."""
+def _unwritten(error: OSError) -> Exit:
+    """Stdout (a full disk, a pipe that was closed) or a file failed: one line, and nothing more is written at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(error, BrokenPipeError):
+        return Exit.FAILED
+    return report(Unavailable(f"Cannot write the output: {error.strerror or error}." if not error.filename else f"{error}."), as_json=False)
+
+
+@contextlib.contextmanager
+def _trace() -> Iterator[None]:
+    """Continue the caller's trace, when its environment names one."""
     if os.environ.get("TRACEPARENT"):
         from remit.core.origin import ORIGIN
         from remit.core.tracing import origin_in
 
         ORIGIN.set(origin_in(os.environ))
+    yield
 
 
 if __name__ == "__main__":
-    console()
+    main()

@@ -1,12 +1,18 @@
 """`remit mcp`: serve the project's agents to whoever speaks the Model Context Protocol, on stdin and stdout or over HTTP."""
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from remit.cli import arguments
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import INSTALL_MCP, find_root, has_mcp
+from remit.cli.render import claim_stdout, say_aside
+from remit.core.errors import Misused
 
 
 def mcp(
@@ -28,12 +34,8 @@ def mcp(
     as_json: Json = False,
 ) -> Exit:
     """Let MCP clients delegate to the agents of this project. Delegations go on when a client leaves, and are found again by their id."""
-    from remit.cli import values
-    from remit.cli.extras import INSTALL_MCP, has_mcp
-    from remit.cli.project import find_root
-    from remit.core.errors import Misused
 
-    seconds = values.seconds(answer_after, "--answer-after") or 0.0
+    seconds = arguments.seconds(answer_after, "--answer-after") or 0.0
     folder = find_root(root)
     if not has_mcp():
         raise Misused("`remit mcp` needs the package mcp, which is not installed.", advice=f"Install it: {INSTALL_MCP}")
@@ -43,8 +45,6 @@ def mcp(
 
 
 def _over_stdio(folder: Path, seconds: float) -> Exit:
-    from remit.cli.output import claim_stdout
-    from remit.core.errors import Misused
     from remit.serve.mcp.stdio import split
 
     try:
@@ -56,8 +56,6 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
         ) from None
     leash = split()  # before anything is opened or started; the process the client knows only waits from here on
 
-    import asyncio
-
     from remit.serve.mcp.run import Streams, serve_stdio
 
     asyncio.run(serve_stdio(folder, Streams(incoming=incoming, outgoing=outgoing, leash=leash), answer_after_seconds=seconds))
@@ -66,7 +64,6 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
 
 def claim_stdin() -> int:
     """The client's descriptor, kept from agents: whoever of them reads stdin finds it empty."""
-    import os
 
     incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -76,9 +73,7 @@ def claim_stdin() -> int:
 
 
 def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-    import asyncio
 
-    from remit.cli.output import say_aside
     from remit.serve.addresses import Place, bound
     from remit.serve.mcp.run import check_names, http_address, is_remote, serve_http
     from remit.settings import load_settings

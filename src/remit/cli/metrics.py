@@ -1,11 +1,33 @@
-"""`remit metrics`: how delegation went, in numbers, with alerts (S5.9). Reads only; other processes' delegations are counted too."""
+"""`remit metrics` and `remit ledger`: figures of a period, and the error ledger. Read only."""
 
+import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.arguments import Json, Root, parse_time
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import NOTHING_YET, find_root, open_record, project_folder
+from remit.cli.render import (
+    at_the_prompt,
+    console,
+    count,
+    duration,
+    one_line,
+    painted,
+    printable,
+    put,
+    say,
+    say_aside,
+    say_json,
+    say_json_line,
+    spent,
+    table,
+    when,
+)
+from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET, LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL, Tally, metrics_of
+from remit.core.series import INTERVALS, PLAIN_SIGNS, SIGNS, series_of, sparkline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,6 +37,8 @@ if TYPE_CHECKING:
     from remit.core.metrics import Metric, Metrics, Share
     from remit.core.ports import Store
     from remit.core.series import Series
+    from remit.ledger.entry import Entry
+
 
 LINE_SECONDS = 86_400.0
 """What the lines show when no time is given."""
@@ -39,8 +63,6 @@ def metrics(
     """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and which are alarming.
 
     Exits 0 also when there are alerts."""
-    from remit.cli.output import say, say_json
-    from remit.cli.project import NOTHING_YET, find_root, open_record
 
     if alert_rules:
         return _print_rules(as_json=as_json)
@@ -55,12 +77,11 @@ def metrics(
     elif not found.total:
         say("Nothing was delegated in that time.")
     else:
-        _print(found, series)
+        _print_metrics(found, series)
     return Exit.OK
 
 
 def _print_rules(*, as_json: bool) -> Exit:
-    from remit.cli.output import say_json, say_json_line
     from remit.signals.rules import as_yaml, rules
 
     if as_json:
@@ -71,14 +92,9 @@ def _print_rules(*, as_json: bool) -> Exit:
 
 
 def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
-    import time
-
-    from remit.cli.values import moment
-    from remit.core.metrics import Tally, metrics_of
-    from remit.core.series import series_of
 
     now = time.time()
-    begin = moment(since, "--since", now)
+    begin = parse_time(since, "--since", now)
     tally = Tally() if store is None else store.tally(begin)
     empty = Tally()
     series = series_of(
@@ -89,26 +105,18 @@ def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
 
 def _watched(store: "Store", since: str | None) -> Exit:
     """Drawn over itself on a terminal; elsewhere one after the other."""
-    import time
-
-    from remit.cli.output import console
 
     try:
         while True:
             found, series = _read(store, since)
             console().clear()
-            _print(found, series)
+            _print_metrics(found, series)
             time.sleep(WATCH_SECONDS)
     except KeyboardInterrupt:
         return Exit.OK
 
 
-def _print(found: "Metrics", series: "Series") -> None:
-    from remit.cli.output import console, say
-    from remit.cli.tables import table
-    from remit.cli.words import count, duration
-    from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET
-    from remit.core.series import INTERVALS
+def _print_metrics(found: "Metrics", series: "Series") -> None:
 
     rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
     signs = _room_for_lines(rows)
@@ -136,8 +144,6 @@ def _print(found: "Metrics", series: "Series") -> None:
 
 
 def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
-    from remit.cli.words import duration, spent
-    from remit.core.metrics import LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL
 
     living = f", {found.live:,} of them live" if found.live else ""
     cancelled = f", {found.cancelled:,} cancelled" if found.cancelled else ""
@@ -156,8 +162,6 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
 
 def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
     """How many signs beside the figures, which stay whole; more than a line has: the words fit too; 0: none."""
-    from remit.cli.output import console
-    from remit.core.series import INTERVALS
 
     taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
     left = console().width - taken - 3 * GAP
@@ -165,8 +169,6 @@ def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
 
 
 def _line(series: "Series", metric: "Metric | None") -> str:
-    from remit.cli.output import console
-    from remit.core.series import PLAIN_SIGNS, SIGNS, sparkline
 
     values = None if metric is None else series.values.get(metric.name)
     is_plain = "utf" not in console().encoding.lower()
@@ -174,7 +176,6 @@ def _line(series: "Series", metric: "Metric | None") -> str:
 
 
 def _number(found: "Metrics", metric: "Metric") -> float | None:
-    from remit.core.metrics import LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE
 
     return {SUCCESS_RATE.name: found.success.rate, LATENCY_P99.name: found.latency["p99"], TIMEOUT_RATE.name: found.timeout.rate}.get(
         metric.name
@@ -182,9 +183,6 @@ def _number(found: "Metrics", metric: "Metric") -> float | None:
 
 
 def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
-    from remit.cli.output import console, say
-    from remit.cli.tables import table
-    from remit.cli.words import printable
 
     worst_first = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), -item[1].total, item[0]))
     shown = table(metric.name, "errors", "of", "share")
@@ -217,3 +215,49 @@ def _limit(metric: "Metric | None") -> str:
     sign, limit = ("<", metric.below) if metric.below is not None else (">", metric.above)
     assert limit is not None
     return f"{sign} {limit:g} s" if metric.unit == "s" else f"{sign} {100 * limit:g} %"
+
+
+def ledger(
+    type_: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="Only errors of this type (or with this code).", show_default=False)
+    ] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """List the errors seen, the latest first, with how often and what to do."""
+    from remit.ledger import ErrorLedger
+
+    book = ErrorLedger(project_folder(find_root(root)) / "errors.json")
+    entries = [entry for entry in book.entries() if type_ is None or type_ in (entry.type, entry.code)]
+    if book.set_aside_path is not None:
+        say_aside(f"The ledger was damaged: it is kept as {book.set_aside_path.name} beside the new one.")
+    if as_json:
+        say_json({"errors": [entry.to_dict() for entry in entries]})
+        return Exit.OK
+    if not entries:
+        say("The error ledger is empty." if type_ is None else f"No error of type {type_} in the ledger.")
+        return Exit.OK
+    for entry in entries:
+        _print_ledger(entry)
+    return Exit.OK
+
+
+def _print_ledger(entry: "Entry") -> None:
+    """What and how often on one line, then the message, then what to do."""
+
+    head = painted(one_line(entry.code or entry.type), "bold red") + painted(f"  {one_line(entry.origin or '-')}", "bold")
+    head += painted(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", "dim")
+    fixed = painted(f"  {one_line(entry.fix_status)}", "green") if entry.fix_status != "not_addressed" else ""
+    print(head + fixed)
+    put(one_line(entry.message, 300), "  ")
+    if advice := entry.context.get("recommendation"):
+        put(one_line(at_the_prompt(str(advice)), 200), "  → ", style="yellow", label_style="yellow")
+
+
+def _seen(iso_time: str) -> str:
+    """In local time, as everywhere at the prompt; a time that is none, as it stands in the file."""
+
+    try:
+        return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
+    except (ValueError, OverflowError):
+        return one_line(iso_time)

@@ -1,16 +1,27 @@
 """`remit models`: list the configured language models, or test which of them answer. Keys are named, never shown."""
 
+import asyncio
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
-
-if TYPE_CHECKING:
-    from remit.cli.model_list import Listed
-    from remit.settings.values import Price
+from remit.cli.project import find_root
+from remit.cli.render import console, cut, duration, money, one_line, printable, say, say_json, spent, table
+from remit.core.errors import Misused, RemitError, Unavailable
+from remit.core.secrets import redacted_text
+from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
+from remit.models.pricing import price_for
+from remit.models.providers import LOCAL, PROVIDERS, Meant, meant_by
+from remit.settings.values import Price, Settings
 
 ACTIONS = ("list", "test")
 NONE_YET = """No language model is configured. Everything but the assistant and agents that need a model works without one.
@@ -32,8 +43,6 @@ def models(
     as_json: Json = False,
 ) -> Exit:
     """List the language models, or test which of them answer."""
-    from remit.cli.project import find_root
-    from remit.core.errors import Misused
 
     if action == "list" and name is None:
         return _list(find_root(root), as_json=as_json)
@@ -52,8 +61,6 @@ def models(
 
 
 def _list(root: Path, *, as_json: bool) -> Exit:
-    from remit.cli.model_list import keys_present, listed
-    from remit.cli.output import say, say_json
     from remit.settings import load_settings
 
     settings = load_settings(root)
@@ -78,10 +85,6 @@ def _list(root: Path, *, as_json: bool) -> Exit:
 
 def _print(found: "list[Listed]") -> None:
     from rich.text import Text
-
-    from remit.cli.output import console, say
-    from remit.cli.tables import table
-    from remit.cli.words import printable
 
     shown = table("", "name", "provider", "model", "key", "price per million", "context", folding=("name", "model", "key"))
     for one in found:
@@ -117,7 +120,6 @@ def _key(one: "Listed") -> str:
 
 def price_words(price: "Price | None") -> str:
     """`3.00 in, 15.00 out`"""
-    from remit.cli.words import money
 
     if price is None:
         return "unknown"
@@ -128,11 +130,6 @@ def price_words(price: "Price | None") -> str:
 
 
 def _test(root: Path, name: str | None, seconds: float, *, as_json: bool) -> Exit:
-    from remit.cli.model_list import listed
-    from remit.cli.model_trials import try_models
-    from remit.cli.output import console, say, say_json
-    from remit.cli.tables import cut, table
-    from remit.cli.words import duration, one_line, printable, spent
     from remit.settings import load_settings
 
     settings = load_settings(root)
@@ -154,3 +151,202 @@ def _test(root: Path, name: str | None, seconds: float, *, as_json: bool) -> Exi
         if one.fault:
             say(f"{one.name}: {printable(one.fault.removeprefix(f'{one.name} '))} {printable(one.advice)}".rstrip())
     return Exit.OK if answering else Exit.FAILED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A model that the settings name."""
+
+    name: str
+    place: int | None
+    """Which one it is in the setting `model`, from 1; None: it is only declared."""
+    source: str
+    """Where it was said."""
+    meant: Meant | None = None
+    price: Price | None = None
+    context_tokens: int | None = None
+    fault: str = ""
+    """Why it cannot be asked as things stand, and what to do about it."""
+    advice: str = ""
+
+    @property
+    def is_local(self) -> bool:
+        return self.meant is not None and self.meant.provider == LOCAL
+
+    def to_dict(self) -> dict[str, Any]:
+        meant, price = self.meant, self.price
+        return {
+            "name": self.name,
+            "place": self.place,
+            "source": self.source,
+            "provider": meant.provider if meant else None,
+            "model": meant.model if meant else None,
+            "url": redacted_text(meant.url) if meant and meant.url else None,
+            "key_variables": list(meant.key_variables) if meant else [],
+            "key_set": bool(meant and meant.key),
+            "price": {"input": price.input, "output": price.output, "cached": price.cached} if price else None,
+            "context_tokens": self.context_tokens,
+            "fault": self.fault or None,
+            "advice": self.advice or None,
+        }
+
+
+def listed(settings: Settings, root: Path) -> list[Listed]:
+    """Those of the setting `model`, in its order, then those that are declared beside them."""
+    places = {name: number for number, name in enumerate(settings.model, 1)}
+    return [_listed(settings, root, name, places.get(name)) for name in dict.fromkeys((*settings.model, *settings.models))]
+
+
+def keys_present() -> Iterator[tuple[str, list[str]]]:
+    """Variables of the environment that hold a provider's key, by name, and the providers that read them."""
+    readers: dict[str, list[str]] = {}
+    for provider, known in PROVIDERS.items():
+        for variable in known.keys:
+            readers.setdefault(variable, []).append(provider)
+    yield from ((variable, providers) for variable, providers in readers.items() if os.environ.get(variable, "").strip())
+
+
+def _listed(settings: Settings, root: Path, name: str, place: int | None) -> Listed:
+    source = settings.source_of("model" if place is not None else f"models.{name}")
+    try:
+        meant = meant_by(settings, name)
+        context_tokens, fault, advice = meant.context_tokens, meant.lacks or "", f"Set {meant.key_variables[0]}." if meant.lacks else ""
+        if meant.provider == LOCAL:
+            find_weights(meant.model, root)
+            context_tokens = meant.context_tokens or DEFAULT_CONTEXT_TOKENS
+    except Unavailable as error:
+        return Listed(name=name, place=place, source=source, meant=_or_none(settings, name), fault=error.message, advice=error.advice)
+    return Listed(
+        name=name,
+        place=place,
+        source=source,
+        meant=meant,
+        price=price_for(settings, meant),
+        context_tokens=context_tokens or _known_context(meant.provider, meant.model),
+        fault=fault,
+        advice=advice,
+    )
+
+
+def _or_none(settings: Settings, name: str) -> Meant | None:
+    with suppress(Unavailable):
+        return meant_by(settings, name)
+    return None
+
+
+@lru_cache(maxsize=256)
+def _known_context(provider: str, model: str) -> int | None:
+    """Of the same table as the prices."""
+    try:
+        from genai_prices.data_snapshot import get_snapshot
+    except ImportError:
+        return None
+    with suppress(LookupError, ValueError):
+        _, found = get_snapshot().find_provider_model(model, provider=None, provider_id=provider.partition("-")[0], provider_api_url=None)
+        return found.context_window
+    return None
+
+
+QUESTION = "Answer with one word: yes."
+MAX_TOKENS = 16
+"""As few as every provider allows to be asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    name: str
+    seconds: float
+    said: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    fault: str = ""
+    """Why it did not answer; empty: it did."""
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "answers": not self.fault,
+            "seconds": round(self.seconds, 3),
+            "said": self.said or None,
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "cost": self.cost,
+            "fault": self.fault or None,
+            "advice": self.advice or None,
+        }
+
+
+class _Pocket:
+    """What a trial draws on: nobody's budget, and a time of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def remaining(self) -> float:
+        return self._end - time.monotonic()
+
+    def spend(self, *, tokens: int = 0, cost: float = 0.0) -> None:
+        """What is spent is told with the answer."""
+
+    def progress(self, message: str, fraction: float | None = None) -> None:
+        """Nobody looks on."""
+
+
+def try_models(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
+    """Each by itself, without failing over; in their order."""
+    return asyncio.run(_try_all(settings, root, names, seconds)) if names else []
+
+
+async def _try_all(settings: Settings, root: Path, names: Sequence[str], seconds: float) -> list[Trial]:
+    from remit.models.client import Models
+
+    models = Models(settings, root)
+    await asyncio.to_thread(_import_for, settings, names)
+    try:
+        return list(await asyncio.gather(*(_try(models, name, seconds) for name in names)))
+    finally:
+        await models.close()
+
+
+def _import_for(settings: Settings, names: Sequence[str]) -> None:
+    """The clients of their providers: that takes a second or more, which is no model's fault. What is missing is told by the trial."""
+    from remit.models.providers import LOCAL, meant_by
+
+    for name in names:
+        with suppress(RemitError, ImportError, ValueError):
+            provider = meant_by(settings, name).provider
+            from pydantic_ai.providers import infer_provider_class
+
+            infer_provider_class("openai" if provider == LOCAL else provider)
+
+
+async def _try(models: Any, name: str, seconds: float) -> Trial:
+    from remit.models.messages import Question, Said
+
+    began = time.monotonic()
+    try:
+        question = Question(choice=models.choice(name), messages=(Said(text=QUESTION),), max_tokens=MAX_TOKENS)
+        asked = await asyncio.wait_for(models.ask(_Pocket(seconds), question), seconds + 1)
+    except TimeoutError:
+        return Trial(name=name, seconds=time.monotonic() - began, fault=f"It did not answer within {seconds:g} s.")
+    except RemitError as error:
+        fault = f"It did not answer within {seconds:g} s." if error.code == "TIMEOUT" else _alone(error.message, name)
+        return Trial(
+            name=name, seconds=time.monotonic() - began, fault=fault, advice="" if "remit doctor" in error.advice else error.advice
+        )
+    return Trial(
+        name=name,
+        seconds=time.monotonic() - began,
+        said=" ".join(asked.reply.text.split())[:80],
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+        cost=asked.cost,
+    )
+
+
+def _alone(message: str, name: str) -> str:
+    """Of one model the reason is enough; its name stands beside it."""
+    return message.removeprefix("The model did not answer. ").removeprefix(f"{name}: ")

@@ -4,19 +4,23 @@ Reading commands come through here and leave no trace: no folder is made, nothin
 run or end something open `remit.app.Remit` instead.
 """
 
+import importlib.util
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.core.errors import Misused, Unavailable
+from remit.core.caller import CALLER, decode
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.ports import Store
+from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.core.ports import Store
-    from remit.core.record import Record
     from remit.settings import Settings
+
 
 SIGNS_OF_A_PROJECT = (".remit", "remit.toml")
 SEARCHED = 5_000
@@ -50,8 +54,6 @@ def _is_checkout(folder: Path) -> bool:
 
 def _root_of_tree() -> Path | None:
     """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there, and nowhere else."""
-    from remit.core.caller import CALLER, decode
-    from remit.core.errors import Refused
 
     try:
         address = Path(decode(os.environ[CALLER]).address)
@@ -117,7 +119,6 @@ def open_directory(root: Path) -> "Directory":
 
 def routed_settings(root: Path, directory: "Directory") -> "Settings":
     """The settings, with the rules of agents that name the commands they take."""
-    from dataclasses import replace
 
     from remit.agents.routing import with_agents
     from remit.settings import load_settings
@@ -166,7 +167,6 @@ def find_session(store: "Store", name: str) -> "Record":
 
 
 def _last(store: "Store") -> "Record":
-    from remit.core.record import HistoryQuery
 
     newest = store.history(HistoryQuery(limit=1))
     if not newest:
@@ -175,7 +175,6 @@ def _last(store: "Store") -> "Record":
 
 
 def _candidates(store: "Store", name: str) -> "Iterator[Record]":
-    from remit.core.record import HistoryQuery
 
     if not name:
         return
@@ -196,3 +195,11 @@ def _span_of_prefix(name: str) -> tuple[float, float] | None:
     width = 10 ** (10 - len(digits))
     first = int(digits) * width
     return first - 2.0, first + width + 2.0
+
+
+INSTALL_MCP = "pip install 'remit[mcp]'"
+NO_MCP = f"The package mcp is not installed here: delegating by a coding agent needs {INSTALL_MCP}"
+
+
+def has_mcp() -> bool:
+    return importlib.util.find_spec("mcp") is not None and importlib.util.find_spec("mcp_types") is not None

@@ -1,17 +1,23 @@
 """`remit roles`: the roles of the board, who carries each out here and why; their files, to be read and replaced."""
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root, inside, open_directory, project_folder
+from remit.cli.render import console, cut, one_line, printable, say, say_aside, say_json, table
+from remit.core.agents import ROLES
+from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from remit.agents.directory import Directory
     from remit.agents.roles import SeenRole
+
 
 WIDE = 120
 """Columns from which on a table has room for what each role is for."""
@@ -28,10 +34,6 @@ def roles(
     as_json: Json = False,
 ) -> Exit:
     """List the roles of the board: what each is for, who carries it out here, and why."""
-    from remit.cli.output import say_aside, say_json
-    from remit.cli.project import find_root, open_directory
-    from remit.cli.words import printable
-    from remit.core.errors import Misused
 
     folder = find_root(root)
     directory = open_directory(folder)
@@ -53,8 +55,6 @@ def roles(
 
 def _one(name: str, directory: "Directory", folder: "Path", *, write: bool, as_json: bool) -> Exit:
     from remit.agents.roles import seen_role
-    from remit.cli.output import say, say_aside, say_json
-    from remit.cli.project import inside
 
     found = seen_role(directory, name) if _is_role(name) else None
     if found is None:
@@ -77,13 +77,11 @@ def _one(name: str, directory: "Directory", folder: "Path", *, write: bool, as_j
 
 
 def _is_role(name: str) -> bool:
-    from remit.core.agents import ROLES
 
     return name in ROLES
 
 
 def _text(role: "SeenRole", folder: "Path") -> str | None:
-    from remit.core.errors import Unavailable
 
     if role.file is None:
         return None
@@ -96,9 +94,6 @@ def _text(role: "SeenRole", folder: "Path") -> str | None:
 def _write(role: "SeenRole", folder: "Path", *, as_json: bool) -> Exit:
     """The file as it comes with remit: what the project has of its own is never touched."""
     from remit.agents.builtin.roles import file_of
-    from remit.cli.output import say, say_json
-    from remit.cli.project import inside, project_folder
-    from remit.core.errors import Misused, Unavailable
 
     place = project_folder(folder) / "agents" / f"{role.name}.md"
     if role.is_own or place.exists() or place.is_symlink():
@@ -122,10 +117,6 @@ def _write(role: "SeenRole", folder: "Path", *, as_json: bool) -> Exit:
 
 
 def _unknown(name: str) -> Exception:
-    from difflib import get_close_matches
-
-    from remit.core.agents import ROLES
-    from remit.core.errors import Misused
 
     if name in ROLES:
         advice = "The setting builtin_agents leaves the roles out: add 'roles' there. `remit config` shows the settings."
@@ -136,10 +127,6 @@ def _unknown(name: str) -> Exception:
 
 
 def _print(found: "list[SeenRole]", folder: "Path") -> None:
-    from remit.cli.output import console, say
-    from remit.cli.project import inside
-    from remit.cli.tables import cut, table
-    from remit.cli.words import one_line
 
     if not found:
         say("This project has no roles: the setting builtin_agents leaves them out.")

@@ -1,15 +1,18 @@
 """`remit serve`: one process, all doors: gRPC, HTTP, A2A, MCP and the metrics, each of which can be left closed."""
 
+import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from remit.cli import arguments
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
-
-if TYPE_CHECKING:
-    from remit.core.errors import Unavailable
+from remit.cli.project import find_root
+from remit.cli.render import say_aside, say_json
+from remit.core.errors import Unavailable
+from remit.serve.run import Opened, Stopped
 
 
 def serve(
@@ -45,12 +48,7 @@ def serve(
 
     Ctrl-C or SIGTERM: nothing new is taken, what runs may finish, what can be resumed later is handed over; once more stops at once.
     SIGHUP reads agents, policy and certificates again."""
-    import asyncio
 
-    from remit.cli import values
-    from remit.cli.project import find_root
-    from remit.cli.serving import Telling
-    from remit.core.errors import Unavailable
     from remit.serve.run import serve as run_server
 
     asked: dict[str, Any] = {
@@ -62,7 +60,7 @@ def serve(
         "client_ca": _whole(client_ca),
         "behind_proxy": behind_proxy or None,
         "allow_hosts": tuple(allow_host) if allow_host else None,
-        "stop_seconds": values.seconds(stop_after, "--stop-after") if stop_after else None,
+        "stop_seconds": arguments.seconds(stop_after, "--stop-after") if stop_after else None,
     }
     said = {name: value for name, value in asked.items() if value is not None}
     telling, folder = Telling(as_json=as_json), find_root(root)
@@ -75,7 +73,6 @@ def serve(
 
 def _with_who_serves(error: "Unavailable", folder: Path) -> "Unavailable":
     """A place that is taken is mostly taken by another server of the same project: that says more than that it is."""
-    from remit.core.errors import Unavailable
     from remit.system.announced import announced
 
     other = announced(folder / ".remit" / "run")
@@ -90,3 +87,40 @@ def _with_who_serves(error: "Unavailable", folder: Path) -> "Unavailable":
 def _whole(path: str | None) -> str | None:
     """Typed here, it means a file from here; in the settings, one below the project."""
     return None if path is None else str(Path(path).expanduser().absolute())
+
+
+class Telling:
+    def __init__(self, *, as_json: bool) -> None:
+        self._as_json = as_json
+
+    def opened(self, opened: Opened) -> None:
+        if self._as_json:
+            say_json({"event": "serving", **opened.to_dict()})
+            return
+        say_aside(f"Serving {opened.root}:")
+        for name, address in opened.doors.items():
+            say_aside(f"  {name:<8} {address}")
+        say_aside(f"Token of this user: {opened.token_file}; for others: remit token new NAME. Ctrl-C stops it.")
+
+    def reloaded(self, problems: list[str]) -> None:
+        if self._as_json:
+            say_json({"event": "reloaded", "problems": problems})
+            return
+        say_aside(
+            "Policy and certificates were read again. Agents stay as they were at the start."
+            + "".join(f"\n  {problem}" for problem in problems)
+        )
+
+    def stopping(self, running: int, seconds: float) -> None:
+        if self._as_json:
+            say_json({"event": "stopping", "running": running, "seconds": seconds})
+            return
+        waits = f"{running} still running, at most {seconds:g} s; once more stops at once" if running else "nothing is running"
+        say_aside(f"Stopping: nothing new is taken; {waits}.")
+
+    def stopped(self, stopped: Stopped) -> None:
+        if self._as_json:
+            say_json({"event": "stopped", **stopped.to_dict()})
+            return
+        parts = [f"{count} {what}" for count, what in ((stopped.handed_over, "handed over"), (stopped.ended, "stopped")) if count]
+        say_aside("Stopped." + (f" Of what was running, {' and '.join(parts)}." if parts else ""))

@@ -1,40 +1,65 @@
-"""`remit task`: record a task, and what else is done to tasks without an agent (S6.9). Only asks for it: the work is `orchestrator`'s."""
+"""`remit task` and `remit todo`: record tasks, show one in full, and everything else done to tasks without an agent."""
 
 import re
 import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from remit.cli.completing import some_languages, some_priorities, some_tasks
-from remit.cli.declaring import argument, option
+import typer
+
+from remit.board.archive import archived_tasks
+from remit.board.board import Board
+from remit.board.graph import next_command
+from remit.board.plans import Plan, read_plan
+from remit.board.statuses import PhaseStatus
+from remit.board.task import Task
+from remit.board.view import Standing, View, view_of
+from remit.board.write_set import read_or_none
+from remit.cli.arguments import Json, Root, number_of, numbers_of
+from remit.cli.completion import some_languages, some_priorities, some_tasks
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root, open_record
+from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, painted, printable, size, when, wrapped
+from remit.cli.results import answer
+from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
-    from remit.board.board import Board
     from remit.board.task import Priority
     from remit.orchestrator.outcome import Outcome
 
-USAGE = 'remit task "TEXT"'
+
+TASK_USAGE = 'remit task "TEXT"'
 _ONE = "Other things to do to tasks"
 _NUMBERS = re.compile(r"[\d\s,;#.–-]+")
 
 
-Text = Annotated[list[str] | None, argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")]
-Title = Annotated[str, option(help="Default: the first sentence of the text.", show_default=False)]
-Urgency = Annotated[str, option(help="high, medium or low.", offering=some_priorities)]
-Effort = Annotated[str, option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
-Language = Annotated[str, option(help="lean, python, …: decides which agents work on it.", show_default=False, offering=some_languages)]
-Depends = Annotated[str, option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, offering=some_tasks)]
-Accept = Annotated[list[str] | None, option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
-Reason = Annotated[str, option(help="Why they are abandoned.", panel=_ONE, show_default=False)]
-Sync = Annotated[bool, option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", panel=_ONE)]
-Force = Annotated[bool, option("--force", help="Skip the check of the status, with a warning.", panel=_ONE)]
-DryRun = Annotated[bool, option("--dry-run", help="Check and tell, change nothing.")]
+Text = Annotated[
+    list[str] | None, typer.Argument(metavar="TEXT", help="What is to be done, in your words; or the number of a task to show.")
+]
+Title = Annotated[str, typer.Option(help="Default: the first sentence of the text.", show_default=False)]
+Urgency = Annotated[str, typer.Option(help="high, medium or low.", autocompletion=some_priorities)]
+Effort = Annotated[str, typer.Option(help="How much work it is, in your words: 3h, a day.", show_default=False)]
+Language = Annotated[
+    str, typer.Option(help="lean, python, …: decides which agents work on it.", show_default=False, autocompletion=some_languages)
+]
+Depends = Annotated[
+    str, typer.Option(metavar="R", help="The tasks it waits for, like 3,5-7.", show_default=False, autocompletion=some_tasks)
+]
+Accept = Annotated[list[str] | None, typer.Option(metavar="CMD", help="A command that must succeed for it to count as done; repeatable.")]
+Reason = Annotated[str, typer.Option(help="Why they are abandoned.", rich_help_panel=_ONE, show_default=False)]
+Sync = Annotated[
+    bool, typer.Option("--sync", help="Read TODO.md back, finish what a crash left, tell what does not fit.", rich_help_panel=_ONE)
+]
+Force = Annotated[bool, typer.Option("--force", help="Skip the check of the status, with a warning.", rich_help_panel=_ONE)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check and tell, change nothing.")]
 
 
 def _numbered(metavar: str, words: str) -> Any:
     """An option that names tasks."""
-    return option(metavar=metavar, help=words, panel=_ONE, show_default=False, offering=some_tasks)
+    return typer.Option(metavar=metavar, help=words, rich_help_panel=_ONE, show_default=False, autocompletion=some_tasks)
 
 
 Recover = Annotated[str | None, _numbered("R", "Bring abandoned tasks back, like 337,343-345.")]
@@ -64,7 +89,6 @@ def task(
 ) -> Exit:
     """Record a task: nothing is carried out, whatever its text says. Or abandon, recover, divide, sync, review tasks."""
     from remit.board.board import Board
-    from remit.cli.project import find_root
 
     words = _words(text or [])
     asked = {"--recover": recover, "--abandon": abandon, "--divide": divide, "--sync": sync or None, "--review": review}
@@ -76,23 +100,19 @@ def task(
     folder = find_root(root)
     board = Board(folder)
     if is_number:
-        from remit.cli.task_page import show_task
-
         return show_task(board, words, as_json=as_json)
     if what == "--review":
-        from remit.cli.review import review_one
+        from remit.cli.board_commands import review_one
 
         return review_one(folder, which, dry_run=dry_run, as_json=as_json)
     done = _done(board, what, words, which, reason, force=force, dry_run=dry_run)
     outcome = done or _recorded(board, words, title, _priority(priority), (effort, language, depends), accept or [], dry_run=dry_run)
-    from remit.cli.outcomes import answer
 
     return answer(outcome, as_json=as_json)
 
 
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
     """What the flags ask for; None: none does, a task is to be recorded."""
-    from remit.cli.numbers import number_of, numbers_of
 
     if what == "--sync":
         from remit.orchestrator.maintenance import sync
@@ -115,13 +135,11 @@ def _done(board: "Board", what: str, words: str, which: str, reason: str, *, for
 def _recorded(
     board: "Board", words: str, title: str, priority: "Priority", more: tuple[str, str, str], accept: list[str], *, dry_run: bool
 ) -> "Outcome":
-    from remit.cli.numbers import numbers_of
-    from remit.core.errors import Misused
     from remit.orchestrator.tasks import Wanted, record
 
     effort, language, depends = more
     if not words and not title.strip():
-        raise Misused(f"A task needs a text. Usage: {USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
+        raise Misused(f"A task needs a text. Usage: {TASK_USAGE}", advice="`remit task --help` shows what else can be done to tasks.")
     wanted = Wanted(
         text=words or title,
         title=title,
@@ -146,7 +164,6 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
 
     `--abandon 337, 343-345` comes from the shell in two words: the rest of the list is told from a text by having nothing but numbers.
     """
-    from remit.core.errors import Misused
 
     if len(asked) > 1:
         raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
@@ -160,7 +177,6 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
 
 def _fit(what: str, reason: str, given: dict[str, object]) -> None:
     """Options of recording have no meaning beside the flags, and `--reason` only beside `--abandon`."""
-    from remit.core.errors import Misused
 
     if reason and what != "--abandon":
         raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
@@ -171,9 +187,210 @@ def _fit(what: str, reason: str, given: dict[str, object]) -> None:
 
 def _priority(text: str) -> "Priority":
     from remit.board.task import Priority
-    from remit.core.errors import Misused
 
     try:
         return Priority(text.strip().lower())
     except ValueError:
         raise Misused(f"Unknown priority {text!r}.", advice="Use high, medium or low.") from None
+
+
+DELEGATIONS_SHOWN = 5
+NAMED = 12
+"""Other tasks, in one line."""
+DESCRIPTION_LINES = 60
+FACT_CELLS = 2000
+SHOW_USAGE = "remit board N"
+_PHASE_MARKS = {
+    PhaseStatus.COMPLETED: ("✓", "green"),
+    PhaseStatus.IN_PROGRESS: ("●", "cyan"),
+    PhaseStatus.PARTIAL: ("◐", "yellow"),
+    PhaseStatus.BLOCKED: ("■", "magenta"),
+    PhaseStatus.ABANDONED: ("⊘", "dim"),
+    PhaseStatus.NOT_STARTED: ("○", "dim"),
+}
+
+
+def show_task(board: Board, text: str | None, *, as_json: bool) -> Exit:
+    """The page of one task, of the archive too. Raises `Misused`: "Task N not found"."""
+    number = number_of(text, SHOW_USAGE)
+    view = view_of(board, archived_tasks(board), with_archive=True)
+    task = next((one for one in view.tasks if one.number == number), None)
+    if task is None:
+        raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
+    plan = _plan(board.root, task)
+    if as_json:
+        from remit.cli.render import say_json
+
+        say_json(_document(view, task, plan, board.root))
+        return Exit.OK
+    for line in _lines(view, task, plan, board.root):
+        print(line)
+    return Exit.OK
+
+
+def _document(view: View, task: Task, plan: Plan | None, root: Path) -> dict[str, Any]:
+    phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
+    return {
+        **view.entry(task),
+        "needed_by": _needed_by(view, task),
+        "parts": list(view.graph.parts.get(task.number, ())),
+        "phases": phases,
+        "delegations": [
+            {
+                "session_id": one.session_id,
+                "command": one.command,
+                "agent": one.agent,
+                "state": str(one.state),
+                "created_at": one.created_at,
+            }
+            for one in _delegations(root, task)
+        ],
+    }
+
+
+def _lines(view: View, task: Task, plan: Plan | None, root: Path) -> Iterator[str]:
+    wide = columns()
+    yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
+    archived = " · archived" if task.number in view.archived else ""
+    marker = f"[{task.status.marker}] {view.standing[task.number]}{archived}"
+    yield fitting(f"{marker} · {task.priority} priority · {task.language or 'no language'}")
+    for label, words in _facts(view, task):
+        first, *more = fitting(cut_cells(words, FACT_CELLS), less=15).split("\n")
+        yield from (f"  {painted(f'{label:<12}', 'dim')} {first}", *(" " * 15 + line for line in more))
+    if task.artifacts or task.plan_path:
+        yield from ("", painted("Files", "bold"), *_files(root, task))
+    if plan is not None and plan.phases:
+        yield from ("", painted("Plan", "bold"))
+        for phase in plan.phases:
+            mark, style = _PHASE_MARKS[phase.status]
+            yield f"  {painted(mark, style)} {phase.number}. {cut_cells(phase.name, wide - 24)} {painted(f'[{phase.status}]', style)}"
+    delegations = _delegations(root, task)
+    if delegations:
+        yield from ("", painted("Delegations", "bold"), *_history(delegations, task, wide))
+    if task.description:
+        yield from ("", painted("Description", "bold"), *_description(task, wide))
+    if command := view.next_command(task):
+        yield from ("", f"  {painted('next', 'cyan')}  {command}")
+    elif view.standing[task.number] is Standing.BLOCKED:
+        yield from ("", f"  {painted('next', 'cyan')}  {next_command(task)}, when what it is blocked by is out of the way")
+
+
+def _facts(view: View, task: Task) -> Iterator[tuple[str, str]]:
+    if task.dependencies:
+        yield "depends on", "; ".join(_named(view, number) for number in task.dependencies[:NAMED]) + _rest(task.dependencies)
+    if needed := _needed_by(view, task):
+        yield "needed by", "; ".join(_named(view, number) for number in needed[:NAMED]) + _rest(needed)
+    if task.parent is not None:
+        yield "part of", _named(view, task.parent)
+    if parts := view.graph.parts.get(task.number):
+        yield "parts", "; ".join(_named(view, number) for number in parts[:NAMED]) + _rest(parts)
+    holder = view.holders.get(task.number)
+    if holder is not None and view.standing[task.number] is Standing.RUNNING:
+        yield "works on it", f"remit {holder.command}, process {holder.pid}"
+    if task.blocking_reason:
+        yield "reason", task.blocking_reason
+    for label, value in (
+        ("effort", task.effort), ("complexity", task.complexity), ("created", task.created), ("started", task.started),
+        ("completed", task.completed), ("came from", task.source), ("session", task.session_id), ("result", task.completion_summary),
+    ):  # fmt: skip
+        if value:
+            yield label, value
+    for command in task.accept:
+        yield "accept", command
+    for key, value in task.extra.items():
+        words = ", ".join(str(one) for one in value) if isinstance(value, list) else str(value)
+        if words not in task.source:
+            yield key.replace("_", " "), words
+
+
+def _named(view: View, number: int) -> str:
+    task = view.graph.tasks.get(number) or next((one for one in view.tasks if one.number == number), None)
+    return f"{number} {cut_cells(task.title, 40)} [{task.status.marker}]" if task is not None else f"{number} (not found)"
+
+
+def _rest(numbers: Sequence[int]) -> str:
+    return f"; and {len(numbers) - NAMED} more (--json)" if len(numbers) > NAMED else ""
+
+
+def _needed_by(view: View, task: Task) -> list[int]:
+    return sorted(one.number for one in view.tasks if task.number in one.dependencies)
+
+
+def _files(root: Path, task: Task) -> Iterator[str]:
+    paths = {artifact.path: (artifact.type, artifact.summary) for artifact in task.artifacts}
+    if task.plan_path:
+        paths.setdefault(task.plan_path, ("plan", ""))
+    for path, (kind, summary) in paths.items():
+        try:
+            state = size((root / path).stat().st_size)
+        except OSError:
+            state = painted("gone", "red")
+        words = f"  {cut_cells(summary, 80)}" if summary else ""
+        yield f"  {cut_cells(path, 200)}  {painted(kind, 'dim')}  {state}{words}"
+
+
+def _plan(root: Path, task: Task) -> Plan | None:
+    """Where it is a file of the project: state.json may name anything."""
+    try:
+        place = (root / task.plan_path).resolve()
+        data = read_or_none(place) if task.plan_path and place.is_file() and place.is_relative_to(root.resolve()) else None
+    except (OSError, Unavailable):
+        return None
+    return read_plan(data.decode(errors="replace")) if data is not None else None
+
+
+def _delegations(root: Path, task: Task) -> list[Any]:
+    """Its newest ones; nothing is opened where nothing was ever delegated."""
+
+    with open_record(root) as store:
+        return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
+
+
+def _history(delegations: list[Any], task: Task, wide: int) -> Iterator[str]:
+
+    now = time.time()
+    for record in delegations[:DELEGATIONS_SHOWN]:
+        mark, style = MARKS[record.state]
+        took = duration((record.settled_at or now) - record.started_at) if record.started_at else "-"
+        words = cut_cells(record.result.summary, wide - 60) if record.result is not None else ""
+        yield f"  {painted(mark, style)} {when(record.created_at, now)}  {record.agent}  {record.session_id}  {took}  {words}".rstrip()
+    if len(delegations) > DELEGATIONS_SHOWN:
+        yield painted(f"  … more: remit history --task {task.number}", "dim")
+
+
+def _description(task: Task, wide: int) -> Iterator[str]:
+    lines = wrapped(printable(task.description), wide - 2).split("\n")
+    yield from (f"  {line}".rstrip() for line in lines[:DESCRIPTION_LINES])
+    if len(lines) > DESCRIPTION_LINES:
+        yield painted(f"  … {count(len(lines) - DESCRIPTION_LINES, 'more line')}: --json shows everything", "dim")
+
+
+def todo(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be archived, change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask, however many there are.")] = False,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Archive completed and abandoned tasks with their folders, and tell which folders fit no task."""
+    from remit.board.board import Board
+    from remit.orchestrator.maintenance import todo as archive
+
+    outcome = archive(Board(find_root(root)), agreed=lambda tasks: yes or _asked(tasks), dry_run=dry_run)
+    return answer(outcome, as_json=as_json)
+
+
+def _asked(tasks: "Sequence[Task]") -> bool:
+    """The person at the terminal; without one nobody can agree."""
+
+    from typer import confirm
+
+    if not sys.stdin.isatty() or not sys.stderr.isatty():
+        raise Refused(
+            f"{len(tasks)} tasks would be archived, and there is no terminal to ask at.",
+            advice="`remit todo --dry-run` shows them; `remit todo --yes` archives them.",
+        )
+    for task in tasks[:20]:
+        print(f"  {task.number}. {cut_cells(task.title, 80)} [{task.status.marker}]", file=sys.stderr)
+    if len(tasks) > 20:
+        print(f"  … and {len(tasks) - 20} more", file=sys.stderr)
+    return confirm(f"Archive these {len(tasks)} tasks?", err=True)

@@ -1,18 +1,26 @@
 """`remit token`: who may come in by the doors of `remit serve`: tokens made, listed and revoked. A server that runs knows it at once."""
 
+import getpass
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.cli import arguments
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.project import find_root, project_folder
+from remit.cli.render import console, cut, say, say_aside, say_json, table
+from remit.core.clock import SYSTEM_CLOCK, iso
+from remit.core.errors import Misused
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from remit.access.tokens import Token
     from remit.access.visitor import Grants
+
 
 DEEDS = ("new", "list", "revoke")
 _MAY = "delegate, see-all, cancel-all, serve, metrics, relay"
@@ -62,9 +70,6 @@ def token(
     as_json: Json = False,
 ) -> Exit:
     """Make, list and revoke the tokens by which others come in at the doors of `remit serve`."""
-    from remit.cli import values
-    from remit.cli.project import find_root, project_folder
-    from remit.core.errors import Misused
 
     deed, *rest = words or ["list"]
     if deed not in DEEDS or (deed == "list" and rest) or (deed == "new" and len(rest) != 1) or (deed == "revoke" and not rest):
@@ -81,9 +86,9 @@ def token(
     grants = Grants(
         doing=_doing(may or ["delegate"]),
         agents=_patterns(agent),
-        budget=values.budget(budget or []),
-        tree=values.budget(tree_budget or []),
-        timeout_seconds=values.seconds(timeout, "--timeout"),
+        budget=arguments.budget(budget or []),
+        tree=arguments.budget(tree_budget or []),
+        timeout_seconds=arguments.seconds(timeout, "--timeout"),
         max_depth=depth,
         expires_at=_until(expires),
         requests_per_second=rate,
@@ -95,7 +100,6 @@ def token(
 def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *, as_json: bool) -> Exit:
     from remit.access.certificates import checked_name
     from remit.access.tokens import Tokens
-    from remit.cli.output import say, say_aside, say_json
     from remit.system.own_folder import make_folder
 
     make_folder(folder)
@@ -116,8 +120,6 @@ def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *
 
 def _list(folder: "Path", *, as_json: bool) -> Exit:
     from remit.access.tokens import Tokens
-    from remit.cli.output import console, say, say_json
-    from remit.cli.tables import cut, table
 
     tokens = Tokens(folder)
     found, used = tokens.all(), tokens.last_used()
@@ -137,7 +139,6 @@ def _list(folder: "Path", *, as_json: bool) -> Exit:
 
 def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
     from remit.access.tokens import Tokens
-    from remit.cli.output import say, say_json
 
     tokens = Tokens(folder)
     ended = []
@@ -158,7 +159,6 @@ def _revoke(folder: "Path", names: Sequence[str], *, as_json: bool) -> Exit:
 
 def _note(folder: "Path", event: str, token: "Token") -> None:
     """Into the audit log, with who did it."""
-    import getpass
 
     from remit.policy.audit import note_access
 
@@ -177,7 +177,6 @@ def _note(folder: "Path", event: str, token: "Token") -> None:
 
 def _doing(words: Sequence[str]) -> Any:
     from remit.access.visitor import Doing
-    from remit.core.errors import Misused
 
     given = [one for word in words for one in word.split(",")]
     unknown = [one for one in given if one not in list(Doing)]
@@ -187,7 +186,6 @@ def _doing(words: Sequence[str]) -> Any:
 
 
 def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
-    from remit.core.errors import Misused
 
     given = [one.strip() for word in words or () for one in word.split(",")]
     if not all(one and len(one) <= 128 and one.isprintable() for one in given):
@@ -196,8 +194,6 @@ def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _until(text: str | None) -> float | None:
-    from remit.core.clock import SYSTEM_CLOCK
-    from remit.core.errors import Misused
 
     if text is None:
         return None
@@ -216,7 +212,6 @@ def _until(text: str | None) -> float | None:
 
 def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
     from remit.access.tokens import grants_to_dict
-    from remit.core.clock import iso
 
     def at(moment: float | None) -> str | None:
         return None if moment is None else iso(moment)
@@ -235,7 +230,6 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
 
 
 def _state(token: "Token") -> str:
-    from remit.core.clock import SYSTEM_CLOCK
 
     fault = token.fault(SYSTEM_CLOCK.wall())
     if fault is not None:
@@ -266,6 +260,5 @@ def _scope(token: "Token") -> str:
 
 
 def _day(moment: float | None) -> str:
-    from datetime import datetime
 
     return "never" if moment is None else datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -1,21 +1,29 @@
-"""`remit tool`: the delegate tool itself, as programs use it: its JSON schema, and calls in JSON that answer in JSON (S5)."""
+"""`remit tool` and `remit validate`: the delegate tool from the command line, and checking a return or a parameter document."""
 
+import asyncio
+import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.approval import person_here
+from remit.cli.arguments import Json, Root
+from remit.cli.exits import Exit, exit_of_ending
+from remit.cli.live import mind_the_dead, on_interrupt
+from remit.cli.project import find_root, open_directory
+from remit.cli.render import claim_stdout, printable, say, say_aside, say_json, say_json_line
+from remit.core.errors import InvalidReturn, Misused
+from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator
-    from pathlib import Path
 
     from remit.app import Remit
     from remit.tool.chunks import Chunk
     from remit.tool.result import DelegateResult
+
 
 LARGEST_BYTES = 64 * 1024 * 1024
 
@@ -36,8 +44,6 @@ def tool(
     as_json: Json = False,
 ) -> Exit:
     """The delegate tool for programs: its JSON schema, and calls in JSON. Always answers in JSON; with --json errors do too."""
-    from remit.cli.project import find_root
-    from remit.core.errors import Misused
 
     if what not in ("schema", "call"):
         raise Misused(f"There is no `remit tool {what[:40]}`.", advice="Use `remit tool schema` or `remit tool call JSON`.")
@@ -46,15 +52,11 @@ def tool(
     if arguments is None:
         advice = 'Write e.g. remit tool call \'{"target": "worker", "operation": "read_file", "parameters": {"path": "README.md"}}\''
         raise Misused("`remit tool call` needs its arguments.", advice=advice)
-    import asyncio
 
     return asyncio.run(_call(find_root(root), _document(arguments), streams=stream))
 
 
 def _schema(folder: "Path", *, plain: bool) -> Exit:
-    from remit.cli.output import say_aside, say_json
-    from remit.cli.project import open_directory
-    from remit.cli.words import printable
     from remit.settings import load_settings
     from remit.tool.catalogue import Catalogue
     from remit.tool.schema import announced
@@ -67,12 +69,8 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
 
 
 async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
-    import asyncio
 
     from remit.app import Remit
-    from remit.cli.approving import person_here
-    from remit.cli.living import mind_the_dead
-    from remit.cli.output import claim_stdout, say_json_line
     from remit.tool.faults import DelegateError
     from remit.tool.speaking import json_text
     from remit.tool.tool import DelegateTool
@@ -98,9 +96,6 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
 
 async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
     """The chunks; the first Ctrl-C cancels the delegation, whose last chunk then comes soon."""
-    import asyncio
-
-    from remit.cli.live import on_interrupt
 
     task_id: str | None = None
     cancelling: list[asyncio.Future[Any]] = []
@@ -122,8 +117,6 @@ async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupte
 
 def _exit(result: "DelegateResult") -> Exit:
     """As `remit delegate` ends."""
-    from remit.cli.exits import exit_of_ending
-    from remit.core.result import Status, StopReason
 
     status, reason = result.metadata.status, result.metadata.stop_reason
     if status is None or reason is None:  # there is no return
@@ -133,10 +126,6 @@ def _exit(result: "DelegateResult") -> Exit:
 
 def _document(text: str) -> Any:
     """JSON, as it was written on the command line, in a file, or on stdin."""
-    import json
-    from pathlib import Path
-
-    from remit.core.errors import Misused
 
     try:
         if text == "-":
@@ -150,3 +139,40 @@ def _document(text: str) -> Any:
         raise Misused("The arguments are not UTF-8 text.", advice="Write them as JSON in UTF-8.") from None
     except (ValueError, RecursionError) as error:
         raise Misused(f"The arguments are not JSON: {error}.", advice="Put the whole object between single quotes, or use @FILE.") from None
+
+
+def validate(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The return, as JSON or text that holds it; - reads stdin.")],
+    session: Annotated[str | None, typer.Option(metavar="ID", help="The session id the return must carry.", show_default=False)] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> Exit:
+    """Check a return against the contract: exit 0 or 1, each fault on a line."""
+    from remit.flow.validate import check_return
+
+    folder = find_root(root)
+    try:
+        checked = check_return(_read(file), session, folder)
+    except InvalidReturn as invalid:
+        if as_json:
+            say_json({"valid": False, "faults": list(invalid.faults)})
+        for fault in invalid.faults if not as_json else ():
+            say(fault)
+        return Exit.FAILED
+    if as_json:
+        say_json({"valid": True, "faults": [], "warnings": list(checked.warnings), "return": checked.to_dict()})
+        return Exit.OK
+    for warning in checked.warnings:
+        say_aside(f"warning: {warning}")
+    say(f"valid: {checked.status}")
+    return Exit.OK
+
+
+def _read(file: str) -> bytes:
+
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise Misused(f"{file} cannot be read: {error.strerror or error}.", advice="Name the file of the return, or - for stdin.") from None

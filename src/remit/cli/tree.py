@@ -1,20 +1,25 @@
-"""Drawing a tree of delegations: a line for each, its state, what it says or how it ended. Fits into the height it is given.
+"""Delegations drawn as a tree with rich: a line for each, its state, what it says or how it ended, within the height it is given.
 
-Takes records as they are known; asks nobody. Used while something runs (`live`) and afterwards (`show`, `demo`).
+`LiveTree` redraws it in place while something runs.
 """
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import TracebackType
 
+from rich.console import Group, RenderableType
+from rich.live import Live
 from rich.text import Text
 from rich.tree import Tree
 
-from remit.cli.output import json_text
-from remit.cli.watch import Word
-from remit.cli.words import MARKS, count, duration, one_line, short, size
+from remit.cli.approval import standing_still
+from remit.cli.events import Watch, Word, gist_of, parameters_hint
+from remit.cli.live import REFRESH_SECONDS
+from remit.cli.render import MARKS, count, duration, error_console, one_line, short
+from remit.core.events import Event
 from remit.core.record import Record
-from remit.core.result import Artifact, Return
+from remit.core.result import Artifact
 from remit.core.states import State
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -194,37 +199,47 @@ def _settled_part(record: Record, view: View) -> Text:
     return line
 
 
-def gist_of(result: Return) -> str:
-    """What there is to say of it on one line: its first error, else its summary, else the value a function handed back."""
-    if result.errors:
-        return result.errors[0].message
-    if result.data is not None and result.summary == f"{result.metadata.agent_type} finished.":
-        return result.data if isinstance(result.data, str) else json_text(result.data)
-    return result.summary
-
-
 def _level(artifacts: Sequence[Artifact]) -> str:
     """The weakest evidence among them."""
     order = ("claimed", "checked", "verified")
     return min((str(a.evidence) for a in artifacts), key=order.index)
 
 
-def artifact_line(artifact: Artifact) -> Text:
-    line = Text(one_line(artifact.path, 200), style="bold")
-    line.append(f"  {artifact.type}", style="cyan")
-    if artifact.size is not None:
-        line.append(f"  {size(artifact.size)}")
-    line.append(f"  {artifact.evidence}", style="dim" if artifact.evidence == "claimed" else "green")
-    if artifact.sha256:
-        line.append(f"  sha256 {artifact.sha256[:12]}…", style="dim")
-    if artifact.summary:
-        line.append(f"  {one_line(artifact.summary)}", style="dim")
-    return line
+class LiveTree:
+    """The tree, redrawn in place; gone when it ends, for the answer to take its place."""
 
+    def __init__(self) -> None:
+        self._live = self._new()
+        self._is_still = False
+        self._registered = standing_still(self._pause, self._resume)
 
-def parameters_hint(parameters: Mapping[str, Any]) -> str:
-    """What tells this delegation from its siblings: its first short parameter."""
-    for value in parameters.values():
-        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
-            return one_line(value, 28)
-    return ""
+    @staticmethod
+    def _new() -> Live:
+        return Live(console=error_console(), refresh_per_second=1 / REFRESH_SECONDS, transient=True, auto_refresh=False)
+
+    def __enter__(self) -> "LiveTree":
+        self._live.__enter__()
+        self._registered.__enter__()
+        return self
+
+    def _pause(self) -> None:
+        """A question is asked: it has the terminal for itself."""
+        self._is_still = True
+        self._live.stop()
+
+    def _resume(self) -> None:
+        self._live = self._new()
+        self._live.start()
+        self._is_still = False
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._registered.__exit__(kind, error, trace)
+        self._live.__exit__(kind, error, trace)
+
+    def show(self, records: list[Record], watch: Watch, events: list[Event]) -> None:
+        if self._is_still:
+            return
+        roots = forest(records)
+        rows = max(6, error_console().height - 2) // max(1, len(roots))
+        trees: list[RenderableType] = [draw(root, View(now=time.time(), words=watch.words, rows=rows, is_moving=True)) for root in roots]
+        self._live.update(Group(*trees), refresh=True)

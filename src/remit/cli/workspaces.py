@@ -4,14 +4,20 @@ Looks without opening the project. What a room is, how it is merged and removed,
 """
 
 import sys
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
-from remit.cli.options import Json, Root
+from remit.cli.live import GONE, gone_among
+from remit.cli.project import find_root, find_session, need_record, open_record
+from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, say_json, short, table
+from remit.core.errors import Misused, RemitError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
     from remit.core.record import Record
     from remit.workspaces.looking import Seen
     from remit.workspaces.room import Room
+
 
 AT_ONCE = 4
 """So many are looked at at the same time: each costs a few short runs of git."""
@@ -63,8 +70,6 @@ def workspaces(
     as_json: Json = False,
 ) -> Exit:
     """List the worktrees and copies that agents worked in; remove or merge them."""
-    from remit.cli.output import say_json
-    from remit.cli.project import find_root
 
     _check(sessions or [], unchanged=unchanged, remove=remove, merge=merge)
     folder = find_root(root)
@@ -89,7 +94,6 @@ def workspaces(
 
 
 def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: bool) -> None:
-    from remit.core.errors import Misused
 
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
@@ -103,10 +107,7 @@ def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: boo
 
 
 def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
-    from concurrent.futures import ThreadPoolExecutor
 
-    from remit.cli.living import GONE, gone_among
-    from remit.cli.project import open_record
     from remit.workspaces.room import noted_room, rooms
 
     found = [room for room in (noted_room(folder, session_id) for session_id in rooms(folder)) if room is not None]
@@ -132,8 +133,6 @@ def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
 
 def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> "list[Room]":
     """By the delegation that worked there last or the one it was made for; beginnings and ends will do."""
-    from remit.cli.project import find_session, need_record
-    from remit.core.errors import Misused
 
     chosen: dict[str, Room] = {}
     for name in names:
@@ -153,7 +152,6 @@ def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> 
 
 def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
     """Whether what is nowhere else may be lost."""
-    from remit.cli.output import say_aside
 
     needed = [place for place in places if place.seen is not None and place.seen.is_needed]
     if not needed:
@@ -172,7 +170,6 @@ def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
 
 
 def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
-    from remit.core.errors import RemitError
 
     if place.seen is None:
         return Outcome(place=place, did="kept", why=place.runs)
@@ -219,8 +216,6 @@ def _exit(outcomes: Sequence[Outcome], nothing_done: Exit) -> Exit:
 
 
 def _tell(outcomes: Sequence[Outcome], *, is_allowed: bool) -> None:
-    from remit.cli.output import say
-    from remit.cli.words import one_line
 
     if is_allowed and not outcomes:
         say("Nothing to remove.")
@@ -235,7 +230,6 @@ def _agent(place: Place) -> str:
 
 def _contents(place: Place) -> str:
     """What is in it, in a few words."""
-    from remit.cli.words import count, one_line
 
     seen = place.seen
     if seen is None:
@@ -253,7 +247,6 @@ def _contents(place: Place) -> str:
 
 
 def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
-    import time
 
     room, seen = place.room, place.seen
     document: dict[str, Any] = {
@@ -275,13 +268,8 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _print(places: Sequence[Place], folder: "Path", *, is_filtered: bool) -> None:
-    import time
 
     from rich.text import Text
-
-    from remit.cli.output import ROOMY_COLUMNS, console, say
-    from remit.cli.tables import cut, table
-    from remit.cli.words import MARKS, duration, short
 
     if not places:
         say("No workspace fits." if is_filtered else f"No agent has left a workspace in {folder}.")

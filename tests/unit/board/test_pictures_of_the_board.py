@@ -18,8 +18,8 @@ from remit.board.picture import ALONE_AT_MOST, BOXES_AT_MOST, draw
 from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View, chosen, view_of
-from remit.cli.board_drawing import lines_of
-from remit.cli.cells import cut, width
+from remit.cli.board import lines_of
+from remit.cli.render import cut, width
 from remit.core.errors import Misused
 from remit.pictures import safe, wrap
 

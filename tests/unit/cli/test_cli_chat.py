@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from remit.cli.chat import Talk
 from remit.cli.chat_commands import COMMANDS, command_in, offers
-from remit.cli.chat_session import Talk
-from remit.cli.chat_stage import Breaks, Plain
-from remit.cli.chat_status import Spent
-from remit.cli.chat_text import Blocks, harmless
+from remit.cli.chat_screen import Blocks, Breaks, Plain, harmless
+from remit.cli.events import Spent
 from remit.cli.live import Silence
 
 MARKDOWN = """# Title

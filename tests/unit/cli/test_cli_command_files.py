@@ -3,14 +3,12 @@
 import os
 from pathlib import Path
 
-import pytest
-from typer.main import get_command
-
 from remit import Remit
-from remit.cli.main import app
+from remit.orchestrator import command_runs
 from remit.orchestrator.command_files import find
-from remit.orchestrator.command_runs import bound, run
+from remit.orchestrator.command_runs import bound
 from remit.testing import Scripted, answer
+from support.cli import run
 
 
 def command_file(root: Path, name: str, text: str) -> None:
@@ -19,20 +17,14 @@ def command_file(root: Path, name: str, text: str) -> None:
     (folder / f"{name}.md").write_text(text)
 
 
-def test_the_help_looks_at_the_folders_once_however_many_commands_there_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_lists_command_files_without_obeying_their_text(tmp_path: Path) -> None:
     for number in range(50):
         command_file(tmp_path, f"cmd{number}", f"---\ndescription: Command {number}\n---\nDo $ARGUMENTS\n")
     command_file(tmp_path, "evil", '---\ndescription: "\\e[2J[bold]x[/] \\u202e"\n---\nx\n')
     (tmp_path / "remit.toml").write_text("")
-    monkeypatch.chdir(tmp_path)
-    group = get_command(app)
-    walked: list[object] = []
-    walk = os.walk
-    monkeypatch.setattr(os, "walk", lambda *given, **more: walked.append(given) or walk(*given, **more))
-    names = group.list_commands(None)  # type: ignore[attr-defined]
-    helped = [group.get_command(None, name).help for name in names if name.startswith("cmd")]  # type: ignore[attr-defined]
-    assert (len(helped), len(walked)) == (50, 1)
-    assert group.get_command(None, "evil").help == "�[2J\\[bold]x\\[/] �"  # type: ignore[attr-defined]
+    shown = run("--help", cwd=tmp_path, env={**os.environ, "COLUMNS": "200"}).stdout
+    assert all(f"Command {number}" in shown for number in range(50))
+    assert "�[2J[bold]x[/] �" in shown
 
 
 async def test_words_that_can_be_no_file_are_handed_over_as_words(tmp_path: Path) -> None:
@@ -43,6 +35,6 @@ async def test_words_that_can_be_no_file_are_handed_over_as_words(tmp_path: Path
     found = bound(tmp_path, command)
     async with Remit.open(tmp_path, agents=[reader], settings=found.settings) as remit:
         for words in ("x" * 6_000, "a\0b.md"):
-            carried = await run(remit, command, [words], found)
+            carried = await command_runs.run(remit, command, [words], found)
             assert carried.outcome.status == "completed"
     assert "x" * 6_000 in reader.calls[0]["task"]

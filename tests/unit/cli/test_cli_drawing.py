@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from remit.cli.tree import View, draw, forest, gist_of
-from remit.cli.watch import Word
-from remit.cli.words import count, duration, one_line, size, wrapped
+from remit.cli.events import Word, gist_of
+from remit.cli.render import count, duration, one_line, size, wrapped
+from remit.cli.tree import View, draw, forest
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State

@@ -15,11 +15,9 @@ from remit.board import claims
 from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
+from remit.cli.board_commands import plan, research, revise
 from remit.cli.exits import Exit
-from remit.cli.plan import plan
-from remit.cli.research import research
-from remit.cli.revise import revise
-from remit.cli.show import show
+from remit.cli.sessions import show
 from remit.core.errors import Misused
 
 AGENT = """

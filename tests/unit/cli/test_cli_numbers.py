@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.numbers import number_of, numbers_of
+from remit.cli.arguments import number_of, numbers_of
 from remit.core.errors import Misused
 from remit.orchestrator.changes import spell_numbers
 

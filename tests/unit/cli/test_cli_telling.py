@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from remit.cli.telling import Teller, told
-from remit.cli.words import at_the_prompt, money, spent
+from remit.cli.events import Teller, told
+from remit.cli.render import at_the_prompt, money, spent
 from remit.core.events import Event, EventKind
 
 SESSION = "sess_1700000000_abcdef"

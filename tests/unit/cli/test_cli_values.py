@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.cli.values import OPTIONS, budget, moment, pairs, seconds
+from remit.cli.arguments import OPTIONS, budget, pairs, parse_time, seconds
 from remit.core.budget import Limits
 from remit.core.errors import Misused
 
@@ -103,20 +103,20 @@ def test_any_text_after_the_equals_sign_gives_a_value(text: str) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("45s", 45), ("30m", 1800), ("1.5h", 5400), ("2d", 172_800), ("1w", 604_800)])
 def test_a_span_counts_back_from_now(text: str, seconds: float) -> None:
-    assert moment(text, "--since", NOW) == NOW - seconds
+    assert parse_time(text, "--since", NOW) == NOW - seconds
 
 
 def test_an_iso_time_and_unix_seconds_are_moments() -> None:
-    assert moment("2026-01-31T12:00:00+00:00", "--since", NOW) == 1_769_860_800.0
-    assert moment("2026-01-31", "--since", NOW) == datetime(2026, 1, 31).timestamp()
-    assert moment("1700000000", "--since", NOW) == 1_700_000_000.0
-    assert moment(None, "--since", NOW) is None
+    assert parse_time("2026-01-31T12:00:00+00:00", "--since", NOW) == 1_769_860_800.0
+    assert parse_time("2026-01-31", "--since", NOW) == datetime(2026, 1, 31).timestamp()
+    assert parse_time("1700000000", "--since", NOW) == 1_700_000_000.0
+    assert parse_time(None, "--since", NOW) is None
 
 
 @pytest.mark.parametrize("bad", ["yesterday", "1x", "", "2026-13-01", "h"])
 def test_what_is_no_time_is_refused_with_examples(bad: str) -> None:
     with pytest.raises(Misused, match="--since"):
-        moment(bad, "--since", NOW)
+        parse_time(bad, "--since", NOW)
 
 
 @pytest.mark.parametrize(("text", "value"), [("30", 30), ("0.5", 0.5), (".5", 0.5), ("10s", 10), ("2m", 120), ("1.5h", 5400)])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remit import Remit
-from remit.cli.commands import Commands
+from remit.cli.main import COMMANDS
 from remit.core.errors import RemitError
 from remit.flow.context import Context
 from remit.orchestrator.meta import Kind, MetaRequest, find_place, meta
@@ -97,7 +97,7 @@ def test_a_name_that_is_taken_or_none_is_refused_before_anything_runs(tmp_path: 
         (tmp_path / ".remit" / folder).mkdir(parents=True)
         (tmp_path / ".remit" / folder / "there.md").write_text("mine")
     with pytest.raises(RemitError):
-        find_place(tmp_path, MetaRequest(text="x", kind=kind, name=name, built_in_commands=tuple(Commands.table) or ("task",)), ["planner"])
+        find_place(tmp_path, MetaRequest(text="x", kind=kind, name=name, built_in_commands=tuple(COMMANDS)), ["planner"])
 
 
 async def test_a_name_made_from_the_words_is_a_free_one_and_nothing_is_written_over(tmp_path: Path) -> None:

@@ -1,0 +1,100 @@
+"""What the shell offers at Tab: task numbers with their titles, statuses, languages, agents. Quick: the engine is not imported.
+
+A completion never fails and never writes: where the project cannot be read there is nothing to offer.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from remit.cli.project import find_root
+from remit.core.errors import RemitError
+
+OFFERED = 200
+_TITLE = 60
+_LIST = re.compile(r"^(.*[,;\s-])?([^,;\s-]*)$", re.DOTALL)
+Offer = list[tuple[str, str]]
+"""Words, each with what it stands for; shells that can show it do."""
+
+
+def some_tasks(incomplete: str) -> Offer:
+    """Task numbers; behind a comma or a dash the next one of a list or range."""
+    begun = _LIST.match(incomplete)
+    before, part = (begun[1] or "", begun[2]) if begun else ("", incomplete)
+    taken = set(re.findall(r"\d+", before))
+    found = [(str(entry["project_number"]), _words(entry)) for entry in _entries()]
+    return [(before + number, words) for number, words in found if number.startswith(part) and number not in taken][:OFFERED]
+
+
+def some_statuses(incomplete: str) -> Offer:
+    from remit.board.statuses import Status
+
+    return [(str(status), f"[{status.marker}]") for status in Status if status.startswith(incomplete.lower())]
+
+
+def some_priorities(incomplete: str) -> Offer:
+    return [(one, "") for one in ("high", "medium", "low") if one.startswith(incomplete.lower())]
+
+
+def some_languages(incomplete: str) -> Offer:
+    """Those that tasks of the board have, and those that the routing knows."""
+    from remit.flow.route import DEFAULT_TABLE
+
+    routed = {rule.language for rules in DEFAULT_TABLE.commands.values() for rule in rules if rule.language}
+    used = {str(entry["language"]) for entry in _entries() if entry.get("language")}
+    return [(one, "") for one in sorted(routed | used | {"general"}) if one.startswith(incomplete)]
+
+
+def some_agents(incomplete: str) -> Offer:
+    """Those with a file in the project or named in its settings, and those that come with remit."""
+    root = _root()
+    names: dict[str, str] = {"worker": "comes with remit", "researcher": "comes with remit", "coder": "comes with remit"}
+    if root is not None:
+        names |= {path.stem: f"{path.parent.name}/{path.name}" for path in _files(root / ".remit" / "agents", (".md", ".toml"))}
+        names |= dict.fromkeys(_declared(root), "remit.toml")
+    return [(name, words) for name, words in sorted(names.items()) if name.startswith(incomplete)]
+
+
+def _declared(root: Path) -> Iterable[str]:
+
+    try:
+        agents = tomllib.loads((root / "remit.toml").read_text()).get("agents", {})
+    except (OSError, ValueError):
+        return ()
+    return [str(name) for name in agents] if isinstance(agents, dict) else ()
+
+
+def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
+    try:
+        return [path for path in folder.iterdir() if path.suffix in endings]
+    except OSError:
+        return []
+
+
+def _root() -> Path | None:
+
+    try:
+        return find_root(None)
+    except (RemitError, OSError):
+        return None
+
+
+def _entries() -> list[dict[str, Any]]:
+    """The tasks as state.json has them, read as data: nothing is checked, and nothing taken over from TODO.md."""
+    root = _root()
+    if root is None:
+        return []
+    try:
+        entries = json.loads((root / "specs" / "state.json").read_bytes())["active_projects"]
+        return [entry for entry in entries if isinstance(entry["project_number"], int)]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _words(entry: dict[str, Any]) -> str:
+    title = " ".join(str(entry.get("title") or entry.get("project_name") or "").split())
+    status = str(entry.get("status") or "").upper().replace("_", " ")
+    return "".join(sign for sign in f"{title[:_TITLE]} [{status}]" if sign.isprintable())

@@ -1,0 +1,252 @@
+"""`remit demo`: a tree of agents counts the files of this folder; three of them misbehave. Needs no key and no server.
+
+It runs on the embedded engine like any other delegation. What it claims is judged by what the store recorded.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from remit.agents.blocking import BlockingContext
+from remit.agents.function import agent
+from remit.app import Remit
+from remit.cli.arguments import Json
+from remit.cli.exits import Exit
+from remit.cli.live import best_show, carried_out, mind_the_dead
+from remit.cli.project import find_root
+from remit.cli.render import count, duration, painted, put, say, say_aside, say_json, size
+from remit.cli.results import record_document
+from remit.core.record import Record
+from remit.core.result import Artifact, Return, Status
+from remit.flow.context import Context
+from remit.flow.request import call
+from remit.flow.search import Bounds, search
+from remit.system.files import atomic_write
+
+REPORT = ".remit/demo/report.md"
+HALF_FILE = "findings.md"
+STUCK_SECONDS = 3.0
+GRACE_SECONDS = 1.0
+"""A return arrives by the deadline plus at most this."""
+MOST_FILES, MOST_GROUPS, MOST_BYTES = 3_000, 8, 2_000_000
+NEXT = {
+    "show last": "the tree with its times, evidence and return",
+    "history": "everything delegated here",
+    "ledger": "the recorded errors",
+    "status": "in a second terminal, while something runs",
+}
+OWN_AGENT = """
+Your own agent: put this into .remit/agents/hello.py
+
+  from remit import agent, Context
+
+  @agent("hello", timeout=10)
+  async def hello(ctx: Context, name: str) -> str:
+      return f"Hello, {name}, from depth {ctx.depth}."
+"""
+
+
+# ---- agents that work
+
+
+@agent("demo.survey", timeout=40, workspace="none", requires_artifacts=True, description="Counts a folder and writes a report.")
+async def survey(ctx: Context, folder: str = ".") -> dict[str, Any]:
+    base = (ctx.root / folder).resolve()
+    found = await asyncio.to_thread(search, base, "", Bounds(stop_at=time.monotonic() + 3.0, max_entries=100_000))
+    paths = sorted((one.path for one in found.found), key=lambda path: (path.count("/"), path))[:MOST_FILES]
+    groups: dict[str, list[str]] = {}
+    for path in paths:
+        groups.setdefault(path.partition("/")[0] + "/" if "/" in path else "top level", []).append(path)
+    largest = [name for name, _ in Counter({name: len(files) for name, files in groups.items()}).most_common(MOST_GROUPS)]
+    ctx.progress(f"{count(len(paths), 'file')}; delegating", 0.1)
+    bad = [call("demo.stuck"), call("demo.killed"), call("demo.prose", files=len(paths)), call("demo.circle")]
+    good = [call("demo.inspect", folder=str(base), files=groups[name]) for name in largest]
+    returns = (await ctx.gather(*bad, *good))[len(bad) :]
+    figures = {name: done.data for name, done in zip(largest, returns, strict=True) if done.ok}
+    rows = [f"| {name.replace('|', ' ')} | {one['files']:,} | {one['lines']:,} | {size(one['bytes'])} |" for name, one in figures.items()]
+    head = f"# What is in {base.name or base}\n\n| folder | files | lines | size |\n|---|--:|--:|--:|\n"
+    file = ctx.root / REPORT
+    file.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(file, (head + "\n".join(rows) + "\n").encode())
+    ctx.artifact(REPORT, "report", f"What is in {base.name or base}.")
+    files, lines = (sum(one[key] for one in figures.values()) for key in ("files", "lines"))
+    summary = f"Measured {count(files, 'file')} with {count(lines, 'line')}. The report is written."
+    return {"status": "completed", "summary": summary, "data": {"files": len(paths), "measured": files, "lines": lines, "report": REPORT}}
+
+
+@agent("demo.inspect", timeout=30, workspace="none", description="Has the files of one folder counted.")
+async def inspect(ctx: Context, folder: str, files: list[str]) -> dict[str, Any]:
+    done = await ctx.delegate("demo.measure", folder=folder, files=files)
+    return {"status": "completed" if done.ok else "partial", "summary": done.summary, "data": done.data}
+
+
+@agent("demo.measure", timeout=20, workspace="none", description="Counts the lines and bytes of some files.")
+def measure(ctx: BlockingContext, folder: str, files: list[str]) -> dict[str, Any]:
+    lines = total = 0
+    for place, name in enumerate(files):
+        if ctx.hand_in:  # the soft deadline: hand in what there is
+            files = files[:place]
+            break
+        file = Path(folder, name)
+        try:
+            length = 0 if file.is_symlink() or not file.is_file() else file.stat().st_size
+            lines += file.read_bytes().count(b"\n") if 0 < length < MOST_BYTES else 0
+        except OSError:
+            continue
+        total += length
+    summary = f"{count(len(files), 'file')}, {count(lines, 'line')}, {size(total)}."
+    return {"status": "completed", "summary": summary, "data": {"files": len(files), "lines": lines, "bytes": total}}
+
+
+# ---- agents that misbehave
+
+
+@agent("demo.stuck", isolation="process", workspace="scratch", timeout=STUCK_SECONDS, description="Writes half a file, then never ends.")
+def stuck(ctx: BlockingContext) -> str:
+    (ctx.scratch / HALF_FILE).write_text("# Findings\n\n1. This half was written before its author got stuck.\n2. The other half wa")
+    ctx.progress("stuck in an endless loop", 0.5)
+    while True:
+        pass
+
+
+@agent("demo.killed", isolation="process", workspace="none", timeout=20, description="Its process is killed while it works.")
+def killed(ctx: BlockingContext) -> str:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return "never returned"
+
+
+@agent("demo.prose", answers="return", workspace="none", timeout=20, description="Answers in prose until it is told what is missing.")
+async def prose(ctx: Context, files: int) -> str:
+    """Stands for a language model that forgets the format: it is asked once more, with the exact faults."""
+    if ctx.repair is None:
+        return f"Sure! I counted {files} files. It all looks fine to me, let me know if you need more."
+    ctx.progress(f"asked again: {ctx.repair.faults[0]}")
+    known = {"session_id": ctx.session_id, "agent_type": "demo.prose", "delegation_depth": ctx.depth, "delegation_path": list(ctx.path)}
+    answer = {"status": "completed", "summary": f"Counted {files} files.", "artifacts": [], "metadata": known, "errors": []}
+    return f"My apologies, here it is:\n\n```json\n{json.dumps(answer, indent=2)}\n```\n"
+
+
+@agent("demo.circle", workspace="none", timeout=20, description="Delegates back to the agent that called it.")
+async def circle(ctx: Context) -> dict[str, Any]:
+    refused = await ctx.delegate("demo.survey", folder=".")
+    return {"status": "completed", "summary": f"Asked demo.survey, its own caller. The answer was {refused.errors[0].code}."}
+
+
+AGENTS = (survey, inspect, measure, stuck, killed, prose, circle)
+
+
+# ---- what was shown
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    part: str
+    ok: bool
+    detail: str
+
+
+def judged(root: Path, result: Return, records: Sequence[Record]) -> list[Part]:
+    ended = {record.agent: record.result for record in records if record.result is not None and record.started_at is not None}
+    refused = [r for r in records if r.agent == "demo.survey" and r.started_at is None and r.result and r.result.errors]
+    return [
+        _work(root, result, records),
+        _hung(root, ended.get("demo.stuck")),
+        _killed(ended.get("demo.killed")),
+        _prose(ended.get("demo.prose")),
+        Part("A cycle was refused", bool(refused), " → ".join(refused[0].path) + "; nothing ran" if refused else "it was not"),
+    ]
+
+
+def _work(root: Path, result: Return, records: Sequence[Record]) -> Part:
+    report = next((one for one in result.artifacts if _stands(root, one)), None)
+    depth = max((record.depth for record in records), default=0)
+    words = f"{count(len(records), 'delegation')}, {depth} deep; {report.path} ({report.evidence})" if report else "no report was written"
+    return Part("Work was done", result.ok and report is not None, f"{result.summary} {words}")
+
+
+def _hung(root: Path, result: Return | None) -> Part:
+    if result is None:
+        return Part("An agent hung", False, "it never answered")
+    half = next((one for one in result.artifacts if one.path.endswith(HALF_FILE) and _stands(root, one)), None)
+    seconds = result.metadata.duration_seconds
+    ok = result.status is Status.PARTIAL and half is not None and seconds <= STUCK_SECONDS + GRACE_SECONDS
+    return Part("An agent hung", ok, f"{result.status} at its deadline, after {duration(seconds)}, with {half.path if half else 'nothing'}")
+
+
+def _killed(result: Return | None) -> Part:
+    ok = result is not None and not result.ok and any("signal 9" in error.message for error in result.errors)
+    words = f"{result.status} as soon as it was gone: {result.errors[0].message}" if ok and result else "that was not noticed"
+    return Part("A process was killed", ok, words)
+
+
+def _prose(result: Return | None) -> Part:
+    ok = result is not None and result.ok and any("repaired" in warning for warning in result.warnings)
+    return Part("An agent answered in prose", ok, "asked again with the exact faults, it answered well" if ok else "it was not repaired")
+
+
+def _stands(root: Path, artifact: Artifact) -> bool:
+    try:
+        return (root / artifact.path).stat().st_size == artifact.size
+    except OSError:
+        return False
+
+
+# ---- the command
+
+
+def demo(
+    root: Annotated[
+        Path | None, typer.Option("--root", metavar="DIR", help="The folder to count. Default: this one.", show_default=False)
+    ] = None,
+    as_json: Json = False,
+) -> Exit:
+    """Show what remit promises: a tree of agents counts this folder, some of them misbehave. No key, no server."""
+    return asyncio.run(_demo(find_root(root or Path.cwd()), as_json=as_json))
+
+
+async def _demo(folder: Path, *, as_json: bool) -> Exit:
+    began = time.monotonic()
+    settings = {"max_depth": 3, "cycles": "agent", "slots_total": 256}  # what it shows must not depend on the project's settings
+    async with Remit.open(folder, agents=AGENTS, settings=settings, recover=False) as remit:
+        await mind_the_dead(remit)
+        some = search(folder, "", Bounds(stop_at=time.monotonic() + 1.0, max_entries=1_000))
+        counted = folder if some.found or some.stopped_early else Path(__file__).parents[1]
+        if not as_json:
+            say_aside(f"A tree of agents counts {counted}. Some of them misbehave.\n")
+        outcome = await carried_out(remit, await remit.start("demo.survey", folder=str(counted)), best_show(as_json=as_json))
+        records = await remit.tree(outcome.result.session_id)
+    parts = judged(folder, outcome.result, records)
+    is_ok = all(part.ok for part in parts)
+    if as_json:
+        tree = [record_document(record) | {"parameters": {}} for record in records]
+        told = {"ok": is_ok, "session_id": outcome.result.session_id, "seconds": round(time.monotonic() - began, 3)}
+        report = REPORT if outcome.result.ok else None
+        say_json({**told, "parts": [asdict(part) for part in parts], "report": report, "return": outcome.result.to_dict(), "tree": tree})
+    else:
+        _print(parts, outcome.result)
+    return Exit.INTERRUPTED if outcome.was_interrupted else Exit.OK if is_ok else Exit.FAILED
+
+
+def _print(parts: Sequence[Part], result: Return) -> None:
+    say("What you saw")
+    for part in parts:
+        print(f"  {painted('✓', 'green') if part.ok else painted('✗', 'bold red')} {painted(part.part, 'bold')}")
+        put(part.detail, "    ")
+    say(f"\nSession {result.session_id}. The report: {REPORT if result.ok else '-'}\n\nTry next")
+    script = Path(sys.executable).parent / "remit"
+    remit = "remit" if shutil.which("remit") else str(script) if script.exists() else f"{sys.executable} -I -m remit"
+    for command, about in NEXT.items():
+        put(about, f"  {remit} {command:<10}  ")
+    say(OWN_AGENT)
+    say(f"and call it: {remit} delegate hello name=Ada")

@@ -1,0 +1,217 @@
+"""Events in words, the last words of each delegation as they are read from the store, and what a tree has spent. Draws nothing."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from remit.cli.render import count, json_text, money, one_line, spent
+from remit.core.events import Event, EventKind
+from remit.core.ports import Store
+from remit.core.record import Record
+from remit.core.result import Return
+
+if TYPE_CHECKING:
+    from remit.settings import Settings
+
+REMEMBERED = 50
+"""So many lines of one delegation are looked back at for what was told already."""
+TROUBLE = ("failed", "denied")
+LOOK_SECONDS = 0.05
+"""How often the store is asked whether another process has written: one cheap pragma."""
+UNKNOWN = "money unknown"
+
+
+class Teller:
+    """Tells events one after another, nothing twice: coding agents say a tool's call both as progress and as a chunk for programs."""
+
+    def __init__(self) -> None:
+        self._progress: dict[str, deque[str]] = {}
+        self._chunks: dict[str, deque[str]] = {}
+
+    def tell(self, event: Event) -> str:
+        """Its words; empty when there is nothing new to tell."""
+        text = told(event)
+        if event.kind is EventKind.PROGRESS:
+            self._remember(self._progress, event, text)
+            if text in self._chunks.get(event.session_id, ()):
+                self._chunks[event.session_id].remove(text)  # the same call may be made again
+                return ""
+        elif event.kind is EventKind.DATA and (call := _call_of(event.body.get("chunk"))) is not None:
+            if self._is_told(event.session_id, *call):
+                return ""
+            self._remember(self._chunks, event, text)
+        return text
+
+    def _is_told(self, session_id: str, subject: str, status: str) -> bool:
+        known = [line for line in self._progress.get(session_id, ()) if subject in line]
+        return any(status in line for line in known) if status in TROUBLE else bool(known)
+
+    @staticmethod
+    def _remember(lines: dict[str, deque[str]], event: Event, text: str) -> None:
+        lines.setdefault(event.session_id, deque(maxlen=REMEMBERED)).append(text)
+
+
+def told(event: Event) -> str:
+    """An event in words; empty when it has none."""
+    body = event.body
+    match event.kind:
+        case EventKind.STEP:
+            return str(body["step"])
+        case EventKind.PROGRESS | EventKind.NOTICE:
+            return str(body.get("message", ""))
+        case EventKind.DATA:
+            return _chunk(body.get("chunk"))
+        case EventKind.ARTIFACT:
+            return f"{body.get('type')}: {body.get('path')}"
+        case EventKind.SPENT:
+            words = spent(body.get("tokens") or 0, body.get("cost") or 0.0)
+            return f"{words} spent so far" if words else ""
+        case EventKind.CANCEL:
+            return _cancel(body)
+    return ""
+
+
+def _cancel(body: Mapping[str, Any]) -> str:
+    reason = str(body.get("reason") or "").rstrip(".")
+    by = f"by {body.get('source')}{f': {reason}' if reason else ''}"
+    state = body.get("state")
+    if state == "requested":
+        return f"Cancel requested {by}."
+    return f"Cancelled {by}; {'it did not stop and was abandoned' if state == 'abandoned' else state}."
+
+
+def _chunk(chunk: Any) -> str:
+    """A chunk may be anything; those of coding agents have shapes of their own (`agents.coding.hearing`, `agents.acp.hearing`)."""
+    if isinstance(chunk, str):
+        return chunk
+    if not isinstance(chunk, Mapping | list | tuple):
+        return f"{chunk}"
+    match chunk:
+        case {"tool": {"status": str(status)} as tool} if len(chunk) == 1:
+            return f"{_subject(tool)} ({status})"
+        case {"permission": {"decision": str(decision)} as asked} if len(chunk) == 1:
+            words = f"Permission {decision} for {_subject(asked)}"
+            return f"{words} ({asked['because']})." if asked.get("because") else words
+        case {"plan": list(steps)} if len(chunk) == 1 and steps and all(isinstance(step, Mapping) for step in steps):
+            return _plan(steps)
+        case {"stream": str(), "text": str(text)} if len(chunk) == 2:
+            return text.rstrip()
+    return json_text(chunk)
+
+
+def _subject(call: Mapping[str, Any]) -> str:
+    kind = call.get("kind") or "tool"
+    return f"{kind}: {call['title']}" if call.get("title") else f"{kind}"
+
+
+def _plan(steps: list[Mapping[str, Any]]) -> str:
+    done = sum(step.get("status") == "completed" for step in steps)
+    now = next((step.get("step") for step in steps if step.get("status") == "in_progress"), "")
+    return f"Plan: {done} of {len(steps)} done{f', now: {now}' if now else ''}"
+
+
+def _call_of(chunk: Any) -> tuple[str, str] | None:
+    """What progress about the same thing says, and how it stands with it; None for a chunk that is nothing of the kind."""
+    match chunk:
+        case {"tool": {"status": str(status)} as tool}:
+            return _subject(tool), status
+        case {"permission": {"decision": str(decision)} as asked}:
+            return f"Permission {decision} for {_subject(asked)}", decision
+        case {"plan": list(steps)} if steps and all(isinstance(step, Mapping) for step in steps):
+            return _plan(steps), ""
+    return None
+
+
+def gist_of(result: Return) -> str:
+    """What there is to say of it on one line: its first error, else its summary, else the value a function handed back."""
+    if result.errors:
+        return result.errors[0].message
+    if result.data is not None and result.summary == f"{result.metadata.agent_type} finished.":
+        return result.data if isinstance(result.data, str) else json_text(result.data)
+    return result.summary
+
+
+def parameters_hint(parameters: Mapping[str, Any]) -> str:
+    """What tells this delegation from its siblings: its first short parameter."""
+    for value in parameters.values():
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and str(value).strip():
+            return one_line(value, 28)
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """The last thing a delegation said."""
+
+    text: str
+    fraction: float | None = None
+
+
+class Watch:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._heard: dict[str, int] = {}
+        self._finished: set[str] = set()
+        self.words: dict[str, Word] = {}
+        self.tokens: dict[str, int] = {}
+        self.costs: dict[str, float] = {}
+        """What each has spent so far, as it said itself."""
+
+    def look(self, records: Iterable[Record]) -> list[Event]:
+        """Everything new that these delegations said or went through, by time."""
+        events: list[Event] = []
+        for record in records:
+            session_id = record.session_id
+            if session_id in self._finished:
+                continue
+            new = self._store.events(session_id, self._heard.get(session_id, 0))
+            if new:
+                self._heard[session_id] = new[-1].number
+                events += new
+                self._listen(new)
+            if record.state.is_settled:
+                self._finished.add(session_id)
+        events.sort(key=lambda event: event.at)
+        return events
+
+    def _listen(self, events: Iterable[Event]) -> None:
+        for event in events:
+            if event.kind is EventKind.SPENT:
+                self.tokens[event.session_id] = event.body.get("tokens", 0)
+                self.costs[event.session_id] = event.body.get("cost", 0.0)
+            text = told(event)
+            if text and event.kind not in (EventKind.STEP, EventKind.SPENT):
+                self.words[event.session_id] = Word(text=text, fraction=event.body.get("fraction"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    tokens: int = 0
+    cost: float = 0.0
+    has_unknown: bool = False
+    """Something was asked of a model whose price nobody knows."""
+
+    def __add__(self, other: "Spent") -> "Spent":
+        return Spent(tokens=self.tokens + other.tokens, cost=self.cost + other.cost, has_unknown=self.has_unknown or other.has_unknown)
+
+    def words(self) -> str:
+        """`1,234 tokens, 0.0031`; `1,234 tokens, money unknown`; empty when it is nothing."""
+        if not self.tokens and not self.cost:
+            return ""
+        amount = money(self.cost) if not self.has_unknown else f"at least {money(self.cost)}" if self.cost else UNKNOWN
+        return f"{count(self.tokens, 'token')}, {amount}"
+
+
+def spent_by(records: "Sequence[Record]", settings: "Settings") -> Spent:
+    """By a tree. Tokens that cost nothing come of a model that is free, or of one whose price nobody knows."""
+    tokens, cost = sum(record.tokens for record in records), sum(record.cost for record in records)
+    is_open = any(record.tokens and not record.cost for record in records)
+    return Spent(tokens=tokens, cost=cost, has_unknown=is_open and not is_priced(settings))
+
+
+def is_priced(settings: "Settings") -> bool:
+    """Whether it is known what the models cost that are asked here."""
+    from remit.models.pricing import price_of
+
+    return bool(settings.model) and all(price_of(settings, name) is not None for name in settings.model)

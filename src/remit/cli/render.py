@@ -1,0 +1,326 @@
+"""Text for people: where output goes (stdout, stderr, JSON), values in words, coloured lines fitted to a terminal, tables.
+
+rich is imported only where a table or a live view is drawn.
+"""
+
+import io
+import os
+import re
+import shutil
+import sys
+import textwrap
+import time
+import unicodedata
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from remit.cli.exits import Exit, exit_of_error
+from remit.core.errors import RemitError
+from remit.core.states import State
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+PIPE_COLUMNS = 10_000
+"""Width of tables that a program reads: nothing is cut."""
+ROOMY_COLUMNS = 100
+"""From this width on session ids are shown whole; else by their end, which is enough to name them."""
+NARROWEST, WIDEST = 40, 200
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "magenta": "35", "cyan": "36"}
+_RESUME = re.compile(r"\bresume=(sess_\w+|SESSION)")
+MARKS: dict[State, tuple[str, str]] = {
+    State.QUEUED: ("○", "dim"),
+    State.RUNNING: ("●", "cyan"),
+    State.COMPLETED: ("✓", "green"),
+    State.PARTIAL: ("◐", "yellow"),
+    State.TIMEOUT: ("◔", "yellow"),
+    State.FAILED: ("✗", "red"),
+    State.BLOCKED: ("■", "magenta"),
+    State.CANCELLED: ("⊘", "magenta"),
+    State.REFUSED: ("⊘", "red"),
+}
+"""A mark and a style for each state: the same wherever a state is shown."""
+
+
+# ---- streams
+
+
+def report(error: RemitError, *, as_json: bool) -> Exit:
+    """Print what went wrong and what to do; the exit code that goes with it."""
+    if as_json:
+        say_json({"error": {"code": error.code, "message": error.message, "advice": error.advice}})
+    else:
+        stop = "" if error.message.endswith((".", "!", "?", ":")) or not error.advice else "."
+        say_aside(f"Error: {error.message}{stop}" + (f" {error.advice}" if error.advice else ""))
+    return exit_of_error(error)
+
+
+class _Stdout:
+    """Under `--json` stdout carries the document and nothing else.
+
+    Other output of this process (agents, C code below them, processes they start) goes to stderr until the end: a thread that was
+    abandoned may print at any time.
+    """
+
+    def __init__(self) -> None:
+        self._kept: int | None = None
+
+    def claim(self) -> int:
+        """The descriptor that carries the document."""
+        if self._kept is not None:
+            return self._kept
+        try:
+            number, other = sys.stdout.fileno(), sys.stderr.fileno()
+        except (AttributeError, OSError, ValueError):  # not a file: nothing else can write there either
+            return -1
+        sys.stdout.flush()
+        self._kept = os.dup(number)
+        os.dup2(other, number)
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # like stderr: a printed line is not lost with the process
+        return self._kept
+
+    def write(self, text: str) -> None:
+        if self._kept is None:
+            print(text, flush=True)
+            return
+        data = memoryview(f"{text}\n".encode(errors="replace"))
+        while data:
+            data = data[os.write(self._kept, data) :]
+
+
+_stdout = _Stdout()
+
+
+def claim_stdout() -> int:
+    """Keep stdout for one JSON document or a protocol: its descriptor. Everything else that is printed goes to stderr from now on."""
+    return _stdout.claim()
+
+
+def say_json(document: Any) -> None:
+    """The one JSON document of a command."""
+    _stdout.write(json_text(document, indent=2))
+
+
+def say_json_line(line: str) -> None:
+    """A piece of a document that is written as it grows."""
+    _stdout.write(line)
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    from pydantic_core import to_json
+
+    return to_json(document, indent=indent, inf_nan_mode="null", fallback=str).decode()
+
+
+def say(text: str = "") -> None:
+    """A line of the answer: wrapped on a terminal, left as it is where a program reads it."""
+    print(fitting(text), flush=True)
+
+
+def say_aside(text: str) -> None:
+    """To stderr: not part of the answer."""
+    print(fitting(text, sys.stderr), file=sys.stderr, flush=True)
+
+
+def put(words: str, label: str = "", *, style: str = "", label_style: str = "", stream: TextIO | None = None) -> None:
+    """A line behind a label. On a terminal it is wrapped below itself; where a program reads, it stays one line."""
+    stream = stream or sys.stdout
+    first, *more = fitting(words, stream, less=width(label)).split("\n")
+    print(painted(label, label_style, stream) + painted(first, style, stream).rstrip(), file=stream, flush=not more)
+    for line in more:
+        print(" " * width(label) + painted(line, style, stream), file=stream, flush=True)
+
+
+def fitting(text: str, stream: Any = None, *, less: int = 0) -> str:
+    """Wrapped to the width of the terminal that shows it (stdout, if no other is named), less some columns."""
+    stream = stream if stream is not None else sys.stdout
+    if stream is None or not stream.isatty():
+        return text
+    try:
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):  # a terminal without a size, or a stream that only stands for one
+        columns = 0
+    return wrapped(text, (columns or 80) - less)
+
+
+def painted(text: str, style: str, stream: Any = None) -> str:
+    """In colour on a terminal that wants colours; elsewhere as it is."""
+    stream = stream if stream is not None else sys.stdout
+    if not style or not text or not stream.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{';'.join(_CODES[part] for part in style.split())}m{text}\x1b[0m"
+
+
+def columns() -> int:
+    """Of the terminal, within reason; 120 where a program reads."""
+    if not sys.stdout.isatty() and not os.environ.get("COLUMNS"):
+        return 120
+    return max(NARROWEST, min(WIDEST, shutil.get_terminal_size((80, 24)).columns))
+
+
+def console() -> "Console":
+    """rich's console for the answer."""
+    return _console(sys.stdout)
+
+
+def error_console() -> "Console":
+    """rich's console for progress and asides."""
+    return _console(sys.stderr)
+
+
+def _console(stream: Any) -> "Console":
+    from rich.console import Console
+
+    columns = None if stream.isatty() or os.environ.get("COLUMNS") else PIPE_COLUMNS
+    # No markup and no highlighting: most of the text comes from others.
+    return Console(file=stream, markup=False, highlight=False, emoji=False, width=columns)
+
+
+def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[str] = ()) -> "Table":
+    """Without frames, so that lines can be read, copied and searched. On a narrow terminal `folding` columns take more lines and
+    `shrinking` columns are cut visibly; the others stay whole."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False, show_edge=False)
+    folded = (folding,) if isinstance(folding, str) else folding
+    for name in columns:
+        made.add_column(name, overflow="fold" if name in folded else "ellipsis", no_wrap=name not in folded and name not in shrinking)
+    return made
+
+
+def cut(text: str, style: str = "") -> "Text":
+    """A cell of a shrinking column: one line, whatever room there is."""
+    from rich.text import Text
+
+    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+
+
+# ---- text
+
+
+def width(text: str) -> int:
+    """How many cells it takes: two for wide characters, none for those that sit upon others."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text)
+
+
+def cut_cells(text: str, cells: int) -> str:
+    """On one line, harmless for a terminal, and no wider than this; what is cut off shows."""
+    line = " ".join("".join(sign if sign.isprintable() else " " for sign in text[: 8 * max(cells, 8)]).split())
+    if width(line) <= cells:
+        return line
+    kept = ""
+    for sign in line:
+        if width(kept + sign) > cells - 1:
+            break
+        kept += sign
+    return kept.rstrip() + "…" if cells > 0 else ""
+
+
+def padded(text: str, cells: int) -> str:
+    return text + " " * max(0, cells - width(text))
+
+
+def at_the_prompt(advice: str) -> str:
+    """Advice that is worded for a program, as it is followed at the command line."""
+    return _RESUME.sub(r"--resume \1", advice)
+
+
+def one_line(text: object, limit: int = 100) -> str:
+    """An agent's words on one line, harmless for a terminal: no control characters, shortened visibly."""
+    words = " ".join(str(text)[: 20 * limit].split())
+    shown = "".join(c if c.isprintable() else "�" for c in words)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def advice_lines(advice: str) -> list[str]:
+    """Advice on one line; but where it holds lines to copy (indented, as in a document) each stays one, and empty ones stay."""
+    said = at_the_prompt(advice)
+    lines = said.splitlines()[:60]
+    if not any(line.startswith("    ") for line in lines):
+        return [one_line(said, 500)]
+    return [" " * (len(line) - len(line.lstrip())) + one_line(line, 500) for line in lines]
+
+
+def printable(text: str) -> str:
+    """Several lines of somebody else's text, without control characters."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def wrapped(text: str, columns: int) -> str:
+    """Lines that are too long broken between words, the rest of them indented like their beginning."""
+    lines = []
+    for line in text.split("\n"):
+        indent = line[: len(line) - len(line.lstrip())]
+        parts = textwrap.wrap(line, max(20, columns), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+        lines += parts if len(line) > columns else [line]
+    return "\n".join(lines)
+
+
+def duration(seconds: float) -> str:
+    """`0.42 s`, `12.3 s`, `4 m 05 s`, `2 h 03 m`, `3 d 4 h`"""
+    seconds = max(0.0, seconds)
+    if seconds < 10:
+        return f"{seconds:.2f} s" if seconds < 1 else f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} m {int(seconds) % 60:02} s"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} m"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
+def size(count: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def money(amount: float) -> str:
+    """`12.50`, `0.0312`, `0.0006`: to the cent, and a small amount to where it begins to be something."""
+    if amount >= 1 or amount <= 0:
+        return f"{amount:.2f}"
+    text = f"{amount:.4f}" if amount >= 0.00005 else f"{float(f'{amount:.1g}'):.15f}"
+    whole, _, cents = text.rstrip("0").partition(".")
+    return f"{whole}.{cents:0<2}"
+
+
+def spent(tokens: int, cost: float) -> str:
+    """`1,234 tokens, 0.0006`; empty when it is nothing."""
+    return ", ".join([*([count(tokens, "token")] if tokens else []), *([money(cost)] if cost else [])])
+
+
+def moment(wall_seconds: float) -> str:
+    """In local time, to the second."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_seconds))
+
+
+def when(wall_seconds: float, now: float) -> str:
+    """As short as it can be told from now: the time of today, the day of this year, or the date."""
+    then, today = time.localtime(wall_seconds), time.localtime(now)
+    if then[:3] == today[:3]:
+        return time.strftime("%H:%M:%S", then)
+    return time.strftime("%m-%d %H:%M" if then[0] == today[0] else "%Y-%m-%d", then)
+
+
+def short(session_id: str) -> str:
+    """The end of a session id: enough to name it at a prompt."""
+    return session_id.rpartition("_")[2]
+
+
+def count(number: int, noun: str) -> str:
+    """`1 file`, `3 files`, `2 processes`"""
+    if number == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{number:,} {noun[:-1]}ies"
+    return f"{number:,} {noun}{'es' if noun.endswith('s') else 's'}"

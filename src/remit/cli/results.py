@@ -1,0 +1,495 @@
+"""Results as a person reads them: title, summary, report or data, artifacts, errors, next step. And the JSON documents of `--json`.
+
+Nothing is printed twice: neither what the summary says already, nor the data of a report that is shown. Imports nothing heavy.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeGuard
+
+from remit.cli.exits import Exit, exit_of_ending
+from remit.cli.render import (
+    MARKS,
+    advice_lines,
+    at_the_prompt,
+    console,
+    count,
+    duration,
+    json_text,
+    one_line,
+    painted,
+    printable,
+    put,
+    say,
+    say_json,
+    size,
+)
+from remit.core.agents import AgentSpec, is_built_in
+from remit.core.errors import ErrorInfo
+from remit.core.events import STEPS, Event
+from remit.core.record import Record
+from remit.core.result import Artifact, Return, Status, StopReason
+from remit.core.states import State
+
+if TYPE_CHECKING:
+    from remit.agents.definition import Definition
+    from remit.orchestrator.outcome import Outcome
+
+DATA_LINES = 40
+DATA_CHARACTERS = 4_000
+REPORT_LINES = 30
+REPORT_BYTES = 256 * 1024
+MORE = "<!-- more -->"
+"""Where a report says that its beginning ends."""
+LONG = 500
+FROM_TODO = "From TODO.md: "
+"""`board.taking.FROM`, which is not imported here: most commands take nothing over."""
+
+
+# ---- a return of an agent
+
+
+def print_return(result: Return, root: Path, stream: TextIO | None = None) -> None:
+    """`root`: the project's folder, where its artifacts are."""
+    from remit.flow.reply import A_PERSON_IS_NEEDED, state_of
+
+    state = state_of(result)
+    mark, style = MARKS[state]
+    title = painted(f"{mark} {result.status}", style, stream) + (f" ({state})" if state != str(result.status) else "")
+    title += f"  {painted(result.metadata.agent_type, 'bold', stream)}"
+    took = f"  {duration(result.metadata.duration_seconds)}" if state is not State.REFUSED else ""
+    print(title + painted(f"  {result.session_id}{took}", "dim", stream), file=stream, flush=True)
+    put(printable(result.summary), stream=stream)
+    if not _print_report(result, root, stream):
+        _print_data(result, stream)
+    for artifact in result.artifacts:
+        put(_artifact_words(artifact), "  artifact  ", label_style="green", stream=stream)
+    # The reader is the person who is needed: say only what to do.
+    step = result.next_steps.removeprefix(A_PERSON_IS_NEEDED).lstrip() or result.next_steps
+    for error in result.errors:
+        _print_error(error, result.summary, step, stream)
+    for warning in result.warnings:
+        put(one_line(at_the_prompt(warning), LONG), "  warning  ", style="yellow", label_style="yellow", stream=stream)
+    if step:
+        _put_lines(step, "  next  ", "cyan", stream)
+
+
+def _artifact_words(artifact: Artifact) -> str:
+    parts = [one_line(artifact.path, LONG), artifact.type, *([size(artifact.size)] if artifact.size is not None else [])]
+    parts += [str(artifact.evidence), *([f"sha256 {artifact.sha256[:12]}…"] if artifact.sha256 else [])]
+    return "  ".join([*parts, *([one_line(artifact.summary, LONG)] if artifact.summary else [])])
+
+
+def _print_error(error: ErrorInfo, summary: str, next_step: str, stream: TextIO | None = None) -> None:
+    """Its message only when the summary does not say it, its advice only when it is not the next step."""
+    words, advice = one_line(error.message, LONG), error.recommendation
+    advice = "" if advice.rstrip(".") in next_step else advice
+    label = f"  {error.code}  "
+    if words not in one_line(summary, LONG):
+        put(words, label, label_style="red", stream=stream)
+        label = "    → "
+    elif advice:
+        label += "→ "
+    else:
+        put(label.rstrip(), style="red", stream=stream)
+    if advice:
+        _put_lines(advice, label, "yellow", stream)
+
+
+def _put_lines(advice: str, label: str, style: str, stream: TextIO | None = None) -> None:
+    """Lines to copy (of a settings file, say) stay lines."""
+    for line in advice_lines(advice):
+        put(line, label, style=style, label_style=style, stream=stream)
+        label = ""
+
+
+def _print_report(result: Return, root: Path, stream: TextIO | None) -> bool:
+    """The beginning of the report, where there is one: it says in words what the data contains."""
+    found = beginning_of(result.artifacts, root)
+    if found is None or not found.text:
+        return False
+    print(file=stream)
+    if stream is None and sys.stdout.isatty():
+        from remit.cli.chat_screen import print_markdown
+
+        print_markdown(found.text, console())
+    else:
+        print(found.text, file=stream)
+    more = f"… {count(found.left, 'more line')} in the report" if found.left else "This is all of the report"
+    print(file=stream)
+    put(f"{more}; --json shows the data", "  ", style="dim", stream=stream)
+    return True
+
+
+def _print_data(result: Return, stream: TextIO | None) -> None:
+    """The structured result, unless the summary says it already; shortened visibly."""
+    data = result.data
+    if data is None or data == result.summary:
+        return
+    lines = list(data_lines(data))
+    characters = 0
+    for number, line in enumerate(lines):
+        characters += len(line)
+        if number >= DATA_LINES or characters > DATA_CHARACTERS:
+            put(f"… {len(lines) - number:,} more lines: --json shows everything", "  ", style="dim", stream=stream)
+            break
+        put(printable(line), "  " if line else "", stream=stream)
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    text: str
+    left: int
+    """Lines of the report that are not shown."""
+
+
+def beginning_of(artifacts: Sequence[Artifact], root: Path) -> Beginning | None:
+    """Of the first Markdown report among these; None where none can be read."""
+    for artifact in artifacts:
+        if artifact.type == "report" and artifact.path.lower().endswith((".md", ".markdown")) and (text := _report(root, artifact.path)):
+            return beginning(printable(text))
+    return None
+
+
+def _report(root: Path, path: str) -> str:
+    """Only a file of the project, and not much of it; no pipe keeps us waiting."""
+    try:
+        file = (root / path).resolve()
+        if not file.is_relative_to(root.resolve()) or not file.is_file():
+            return ""
+        with open(file, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_NOFOLLOW)) as opened:
+            return opened.read(REPORT_BYTES).decode("utf-8", "replace")
+    except (OSError, ValueError):  # ValueError: a name that no file can have
+        return ""
+
+
+def beginning(text: str, most: int = REPORT_LINES) -> Beginning:
+    """Up to the mark that says so, else the paragraphs that fit; without the title, which the summary repeats."""
+    lines = [line.rstrip() for line in text.splitlines()]
+    while lines and (not lines[0] or lines[0].startswith("# ")):
+        lines.pop(0)
+    end = lines.index(MORE) if MORE in lines else len(lines)
+    if end > most:
+        breaks = [place for place in range(most // 2, most + 1) if not lines[place]]
+        end = breaks[-1] if breaks else most
+    left = sum(1 for line in lines[end:] if line and line != MORE)
+    return Beginning("\n".join(lines[:end]).strip("\n"), left)
+
+
+# ---- the outcome of a command of the board
+
+
+def answer(outcome: "Outcome", *, as_json: bool, was_interrupted: bool = False) -> Exit:
+    """Print it; the exit code that goes with it."""
+    if as_json:
+        say_json(outcome.to_dict())
+    else:
+        print_outcome(outcome)
+    return Exit.INTERRUPTED if was_interrupted else exit_of_ending(Status(outcome.status), StopReason(outcome.stop_reason))
+
+
+def print_outcome(outcome: "Outcome") -> None:
+    say(title(outcome))
+    if outcome.summary:
+        say(printable(outcome.summary))
+    for artifact in outcome.artifacts:
+        words = f"  {one_line(artifact.summary, LONG)}" if artifact.summary else ""
+        say_labelled("artifact", "green", f"{one_line(artifact.path, LONG)} ({artifact.type}){words}")
+    for error in outcome.errors:
+        _print_error(error, outcome.summary, outcome.next_steps)
+    print_warnings(outcome)
+    if outcome.commit:
+        say_labelled("commit", "green", outcome.commit)
+    if outcome.next_steps and not is_rehearsal(outcome):
+        _put_lines(outcome.next_steps, "  next  ", "cyan")
+
+
+def print_warnings(outcome: "Outcome") -> None:
+    """Edits of TODO.md that were taken over are no warning."""
+    for warning in outcome.warnings:
+        words = one_line(at_the_prompt(warning), LONG)
+        if words.startswith(FROM_TODO):
+            say_labelled("TODO.md", "cyan", words.removeprefix(FROM_TODO))
+        else:
+            say_labelled("warning", "yellow", words)
+
+
+def say_labelled(label: str, style: str, words: str) -> None:
+    put(words, f"  {label}  ", label_style=style)
+
+
+def is_rehearsal(outcome: "Outcome") -> bool:
+    """Of `--dry-run`: nothing was done."""
+    return bool(outcome.data.get("dry_run"))
+
+
+def title(outcome: "Outcome") -> str:
+    """How it ended, of which command, for which task and in which session."""
+    task = "" if outcome.task_number is None else f"  task {outcome.task_number}"
+    if is_rehearsal(outcome):
+        return f"{painted('○ rehearsal', 'dim')}  {outcome.command}{task}: nothing was changed"
+    reasons = {"deadline": State.TIMEOUT, "idle": State.TIMEOUT, "cancelled": State.CANCELLED, "refused": State.REFUSED}
+    status = State(outcome.status)
+    state = status if outcome.status in ("completed", "blocked") else reasons.get(outcome.stop_reason, status)
+    mark, style = MARKS[state]
+    why = f" ({state})" if state in (State.REFUSED, State.CANCELLED, State.TIMEOUT) else ""
+    marker = f" [{outcome.task_status}]" if task and outcome.task_status else ""
+    session = f"  {outcome.session_id}" if outcome.session_id else ""
+    return f"{painted(f'{mark} {outcome.status}', style)}{why}  {outcome.command}{task}{marker}{session}"
+
+
+# ---- the data of a result, as lines
+
+
+LINE_CHARACTERS = 160
+_CELL_CHARACTERS = 60
+_DEEPEST = 5
+"""Below this depth a value is one line."""
+LISTED_CHARACTERS = 240
+_SIGNS = {"folder": "/", "link": "@"}
+
+
+def data_lines(data: Any) -> Iterator[str]:
+    yield from listing(data) or _lines(data, 0)
+
+
+def _lines(data: Any, depth: int) -> Iterator[str]:
+    if isinstance(data, str):
+        yield from data.splitlines() or ['""']
+    elif depth >= _DEEPEST or not data:
+        yield _short(data)
+    elif isinstance(data, Mapping):
+        yield from _fields(data, depth)
+    elif isinstance(data, list | tuple):
+        yield from _items(data, depth)
+    else:
+        yield _short(data)
+
+
+def _fields(data: Mapping[str, Any], depth: int) -> Iterator[str]:
+    """What is short first; then each long one below its name."""
+    long = {name: value for name, value in data.items() if not _fits_a_line(value)}
+    width = max((len(str(name)) for name in data if name not in long), default=0)
+    for name, value in data.items():
+        if name not in long:
+            yield f"{str(name).ljust(width)}  {_short(value)}"
+    for name, value in long.items():
+        yield f"{name}:"
+        yield from (f"  {line}" for line in _lines(value, depth + 1))
+
+
+def _items(data: Sequence[Any], depth: int) -> Iterator[str]:
+    if _is_table(data):
+        yield from _table_data(data)
+        return
+    for one in data:
+        for number, line in enumerate(_lines(one, depth + 1)):
+            yield f"{'- ' if not number else '  '}{line}"
+
+
+def _is_table(data: Sequence[Any]) -> bool:
+    """Several things with the same short fields."""
+    first = data[0]
+    if len(data) < 2 or not isinstance(first, Mapping) or not 1 < len(first) <= 8:
+        return False
+    return all(isinstance(one, Mapping) and list(one) == list(first) and all(map(_is_cell, one.values())) for one in data)
+
+
+def _table_data(data: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    names = [str(name) for name in data[0]]
+    rows = [names, *([_short(value) for value in one.values()] for one in data)]
+    widths = [max(len(row[place]) for row in rows) for place in range(len(names))]
+    right = [all(isinstance(value, int | float) for value in column) for column in zip(*(one.values() for one in data), strict=True)]
+    for row in rows:
+        cells = (cell.rjust(width) if is_right else cell.ljust(width) for cell, width, is_right in zip(row, widths, right, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _is_cell(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\n" not in value and len(value) <= _CELL_CHARACTERS
+    return value is None or isinstance(value, bool | int | float)
+
+
+def _fits_a_line(value: Any) -> bool:
+    if isinstance(value, str):
+        return "\n" not in value and len(value) <= LINE_CHARACTERS
+    if isinstance(value, Mapping):
+        return not value
+    if isinstance(value, list | tuple):
+        return all(map(_is_cell, value)) and len(_short(value)) <= LINE_CHARACTERS
+    return True
+
+
+def _short(value: Any) -> str:
+    """On one line: a text as it is, a list of short things with commas between."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, list | tuple) and value and all(map(_is_cell, value)):
+        return ", ".join(map(_short, value))
+    return json_text(value) if _is_cell(value) or not value else one_line(json_text(value), LINE_CHARACTERS)
+
+
+def listing(data: Any) -> list[str]:
+    """The lines of such a result; none, where it is nothing of the kind. What the summary tells anyway is not told again."""
+    if not isinstance(data, Mapping):
+        return []
+    if _are(entries := data.get("entries"), {"path": str, "type": str}):
+        return list(_entries(entries))
+    if _are(matches := data.get("matches"), {"path": str, "line": int, "text": str}):
+        return list(_matches(matches))
+    if _are(results := data.get("results"), {"title": str, "url": str}):
+        return list(_results(results))
+    if (
+        isinstance(data.get("exitCode"), int)
+        and isinstance(out := data.get("stdout"), str)
+        and isinstance(wrong := data.get("stderr"), str)
+    ):
+        return [*out.splitlines(), *(["stderr:", *wrong.splitlines()] if wrong.strip() else [])]
+    for name in ("content", "text"):
+        text = data.get(name)
+        if isinstance(text, str) and text.strip() and data.get("encoding", "text") not in ("base64", "binary") and _is_of_a_source(data):
+            return text.splitlines()
+    return []
+
+
+def _are(items: Any, fields: Mapping[str, type]) -> TypeGuard[list[Mapping[str, Any]]]:
+    is_list = isinstance(items, list) and bool(items)
+    return is_list and all(isinstance(one, Mapping) and all(isinstance(one.get(n), t) for n, t in fields.items()) for one in items)
+
+
+def _is_of_a_source(data: Mapping[str, Any]) -> bool:
+    return isinstance(data.get("path"), str) or isinstance(data.get("url"), str)
+
+
+def _entries(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """As a file listing has it: size, time, name; a folder ends with a slash, a link with an at sign."""
+    for entry in entries:
+        is_file = entry["type"] == "file"
+        room = size(entry["sizeBytes"]) if is_file and isinstance(entry.get("sizeBytes"), int) else ""
+        when = str(entry.get("modifiedAt") or "")[:16].replace("T", " ")
+        yield f"{room:>8}  {when:<16}  {_flat(entry['path'])}{_SIGNS.get(entry['type'], '')}"
+
+
+def _matches(matches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """As grep has it; lines around a match with a dash, and a rule between what does not touch."""
+    has_context = any(match.get("before") or match.get("after") for match in matches)
+    last: tuple[str, int] | None = None
+    for match in matches:
+        path, line = _flat(match["path"]), match["line"]
+        before, after = list(match.get("before") or ()), list(match.get("after") or ())
+        if has_context and last is not None and (path, line - len(before) - 1) > last:
+            yield "--"
+        for number, text in enumerate(before, line - len(before)):
+            if last is None or (path, number) > last or path != last[0]:
+                yield f"{path}-{number}- {_flat(text)}"
+        yield f"{path}:{line}: {_flat(match['text'])}"
+        yield from (f"{path}-{number}- {_flat(text)}" for number, text in enumerate(after, line + 1))
+        last = (path, line + len(after))
+
+
+def _results(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for number, result in enumerate(results, 1):
+        yield f"{number}. {_flat(result['title'])}"
+        yield f"   {_flat(result['url'])}"
+        if isinstance(snippet := result.get("snippet"), str) and snippet:
+            yield f"   {one_line(snippet, LISTED_CHARACTERS)}"
+
+
+def _flat(text: Any) -> str:
+    """On one line, its own blanks kept."""
+    words = str(text).replace("\n", "↵").expandtabs(4).rstrip()
+    return words if len(words) <= LISTED_CHARACTERS else words[: LISTED_CHARACTERS - 1] + "…"
+
+
+# ---- the documents of `--json`; times are wall clock seconds
+
+
+def record_document(record: Record) -> dict[str, Any]:
+    return {
+        "session_id": record.session_id,
+        "root_id": record.root_id,
+        "parent_id": record.parent_id,
+        "agent": record.agent,
+        "command": record.command,
+        "status": str(record.state),
+        "depth": record.depth,
+        "path": list(record.path),
+        "caller": record.caller,
+        "came": record.came.to_dict() if record.came else None,
+        "priority": record.priority.name.lower(),
+        "parameters": dict(record.parameters),
+        "key": record.key,
+        "accept": list(record.accept),
+        "budget": record.limits.to_dict() if record.limits else None,
+        "task": record.task.to_dict() if record.task else None,
+        "created_at": record.created_at,
+        "started_at": record.started_at,
+        "settled_at": record.settled_at,
+        "timeout": record.timeout_seconds,
+        "deadline": record.deadline_at,
+        "idle": record.idle_seconds,
+        "attempt": record.attempt,
+        "tokens": record.tokens,
+        "cost": record.cost,
+        "owner": record.owner,
+        "steps": {step: at for step, at in zip(STEPS, record.step_times, strict=True) if at is not None},
+        "return": record.result.to_dict() if record.result else None,
+    }
+
+
+def event_document(event: Event) -> dict[str, Any]:
+    return {"session_id": event.session_id, "number": event.number, "at": event.at, "kind": str(event.kind), "body": event.body}
+
+
+def definition_document(definition: "Definition | None") -> dict[str, Any]:
+    """What an agent that is no Python function declares beside; of its environment only the names."""
+    if definition is None:
+        return {}
+    return {
+        "command": list(definition.command),
+        "prompt": str(definition.prompt),
+        "folder": definition.folder,
+        "pass_environment": list(definition.pass_environment),
+        "environment": sorted(definition.environment),
+        "model": definition.model,
+        "models": list(definition.models),
+        "tools": None if definition.tools is None else list(definition.tools),
+        "requests": definition.requests,
+        "temperature": definition.temperature,
+        "notes": list(definition.notes),
+        "allow": list(definition.allow),
+        "delegates": definition.delegates,
+        "hand_in": definition.hand_in,
+        "options": list(definition.options),
+        "runs_on": definition.runs_on,
+    }
+
+
+def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
+
+    return {
+        "name": spec.name,
+        "description": spec.description,
+        "kind": spec.kind,
+        "isolation": str(spec.isolation),
+        "timeout": timeout_seconds,
+        "maximum": maximum_seconds,
+        "idle": spec.idle_seconds,
+        "answers": str(spec.answers),
+        "workspace": str(spec.workspace),
+        "merge": spec.merge,
+        "resumable": spec.resumable,
+        "requires_artifacts": spec.requires_artifacts,
+        "retries": spec.retries,
+        "slots": spec.slots,
+        "languages": list(spec.languages),
+        "operations": list(spec.operations),
+        "output_schema": spec.output_schema,
+        "source": spec.source,
+        "built_in": is_built_in(spec),
+        "parameters": spec.parameters_schema,
+    }

@@ -1,0 +1,99 @@
+"""`remit` in this process: what a command prints and its exit code, without starting an interpreter.
+
+Tests about processes, signals and terminals start one instead: `start`.
+"""
+
+import contextlib
+import gc
+import io
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from remit.cli.main import COMMANDS, build, main
+
+COMMAND = [sys.executable, "-m", "remit.cli.main"]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def returncode(self) -> int:
+        return self.code
+
+    def json(self) -> Any:
+        """The one document on stdout."""
+        return json.loads(self.stdout)
+
+
+def run(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None) -> Result:
+    """One command line to its end. `env` replaces the environment; the folder, the environment and the streams are restored."""
+    out, err = io.StringIO(), io.StringIO()
+    with _surroundings(cwd, env), tempfile.TemporaryFile("w+", encoding="utf-8") as given:
+        given.write(stdin or "")
+        given.seek(0)
+        before = sys.stdin
+        sys.stdin = given
+        try:
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+                main(arguments)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        finally:
+            sys.stdin = before
+            gc.collect(0)
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+def run_json(*arguments: str, cwd: Path, code: int = 0, stdin: str | None = None) -> Any:
+    """The document that `--json` prints."""
+    done = run(*arguments, "--json", cwd=cwd, stdin=stdin)
+    assert done.code == code, done.stdout + done.stderr
+    return done.json()
+
+
+def start(*arguments: str, cwd: Path, **more: Any) -> "subprocess.Popen[str]":
+    """The same as a process of its own, its output in pipes."""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*COMMAND, *arguments], cwd=cwd, text=True, **{**streams, **more})
+
+
+def every_command() -> dict[str, Any]:
+    """All commands with their parameters, loaded."""
+    group: Any = typer.main.get_command(build(COMMANDS))
+    return dict(group.commands)
+
+
+def run_process(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str | None = None, **more: Any) -> Result:
+    """The same in an interpreter of its own, for what must not happen in this one."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=cwd, env=env, input=stdin or "", capture_output=True, text=True, timeout=100, check=False, **more
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def _surroundings(folder: Path, env: Mapping[str, str] | None) -> Iterator[None]:
+    variables, here = dict(os.environ), Path.cwd()
+    try:
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
+        os.chdir(folder)
+        yield
+    finally:
+        os.chdir(here)
+        os.environ.clear()
+        os.environ.update(variables)

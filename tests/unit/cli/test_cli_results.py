@@ -1,0 +1,195 @@
+"""Results as a person reads them: the beginning of a report, the data, errors and next steps, and the outcome of a board command."""
+
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from remit.cli.results import FROM_TODO, REPORT_LINES, beginning, beginning_of, data_lines, print_outcome, print_return
+from remit.core.errors import ErrorInfo
+from remit.core.result import Artifact, Metadata, Return, Status
+from remit.flow.reply import advice
+from remit.orchestrator.outcome import Outcome
+
+
+def test_a_report_is_shown_without_its_title_up_to_its_mark_or_the_last_paragraph_that_fits() -> None:
+    marked = beginning("# T\n\n## One\n\none\n\n<!-- more -->\n\ntwo\nthree\n")
+    assert (marked.text, marked.left) == ("## One\n\none", 2)
+    long = beginning("\n\n".join("\n".join(["line"] * 10) for _ in range(5)))
+    assert (long.text.count("\n"), long.left) == (20, 30)
+    assert beginning("\n".join(["line"] * 100)).text.count("\n") == REPORT_LINES - 1
+    for text in ("", "#", "<!-- more -->", "\n\n"):
+        assert beginning(text).left == 0
+
+
+def test_only_a_readable_file_of_the_project_is_read_as_a_report(tmp_path: Path) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    (tmp_path / "outside.md").write_text("secret")
+    (root / "link.md").symlink_to(tmp_path / "outside.md")
+    os.mkfifo(root / "pipe.md")
+    (root / "folder.md").mkdir()
+    (root / "good.md").write_bytes(b"# T\n\nfine \xff\x1b[2J\n")
+    for path in ("../outside.md", str(tmp_path / "outside.md"), "link.md", "pipe.md", "folder.md", "missing.md", "bad\x00.md"):
+        assert beginning_of([Artifact(path=path, type="report")], root) is None, path
+    found = beginning_of([Artifact(path=path, type=kind) for path, kind in (("good.md", "data"), ("good.md", "report"))], root)
+    assert found is not None
+    assert found.text == "fine \ufffd\ufffd[2J"
+
+
+def printed(*errors: ErrorInfo) -> str:
+    out = io.StringIO()
+    metadata = Metadata(
+        session_id="sess_1_aaaaaa", agent_type="a", delegation_depth=1, delegation_path=("orchestrator", "a"), duration_seconds=1.0
+    )
+    result = Return(status=Status.FAILED, summary="It failed.", metadata=metadata, errors=errors, next_steps=advice(errors))
+    print_return(result, Path("."), out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("recoverable", [True, False])
+def test_advice_of_the_one_error_is_the_next_step_and_stands_there_alone(recoverable: bool) -> None:
+    shown = printed(ErrorInfo(type="x", message="It is gone.", code="X", recoverable=recoverable, recommendation="Name a path."))
+    assert shown.count("Name a path.") == 1
+    assert "  next  Name a path." in shown
+    assert "Manual intervention" not in shown
+
+
+def test_without_advice_a_person_is_asked_for() -> None:
+    shown = printed(ErrorInfo(type="x", message="It is gone.", code="X", recoverable=False, recommendation=""))
+    assert "  next  Manual intervention is needed." in shown
+
+
+def test_advice_of_a_second_error_is_kept() -> None:
+    first = ErrorInfo(type="x", message="It is gone.", code="X", recoverable=False, recommendation="Name a path.")
+    second = ErrorInfo(type="y", message="It is full.", code="Y", recoverable=True, recommendation="Make room.")
+    shown = printed(first, second)
+    assert (shown.count("Name a path."), shown.count("Make room.")) == (1, 1)
+
+
+class Terminal(io.StringIO):
+    """80 columns, as of a terminal that tells no width."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_rehearsal_is_never_told_as_something_done(capsys: pytest.CaptureFixture[str]) -> None:
+    print_outcome(
+        Outcome(
+            command="task",
+            status="completed",
+            summary="Task 7 would be abandoned.",
+            task_number=7,
+            task_status="ABANDONED",
+            next_steps="remit task --recover 7",
+            data={"dry_run": True},
+        )
+    )
+    assert capsys.readouterr().out == "○ rehearsal  task  task 7: nothing was changed\nTask 7 would be abandoned.\n"
+
+
+def test_what_was_taken_over_from_todo_md_is_no_warning_and_what_was_not_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    warnings = (f"{FROM_TODO}Task 4: priority High", "TODO.md: Task 4: Status '[DONE]' was not taken over: unknown.")
+    print_outcome(Outcome(command="task", status="completed", summary="Done.", warnings=warnings))
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  TODO.md  Task 4: priority High",
+        "  warning  TODO.md: Task 4: Status '[DONE]' was not taken over: unknown.",
+    ]
+
+
+def test_on_a_terminal_a_long_line_goes_on_below_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Colours take no room, and a path that is longer than the line is not cut in two."""
+    screen = Terminal()
+    monkeypatch.setattr("sys.stdout", screen)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    error = ErrorInfo(type="execution", message="It broke.", code="BUILD_ERROR", recoverable=True, recommendation="a" * 90 + " b")
+    print_outcome(Outcome(command="plan", status="failed", summary="It broke.", errors=(error,), warnings=("word " * 16 + "end",)))
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
+    assert lines[2:] == [
+        "  BUILD_ERROR  → " + "a" * 90,
+        "                 b",
+        "  warning  " + " ".join(["word"] * 14),
+        "           word word end",
+    ]
+
+
+def test_nothing_a_command_adds_for_programs_takes_the_place_of_its_errors() -> None:
+    error = ErrorInfo(type="execution", message="It broke.", code="BUILD_ERROR", recoverable=True, recommendation="Mend it.")
+    told = Outcome(command="errors", status="failed", summary="x", errors=(error,), data={"errors": ["error_1"], "left_open": 2}).to_dict()
+    assert (told["errors"], told["left_open"]) == ([error.to_dict()], 2)
+
+
+def test_an_error_of_which_all_is_said_is_named_as_one(capsys: pytest.CaptureFixture[str]) -> None:
+    error = ErrorInfo(type="timeout", message="It took too long.", code="TIMEOUT", recoverable=True, recommendation="")
+    print_outcome(Outcome(command="plan", status="failed", summary="It took too long.", errors=(error,)))
+    assert "  TIMEOUT" in capsys.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        ("two\nlines", ["two", "lines"]),
+        (7, ["7"]),
+        ({}, ["{}"]),
+        ({"path": "a.txt", "size": 3, "cut": None}, ["path  a.txt", "size  3", "cut   null"]),
+        ({"note": "one\n  two\n", "path": "a"}, ["path  a", "note:", "  one", "    two"]),
+        ([{"name": "a", "n": 1}, {"name": "bb", "n": 22}], ["name   n", "a      1", "bb    22"]),
+        ([1, 2], ["- 1", "- 2"]),
+        ({"words": ["a", "b"], "none": []}, ["words  a, b", "none   []"]),
+        ({"x": ""}, ['x  ""']),
+        ({"a": {"b": {"c": 1}}}, ["a:", "  b:", "    c  1"]),
+        ([{"a": [{"b": 1}]}], ["- a:", "    - b  1"]),
+        ({"inf": float("inf"), 3: "x"}, ["inf  null", "3    x"]),
+    ],
+)
+def test_each_field_has_a_line_and_text_is_shown_as_text(data: Any, lines: list[str]) -> None:
+    assert list(data_lines(data)) == lines
+
+
+def test_data_of_any_depth_is_told_in_lines_of_bounded_length() -> None:
+    deep: Any = "bottom"
+    for _ in range(200):
+        deep = {"down": deep, "list": [deep] if isinstance(deep, str) else []}
+    assert max(map(len, data_lines(deep))) < 200
+
+
+def test_the_entries_of_a_folder_look_like_a_list_of_files() -> None:
+    entries = [
+        {"path": "a", "type": "folder", "sizeBytes": 4096, "modifiedAt": "2026-01-02T03:04:05+00:00"},
+        {"path": "a/b.txt", "type": "file", "sizeBytes": 1234, "modifiedAt": "2026-01-02T03:04:05+00:00"},
+        {"path": "c", "type": "link", "sizeBytes": 3, "modifiedAt": None},
+    ]
+    assert list(data_lines({"path": ".", "entries": entries, "files": 1})) == [
+        "          2026-01-02 03:04  a/",
+        "  1.2 kB  2026-01-02 03:04  a/b.txt",
+        "                            c@",
+    ]
+
+
+def test_matches_look_like_the_output_of_grep() -> None:
+    matches = [{"path": "a.py", "line": 3, "column": 1, "text": "\tx = 1  "}, {"path": "b.py", "line": 7, "column": 2, "text": "y"}]
+    assert list(data_lines({"matches": matches, "matchCount": 2})) == ["a.py:3:     x = 1", "b.py:7: y"]
+
+
+def test_lines_around_matches_are_told_once_and_apart_from_others() -> None:
+    matches = [
+        {"path": "a", "line": 2, "text": "two", "before": ["one"], "after": ["three"]},
+        {"path": "a", "line": 4, "text": "four", "before": ["three"], "after": []},
+        {"path": "a", "line": 9, "text": "nine", "before": ["eight"], "after": []},
+    ]
+    assert list(data_lines({"matches": matches})) == ["a-1- one", "a:2: two", "a-3- three", "a:4: four", "--", "a-8- eight", "a:9: nine"]
+
+
+def test_the_text_of_a_file_and_what_a_program_printed_stand_alone() -> None:
+    assert list(data_lines({"path": "a", "encoding": "utf-8", "content": "one\ntwo\n"})) == ["one", "two"]
+    assert "content" in list(data_lines({"path": "a", "encoding": "base64", "content": "AAAA"}))[-1]
+    assert list(data_lines({"exitCode": 0, "stdout": "hi\n", "stderr": "careful\n", "sandbox": {}})) == ["hi", "stderr:", "careful"]
+
+
+def test_what_a_web_search_found_has_title_address_and_snippet() -> None:
+    found = {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]}
+    assert list(data_lines(found)) == ["1. Owls", "   https://owls.example/", "   They fly."]
