@@ -16,9 +16,8 @@ from remit.engine.vitals import living_owners
 from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.workspaces.changes import DIFF
-from remit.workspaces.clearing import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing
-from remit.workspaces.removing import forget
-from remit.workspaces.room import rooms
+from remit.workspaces.cleanup import UNFINISHED_SECONDS, clear_unchanged, clear_unfinished, finish_clearing, forget
+from remit.workspaces.workspace import rooms
 
 TURN_SECONDS = 1.0
 SWEEP_SECONDS = 30.0

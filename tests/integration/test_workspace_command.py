@@ -18,9 +18,8 @@ from remit import Context, Remit, Return, agent
 from remit.testing import JumpingClock
 from remit.testing.engine_samples import until
 from remit.upkeep import clean_up, clear_spare_rooms
-from remit.workspaces.clearing import clear_unchanged
-from remit.workspaces.removing import remove_books
-from remit.workspaces.room import CLEARING, NOTE, books_of
+from remit.workspaces.cleanup import clear_unchanged, remove_books
+from remit.workspaces.workspace import CLEARING, NOTE, books_of
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 

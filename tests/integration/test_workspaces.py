@@ -135,6 +135,25 @@ async def test_nothing_changed_leaves_nothing_behind(project: Path, kind: str) -
     assert git(project, "worktree", "list").count("\n") == 1
 
 
+@both
+async def test_caches_that_tools_write_are_not_part_of_the_work(project: Path, kind: str) -> None:
+    """Also where the project does not ignore them."""
+
+    @agent("imports", workspace=kind, timeout=30)
+    async def imports(ctx: Context, writes: bool) -> str:
+        (ctx.workspace / "src/__pycache__").mkdir()
+        (ctx.workspace / "src/__pycache__/a.pyc").write_bytes(b"compiled")
+        if writes:
+            (ctx.workspace / "new.txt").write_text("new")
+        return "done"
+
+    async with Remit.open(project, agents=[imports]) as remit:
+        result = await remit.delegate("imports", writes=True)
+        assert next(a.summary for a in result.artifacts if a.path.endswith("changes.diff")) == "1 file changed."
+        await remit.delegate("imports", writes=False)
+    assert work_folders(project) == [result.session_id]
+
+
 async def test_uncommitted_changes_are_not_in_a_worktree_and_that_is_said(project: Path) -> None:
     (project / "src" / "a.py").write_text("uncommitted\n")
     seen = {}
@@ -200,7 +219,7 @@ async def test_a_repository_without_a_commit_is_refused_with_advice(tmp_path: Pa
 
 
 async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.workspaces.copying.MOST_FILES", 2)
+    monkeypatch.setattr("remit.workspaces.creation.MOST_FILES", 2)
     result = await ask(project, "edit.copy")
     assert result.status == "failed"
     assert "too large" in result.errors[0].message

@@ -26,7 +26,7 @@ from remit.flow.reply import Leftovers, Stop
 from remit.flow.workspace import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
-from remit.workspaces.clearing import clear_unchanged
+from remit.workspaces.cleanup import clear_unchanged
 
 if TYPE_CHECKING:
     from remit.engine.embedded import EmbeddedEngine

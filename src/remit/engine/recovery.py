@@ -30,7 +30,7 @@ from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
 from remit.flow.workspace import left_in_room, place_of, where_it_stays
 from remit.system.threads import off_loop
-from remit.workspaces.room import find_room
+from remit.workspaces.workspace import find_room
 
 log = logging.getLogger("remit.engine")
 _LOOKS_AT: WeakKeyDictionary[EmbeddedEngine, float] = WeakKeyDictionary()

@@ -28,7 +28,7 @@ from remit.flow.reply import Stop
 from remit.flow.verify import acceptance_environment
 from remit.flow.workspace import Stay
 from remit.system.files import write_beside
-from remit.workspaces.room import Room
+from remit.workspaces.workspace import Room
 
 if TYPE_CHECKING:
     from remit.engine.deadlines import Entry

@@ -30,7 +30,7 @@ from remit.flow.validate import Expected, judge, judge_plain
 from remit.flow.verify import run_acceptance
 from remit.flow.workspace import OWN_FOLDER, Stay, begun_in, enter, leave, with_changes
 from remit.system.threads import off_loop
-from remit.workspaces.room import Room
+from remit.workspaces.workspace import Room
 
 
 class Work(Protocol):

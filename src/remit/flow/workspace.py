@@ -22,11 +22,10 @@ from remit.flow.harvest import MAX_ARTIFACTS, Harvest, Hunt, guess_type, harvest
 from remit.flow.plain import clean
 from remit.system.threads import off_loop
 from remit.workspaces.changes import Changes, take_changes
-from remit.workspaces.clearing import is_unchanged
-from remit.workspaces.making import open_room
-from remit.workspaces.merging import Intent, Merged, is_merged, merge, merge_into_room
-from remit.workspaces.removing import remove
-from remit.workspaces.room import Room
+from remit.workspaces.cleanup import is_unchanged, remove
+from remit.workspaces.creation import open_room
+from remit.workspaces.merge import Intent, Merged, is_merged, merge, merge_into_room
+from remit.workspaces.workspace import Room
 
 if TYPE_CHECKING:
     from remit.flow.perform import Work

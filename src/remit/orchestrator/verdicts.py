@@ -23,7 +23,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
 from remit.orchestrator.lifecycle import move_task
 from remit.orchestrator.prompts import Brief
-from remit.workspaces.copying import TOOL_FOLDERS
+from remit.workspaces.changes import TOOL_FOLDERS
 
 KINDS = {"research": "report", "plan": "plan", "revise": "plan"}
 """The type of artifact that a command must bring."""

@@ -14,10 +14,13 @@ from pathlib import Path
 from remit.core.agents import Workspace
 from remit.core.errors import Unavailable
 from remit.system.files import file_lock
-from remit.workspaces.git import Git, GitFailed
-from remit.workspaces.held import Settings, held
-from remit.workspaces.room import LOCK, Room
+from remit.workspaces.git import Git, GitFailed, Settings, held
+from remit.workspaces.workspace import LOCK, Room
 
+TOOL_FOLDERS = frozenset({"node_modules", ".venv", "venv", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".tox"})
+"""Filled by tools, which fill them again."""
+_CACHES = tuple(f":(exclude,glob)**/{name}/**" for name in ("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"))
+"""Never part of an agent's work, whether or not the project ignores them."""
 DIFF = "changes.diff"
 TAKING_SECONDS = 60.0
 _SUBMODULE = "160000"
@@ -80,12 +83,12 @@ def stands_at(room: Room, *, seconds: float) -> str:
 def stage(git: Git) -> tuple[str, ...]:
     """Everything as it stands, into our index; what could not be read is a warning."""
     try:
-        git.run("add", "--all", "--", ".")
+        git.run("add", "--all", "--", ".", *_CACHES)
     except GitFailed as failed:
         if "not a git repository" in failed.words:
             raise Unavailable(f"What git keeps of the workspace was damaged or removed ({git.git_dir}).") from None
         # A file that cannot be read, a repository without a commit inside: the rest still counts.
-        git.run("add", "--all", "--ignore-errors", "--", ".", allowed=(0, 1, 128))
+        git.run("add", "--all", "--ignore-errors", "--", ".", *_CACHES, allowed=(0, 1, 128))
         return (f"Not everything is in the diff: {failed.message}",)
     return ()
 

@@ -1,10 +1,15 @@
 """Running git: bounded in time, deaf to hooks, editors, prompts and whatever the user's configuration would add to what we ask for.
 
 `as_user` is the one way to be heard by them: a commit that a person will find in their history is made with their name, their hooks,
-their filters. Knows no workspace. Blocking; used by the rest of this package, by the coder, and by `board.committing`.
+their filters. Blocking.
+
+Whoever works in a worktree can write the repository's configuration, and what it sets there must not run in our git. Filters and merge
+drivers are put back to what they were when the workspace was made (`held`); a missing object is fetched only where that was so before.
+Everything else that git would run is switched off outright.
 """
 
 import contextlib
+import hashlib
 import os
 import select
 import signal
@@ -14,12 +19,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from remit.core.errors import Failed, Unavailable
 from remit.system.processes import kill_tree
 
 LOCK_WAIT_SECONDS = 20.0
+REPOSITORY_LOCK = "remit.lock"
+"""In the repository's own folder: worktrees are made, merged and removed one at a time."""
 _SETTINGS = {
     "core.hooksPath": os.devnull,
     "core.fsmonitor": "false",
@@ -45,6 +52,12 @@ _KEPT_AS_USER = ("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "G
 _CONFIGURES = ("GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_", "GIT_CONFIG_PARAMETERS")
 _TERM_GRACE_SECONDS = 0.5
 """Between SIGTERM, at which git takes its lock files away, and SIGKILL."""
+_COMMAND_SETTINGS = (
+    r"^(filter\..*|merge\..*\.driver"
+    r"|remote\..*|extensions\.partialclone|core\.(sshcommand|gitproxy|askpass)|protocol\..*|url\..*|credential\..*|ssh\..*)$"
+)
+_PLAIN_MERGE = "git merge-file -q --marker-size=%L %A %O %B"
+"""What git does without a driver. An empty one would take our side and lose the other."""
 
 
 class GitFailed(Failed):
@@ -69,7 +82,7 @@ class Git:
     work_tree: Path | None = None
     """Where `git_dir` is named and the folder is not the whole of it."""
     overrides: tuple[tuple[str, str], ...] = ()
-    """Settings by name, before what stands in any configuration (see `held`)."""
+    """Settings by name, before any configuration (see `held`)."""
     may_fetch: bool = True
     """Whether objects that are missing may be fetched, where the repository is a partial clone."""
     as_user: bool = False
@@ -96,14 +109,6 @@ class Git:
         """For commands whose failure 1 is an answer."""
         return self._run(arguments, (0, 1), None)
 
-    def begin(self, *arguments: str, stdin: bytes) -> "subprocess.Popen[bytes]":
-        """Started and left to itself; what it says goes nowhere. Whoever begins it waits for it."""
-        with os.fdopen(os.memfd_create("git", os.MFD_CLOEXEC), "w+b") as given:
-            given.write(stdin)
-            given.seek(0)
-            with open(os.devnull, "r+b") as nowhere:
-                return self._started(arguments, stdin=given, stdout=nowhere, stderr=nowhere)
-
     def _run_with_hooks(self, arguments: tuple[str, ...], allowed: tuple[int, ...], stdin: bytes) -> bytes:
         """Reads and writes files, no pipes: what a hook leaves running in the background holds a pipe open, and we would wait for it."""
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as words:
@@ -111,7 +116,7 @@ class Git:
             given.seek(0)
             process = self._started(arguments, stdin=given, stdout=output, stderr=words)
             try:
-                code = ended(process, self._seconds_left(arguments))
+                code = _ended(process, self._seconds_left(arguments))
             except BaseException as error:  # also Ctrl-C: in a session of its own, it would go on without us
                 kill_tree(process.pid, term_grace=_TERM_GRACE_SECONDS)
                 process.wait()
@@ -185,7 +190,35 @@ class Git:
         return environment
 
 
-def ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+class Settings(NamedTuple):
+    commands: Mapping[str, str]
+    """Filters and merge drivers, by name."""
+    fetching: str
+    """A digest of how missing objects are fetched (addresses may hold passwords); empty where they are not."""
+
+
+def settings_of(git: Git) -> Settings:
+    commands: dict[str, str] = {}
+    fetching: list[str] = []
+    for entry in git.code("config", "-z", "--get-regexp", _COMMAND_SETTINGS)[1].decode(errors="surrogateescape").split("\0"):
+        name, has_value, value = entry.partition("\n")
+        if name.startswith(("filter.", "merge.")):
+            commands[name] = value if has_value else "true"
+        elif name:
+            fetching.append(entry)
+    is_partial = any(entry.startswith("extensions.partialclone\n") or ".promisor" in entry for entry in fetching)
+    return Settings(commands, hashlib.sha256("\0".join(fetching).encode(errors="surrogateescape")).hexdigest() if is_partial else "")
+
+
+def held(git: Git, before: Settings) -> Git:
+    """Git with these settings as they were; `overrides` names those that were changed since."""
+    now = settings_of(git)
+    names = sorted(name for name in {*now.commands, *before.commands} if now.commands.get(name) != before.commands.get(name))
+    overrides = tuple((name, before.commands.get(name, _PLAIN_MERGE if name.startswith("merge.") else "")) for name in names)
+    return replace(git, overrides=overrides, may_fetch=bool(before.fetching) and now.fetching == before.fetching)
+
+
+def _ended(process: "subprocess.Popen[bytes]", seconds: float) -> int:
     """`Popen.wait`, told at once: that one, given a limit, looks only now and then, up to 50 ms too late."""
     with contextlib.suppress(OSError, AttributeError):
         handle = os.pidfd_open(process.pid)

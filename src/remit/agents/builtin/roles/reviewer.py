@@ -25,8 +25,7 @@ from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
 from remit.flow.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
-from remit.workspaces.git import Git, GitFailed
-from remit.workspaces.held import settings_of
+from remit.workspaces.git import Git, GitFailed, settings_of
 
 SEVERITIES = ("critical", "high", "medium", "low", "info")
 LAST_COMMITS = 10

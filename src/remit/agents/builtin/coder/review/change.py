@@ -20,8 +20,7 @@ from pathlib import Path
 from remit.agents.builtin.coder.syntax import language_of
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.system.beneath import Root
-from remit.workspaces.git import Git, GitFailed
-from remit.workspaces.held import settings_of
+from remit.workspaces.git import Git, GitFailed, settings_of
 
 LIMIT_CHARACTERS = 20_000_000
 FILE_LIMIT_BYTES = 5_000_000

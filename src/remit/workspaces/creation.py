@@ -1,29 +1,32 @@
-"""Making a room: a git worktree on a branch of its own, or a copy of the project with a small repository beside it.
+"""Making a workspace: a git worktree on a branch of its own, or a copy of the project with a small repository beside it.
 
-Either way the changes made in it are found by git afterwards (`changes`). What was begun and not finished is cleared away by the
-next try.
+Either way git finds the changes made in it afterwards (`changes`). An attempt that was not finished is cleared away by the next one. A copy
+has the files that belong to the project: in a checkout those that are tracked, or untracked and not ignored; elsewhere all but the folders
+that tools fill.
 """
 
 import contextlib
 import os
 import shutil
+import stat
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from remit.core.agents import Workspace
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Unavailable
 from remit.system.files import file_lock
-from remit.workspaces.changes import stands_at
-from remit.workspaces.copying import copy_project
-from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
-from remit.workspaces.held import settings_of
-from remit.workspaces.room import BOOKS, Room, find_room, take_over, work_root, write_note
+from remit.workspaces.changes import TOOL_FOLDERS, stands_at
+from remit.workspaces.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, settings_of
+from remit.workspaces.workspace import BOOKS, Room, find_room, take_over, work_root, write_note
 
 MAKING_SECONDS = 120.0
 FILE_TICK_SECONDS = 0.012
 """Files are dated by a clock that moves in ticks; after so long it has moved."""
-LOCK = "remit.lock"
+MOST_BYTES = 512 * 1024 * 1024
+MOST_FILES = 50_000
+_SKIPPED = TOOL_FOLDERS | {".git", ".hg", ".svn", ".remit"}
 
 
 def open_room(
@@ -61,7 +64,7 @@ def _worktree(root: Path, session_id: str, tree: Path, stop_at: float, host: Roo
         raise _no_repository(root, failed) from None
     base, is_dirty = _head(git) if host is None else (_standing(host, stop_at), False)
     common_dir = (root / common).resolve()
-    with file_lock(common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
+    with file_lock(common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, max(0.0, stop_at - time.monotonic()))):
         clear_worktree(git, session_id, tree)
         git.run("worktree", "add", "--quiet", "--no-track", "-b", f"remit/{session_id}", str(tree), base)
     git_dir = Path(Git(folder=tree, stop_at=stop_at).says("rev-parse", "--absolute-git-dir"))
@@ -132,7 +135,7 @@ def _copy(root: Path, session_id: str, tree: Path, stop_at: float, host: Room | 
     if host is not None:
         git = replace(git, folder=host.folder, git_dir=host.git_dir, work_tree=host.tree, index=host.index)
     objects = _objects(git, host)
-    copy_project(git, tree)
+    _copy_project(git, tree)
     git = Git(folder=tree, stop_at=stop_at)
     git.run("init", "--quiet", "--template=", f"--separate-git-dir={git_dir}", ".")
     if objects is not None:  # what the project's repository holds already is not written again
@@ -168,3 +171,59 @@ def _no_repository(root: Path, failed: GitFailed) -> Misused:
     return Misused(
         f"git cannot make a worktree of {root}: {failed.message}", advice='Mend that, or declare the agent with workspace = "copy".'
     )
+
+
+# ---- copying
+
+
+def _copy_project(git: Git, target: Path) -> None:
+    """Copy the folder that `git` stands in to `target`."""
+    root = git.folder
+    try:
+        names = [os.fsdecode(name) for name in git.run("ls-files", "-z", "-co", "--exclude-standard").split(b"\0") if name]
+    except GitFailed:
+        names = None
+    target.mkdir(parents=True)
+    _copy_all(root, target, _walk(root) if names is None else dict.fromkeys(names), git.stop_at)
+
+
+def _copy_all(root: Path, target: Path, names: Iterable[str], stop_at: float) -> None:
+    count = size = 0
+    for name in names:
+        if ".remit" in name.split("/"):
+            continue
+        try:
+            found = os.lstat(root / name)
+        except OSError:
+            continue  # deleted and not committed, or gone meanwhile
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
+            continue  # a submodule, a pipe, a socket: nothing that can be copied
+        count, size = count + 1, size + found.st_size
+        if count > MOST_FILES or size > MOST_BYTES:
+            raise Misused(
+                f"The project is too large to be copied: more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB.",
+                advice='Ignore what need not be copied (.gitignore), or declare the agent with workspace = "worktree".',
+            )
+        if time.monotonic() > stop_at:
+            raise Unavailable("The project could not be copied in the time there was.", advice="Give the delegation a longer timeout.")
+        _copy_one(root / name, target / name)
+
+
+def _copy_one(source: Path, target: Path) -> None:
+    """With its times: what the agent did not touch is as old as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        shutil.copy2(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        return  # gone meanwhile
+    except OSError as error:
+        raise Unavailable(f"{source} could not be copied: {error.strerror or error}.", advice="Make it readable, or ignore it.") from None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    for folder, folders, files in os.walk(root):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED and name not in links)
+        for name in sorted((*files, *links)):
+            if name not in _SKIPPED:
+                yield os.path.relpath(os.path.join(folder, name), root)

@@ -50,7 +50,7 @@ class Room:
     project_git_dir: str = ""
     """The repository's folder that belongs to the project's own checkout, of which a worktree was made."""
     commands: Mapping[str, str] = field(default_factory=dict)
-    """The settings by which git runs commands, as they were when it was made (see `held`)."""
+    """The settings by which git runs commands, as they were when it was made (see `git.held`)."""
     fetching: str = ""
     """The same, of how it fetches."""
 

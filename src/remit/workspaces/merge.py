@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.system.files import file_lock
-from remit.workspaces.changes import opened, stage
-from remit.workspaces.git import LOCK_WAIT_SECONDS, Git, GitFailed
-from remit.workspaces.held import Settings, held
-from remit.workspaces.making import LOCK
-from remit.workspaces.room import Room
+from remit.workspaces.changes import opened, stage, take_changes
+from remit.workspaces.git import LOCK_WAIT_SECONDS, REPOSITORY_LOCK, Git, GitFailed, Settings, held
+from remit.workspaces.workspace import Room
 
 MERGING_SECONDS = 60.0
 NEEDED_GIT = "2.38"
@@ -62,7 +60,7 @@ def merge(room: Room, commit: str, intent: Intent, *, seconds: float) -> Merged:
     """Bring `commit` into the branch that is checked out in the project."""
     seconds = min(seconds, MERGING_SECONDS)
     stop_at = time.monotonic() + seconds
-    with file_lock(room.common_dir / LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
+    with file_lock(room.common_dir / REPOSITORY_LOCK, timeout=min(LOCK_WAIT_SECONDS, seconds)):
         git = _project(room, stop_at)
         if not git.asks("symbolic-ref", "--quiet", "HEAD"):
             return Merged(is_done=False, reason="no branch is checked out in the project (HEAD is detached)")
@@ -98,6 +96,21 @@ def merge_into_room(room: Room, commit: str, host: Room, intent: Intent, *, seco
     except GitFailed as failed:
         return Merged(is_done=False, into=into, conflicts=_named(failed.words), reason=_why(failed, "the caller's workspace"))
     return Merged(is_done=True, into=into)
+
+
+def merge_by_hand(room: Room, message: str) -> Merged:
+    """Bring its changes into the branch that is checked out in the project, as `merge = true` does. Nothing is removed."""
+    if not room.branch:
+        return Merged(is_done=False, reason="it is a copy, which has no branch; its diff can be applied with git apply")
+    if room.host:
+        return Merged(is_done=False, reason=f"it began from the workspace of {room.host}, and its branch holds that one's work too")
+    stop_at = time.monotonic() + MERGING_SECONDS
+    changes = take_changes(room, message=message, diff_in=None, seconds=MERGING_SECONDS)
+    if changes.doubt or changes.commit is None:
+        return Merged(is_done=False, reason=changes.doubt or "its changes could not be taken")
+    if not changes.count:
+        return Merged(is_done=False, reason="nothing was changed in it")
+    return merge(room, changes.commit, Intent(), seconds=stop_at - time.monotonic())
 
 
 def is_merged(room: Room, commit: str, *, seconds: float) -> bool:
