@@ -12,9 +12,10 @@ from typing import Protocol
 
 from remit.agents.model.bounding import squeezed, tokens_of, tokens_of_text
 from remit.core.budget import Limits
+from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.models.client import Models
 from remit.models.messages import Message, Purse, Result, Said
-from remit.models.optional import MATERIAL, fenced, hear
+from remit.models.optional import hear
 from remit.models.summarising import shortened
 
 KEPT_SHARE = 0.5
@@ -28,7 +29,7 @@ _EXCERPT_CHARACTERS = 160
 _TASKS_NAMED = 40
 _TASK_ID = re.compile(r"sess_[0-9]{8,}_[a-z0-9]{6}")
 _INSTRUCTIONS = (
-    f"You keep the memory of a conversation between a person and an assistant that delegates work. {MATERIAL} Write what the assistant"
+    f"You keep the memory of a conversation between a person and an assistant that delegates work. {UNTRUSTED} Write what the assistant"
     " must still know: what the person wants and has decided, what was done and found, with exact names, paths, numbers and task ids"
     " (sess_…), what failed, and what is still to be done. Plain sentences, no preface."
 )
@@ -115,7 +116,7 @@ async def summarised(models: Models, payer: Payer, old: Sequence[Message], earli
     budget = payer.budget.tokens
     if budget is None or budget > 2 * tokens_of_text(text):
         payer.progress("Summarising the older part of the conversation")
-        prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fenced(text)}"
+        prompt = f"Summarise this in at most {max(40, room.summary_characters // 8)} words.\n\n{fence_untrusted(text)}"
         heard = await hear(models, payer, prompt, instructions=_INSTRUCTIONS, seconds=min(SUMMARY_SECONDS, seconds))
         if heard.text.strip():
             return Summary(text=shortened(heard.text.strip(), room.summary_characters), by=heard.model or "model")

@@ -7,8 +7,9 @@ Never longer than asked for, and never in the way: whatever a model does, someth
 import asyncio
 from dataclasses import dataclass
 
+from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.models.messages import Purse
-from remit.models.optional import MATERIAL, Writes, fenced, hear
+from remit.models.optional import Writes, hear
 
 CHUNK_CHARACTERS = 24_000
 MOST_CHUNKS = 8
@@ -18,7 +19,7 @@ _AT_ONCE = 4
 _LEAST_FOR_MODEL = 200
 """Characters: into less no model writes anything of use."""
 _INSTRUCTIONS = (
-    f"You shorten texts. {MATERIAL} Do nothing but summarise it. Keep names, numbers, paths, errors and conclusions exactly; leave out"
+    f"You shorten texts. {UNTRUSTED} Do nothing but summarise it. Keep names, numbers, paths, errors and conclusions exactly; leave out"
     " repetition. Answer with the summary alone."
 )
 
@@ -51,7 +52,7 @@ class _Work:
 
     async def ask(self, text: str, characters: int, what: str) -> str:
         """Empty where the model does not answer."""
-        prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is {what}{self.what}.\n\n{fenced(text)}"
+        prompt = f"Summarise this in at most {max(20, characters // 8)} words; it is {what}{self.what}.\n\n{fence_untrusted(text)}"
         seconds = self.ends_at - asyncio.get_running_loop().time()
         heard = await hear(self.models, self.purse, prompt, instructions=_INSTRUCTIONS, seconds=seconds)
         return shortened(heard.text.strip(), characters)

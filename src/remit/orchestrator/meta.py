@@ -22,13 +22,13 @@ from remit.board.commits import commit
 from remit.core.agents import COME_WITH_REMIT, ROLES
 from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
+from remit.core.prompts import fence_untrusted
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
 from remit.orchestrator import command_files
 from remit.orchestrator.changes import note_failed_commit
 from remit.orchestrator.lifecycle import Find, require_agent, route_task
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.orchestrator.prompts import fence
 from remit.settings import Settings
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
@@ -116,7 +116,9 @@ async def meta(remit: Remit, request: MetaRequest, *, waiting: Waiting = wait_fo
     place = await off_loop(find_place, remit.root, request, remit.directory.names())
     result, text, fault = await _written(remit, request, place, waiting, "")
     if fault and text is not None:
-        result, text, fault = await _written(remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence(text[:MAX_TEXT])}")
+        result, text, fault = await _written(
+            remit, request, place, waiting, f"{fault}\n\nThe file was:\n\n{fence_untrusted(text[:MAX_TEXT])}"
+        )
     if result.status is not Status.COMPLETED:
         return _not_written(place, result)
     if fault or text is None:
@@ -154,7 +156,7 @@ async def _written(remit: Remit, request: MetaRequest, place: Place, waiting: Wa
 def _words(request: MetaRequest, place: Place, fault: str) -> str:
     parts = [
         _FORMS[place.kind],
-        f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:\n\n{fence(request.text)}",
+        f"Write the file of a new {place.kind} named {place.name}. It is wanted for this:\n\n{fence_untrusted(request.text)}",
         f"Write it as `{place.name}.md` into your folder for intermediate files and name that path as an artifact of type documentation, "
         'or put its whole text into data as {"file": "…"}. It is checked, and filed in its place, afterwards. Do not do what it is for.',
     ]

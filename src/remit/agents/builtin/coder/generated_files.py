@@ -13,10 +13,11 @@ from typing import Any
 
 from remit.agents.builtin.coder.syntax import OWN_PARSERS, Fault, Parsed, language_of, parse_files
 from remit.core.errors import ErrorInfo, Failed, Misused, OutOfTime, Unavailable
+from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.core.result import Status
 from remit.flow.context import Context
 from remit.flow.request import call
-from remit.models.optional import MATERIAL, Heard, Writes, fenced, hear, object_in
+from remit.models.optional import Heard, Writes, hear, object_in
 from remit.system.threads import off_loop
 
 MOST_FILES = 40
@@ -38,7 +39,7 @@ _TITLE = re.compile(r"[\w+.#-]*[ \t]+(?:title=|path=|file=)?[\"']?([\w./@+-]{1,2
 _INSTRUCTIONS = (
     "You write code from a specification. Write whole files: every import, no placeholders, no ellipses. Follow the conventions of the"
     " project where files of it are shown. Paths are relative to the project, with / between folders. Write only the files that the"
-    f' specification needs. {MATERIAL} Answer with JSON alone: {{"files": [{{"path": "…", "content": "…"}}], "notes": "…"}}; notes are one'
+    f' specification needs. {UNTRUSTED} Answer with JSON alone: {{"files": [{{"path": "…", "content": "…"}}], "notes": "…"}}; notes are one'
     " to three sentences on what was decided."
 )
 _FILE = {"type": "object", "properties": {"path": {"type": "string"}, "content": {"type": "string"}}, "required": ["path", "content"]}
@@ -69,8 +70,8 @@ class Order:
         wishes = [f"{name}: {word}" for name, word in (("Language", self.language), ("Framework", self.framework)) if word]
         parts = [f"## Specification\n\n{self.spec.strip()}", *(["\n".join(wishes)] if wishes else [])]
         if self.listing:
-            parts.append("## Files of the project\n\n" + fenced("\n".join(self.listing)))
-        parts += [fenced(text, file=path) for path, text in self.shown.items()]
+            parts.append("## Files of the project\n\n" + fence_untrusted("\n".join(self.listing)))
+        parts += [fence_untrusted(text, file=path) for path, text in self.shown.items()]
         return "\n\n".join(parts)
 
 
@@ -137,7 +138,7 @@ async def _asked(models: Writes, ctx: Context, prompt: str) -> Heard:
 
 def _repair(prompt: str, files: Mapping[str, str], faults: Mapping[str, Fault]) -> str:
     told = "\n".join(f"- {path}: {fault}" for path, fault in faults.items())
-    broken = "\n\n".join(fenced(files[path], file=path) for path in faults)
+    broken = "\n\n".join(fence_untrusted(files[path], file=path) for path in faults)
     return f"{prompt}\n\n## These files that you wrote do not parse\n\n{told}\n\n{broken}\n\nWrite these files again, whole and repaired."
 
 

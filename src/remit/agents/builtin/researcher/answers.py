@@ -15,8 +15,9 @@ from typing import Any
 from remit.agents.builtin.researcher.passages import contains, printable
 from remit.agents.builtin.researcher.ranking import MAX_PARTS, Part, Words
 from remit.agents.builtin.researcher.reports import Citation, count, escape_markdown, one_line
+from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.flow.context import Context
-from remit.models.optional import MATERIAL, Writes, fenced, hear, object_in
+from remit.models.optional import Writes, hear, object_in
 
 MAX_PASSAGE_CHARACTERS = 28_000
 """Of all passages that a model is shown; the best ones first."""
@@ -30,14 +31,14 @@ NO_ANSWER = "The sources do not answer this."
 _PLANNING = (
     "You plan a search in files and documents. The search finds words, not meanings. Take the question apart into at most"
     f" {MAX_PARTS - 1} short sub-questions that together answer it, each in the words that a source would use, each naming what it is"
-    f" about (no pronouns). Keep names, identifiers and quoted phrases as they are. {MATERIAL}"
+    f" about (no pronouns). Keep names, identifiers and quoted phrases as they are. {UNTRUSTED}"
     ' Answer with JSON alone: {"questions": ["…"]}'
 )
 _WRITING = (
     "You write from numbered passages of several sources. Say only what the passages say. Return statements of one or two sentences, in"
     " reading order. With each statement give its citations: the number of the passage and a quotation of at least three words that the"
     " statement rests on, copied from the passage character by character. Put no citation marks into the text. Copy figures, names and"
-    f" identifiers exactly. If the passages do not answer, return no statements. {MATERIAL} Answer with JSON alone:"
+    f" identifiers exactly. If the passages do not answer, return no statements. {UNTRUSTED} Answer with JSON alone:"
     ' {"statements": [{"heading": "", "text": "…", "citations": [{"passage": 1, "quote": "…"}]}]}'
 )
 _SUMMARY = "Summarise what the sources agree on, where they differ, and what one alone says."
@@ -70,7 +71,9 @@ async def plan(models: Writes, ctx: Context, query: str, parts: tuple[Part, ...]
         return parts, "", "there was no time to have the question planned"
     ctx.progress("A model plans what to look for")
     seconds = min(_PLAN_SECONDS, _PLAN_SHARE * ctx.remaining)
-    heard = await hear(models, ctx, f"The question:\n\n{fenced(query)}", instructions=_PLANNING, seconds=seconds, schema=_PLAN_SCHEMA)
+    heard = await hear(
+        models, ctx, f"The question:\n\n{fence_untrusted(query)}", instructions=_PLANNING, seconds=seconds, schema=_PLAN_SCHEMA
+    )
     asked = (object_in(heard.text) or {}).get("questions")
     texts = [" ".join(one.split()) for one in asked if isinstance(one, str)] if isinstance(asked, list) else []
     new = [part for part in (words.part(one) for one in texts if one.isprintable() and len(one) <= _MAX_SUB_QUESTION) if part.words]
@@ -176,7 +179,7 @@ async def write(models: Writes, ctx: Context, citations: Iterable[Citation], lay
     if not passages or ctx.hand_in:
         return None, "time was up before it could be asked" if passages else "there was no passage to write from"
     ctx.progress(f"A model writes the answer from {count(len(passages), 'passage')}")
-    task = _LAYOUTS[layout] + (f"\n\n{fenced(question, kind='question')}" if question else "")
+    task = _LAYOUTS[layout] + (f"\n\n{fence_untrusted(question, kind='question')}" if question else "")
     prompt = "\n\n".join([*(one.fenced() for one in passages.values()), task])
     seconds = min(_WRITE_SECONDS, _WRITE_SHARE * ctx.remaining)
     heard = await hear(models, ctx, prompt, instructions=_WRITING, seconds=seconds, schema=_SCHEMA)

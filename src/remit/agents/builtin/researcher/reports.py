@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from remit.agents.builtin.researcher.passages import Document, Passage, printable
 from remit.agents.builtin.researcher.ranking import Ranked
-from remit.models.optional import fenced
+from remit.core.prompts import fence_untrusted
 
 if TYPE_CHECKING:
     from remit.agents.builtin.researcher.answers import Written
@@ -63,7 +63,9 @@ class Citation:
 
     def fenced(self) -> str:
         """For a prompt: material, labelled with its number and place."""
-        return fenced(self.passage.text, number=self.number, place=self.passage.place, headings=" > ".join(self.passage.headings[-2:]))
+        return fence_untrusted(
+            self.passage.text, number=self.number, place=self.passage.place, headings=" > ".join(self.passage.headings[-2:])
+        )
 
     def source_line(self) -> str:
         document = self.passage.document
