@@ -34,6 +34,7 @@ SECTIONS: dict[tuple[str, ...], Measure] = {
     ("W1", "W2", "W3"): later("speed"),
     ("W4",): later("waiting"),
     ("W5",): later("overrun"),
+    ("start",): later("start"),
     ("commands",): later("commands"),
     ("growth",): later("growth"),
     ("sandbox",): later("sandbox"),

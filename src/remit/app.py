@@ -7,15 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from remit.agents.builtin import offer_built_in
-from remit.agents.carriers import Carriers
-from remit.agents.directory import Directory
-from remit.agents.function import FunctionAgent
-from remit.agents.process.pool import ProcessPool, marker
-from remit.agents.process.target import must_not_start_anything
-from remit.assistant.agent import offer_assistant
 from remit.core.agents import AgentSpec
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused, Refused, Unavailable
@@ -24,32 +17,21 @@ from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
-from remit.engine import handing
-from remit.engine.cancelling import cancel_anywhere
-from remit.engine.doorbell import Doorbell
-from remit.engine.embedded import CURRENT, EmbeddedEngine
-from remit.engine.owners import note_closed, sweep_bells, this_owner
-from remit.engine.recovery import Recovered, recover
 from remit.flow import delegate as halves
 from remit.flow.context import Handle
-from remit.flow.house import House
 from remit.flow.request import call
-from remit.ledger import ErrorLedger, LedgerWriter
 from remit.looking import Looking
-from remit.models.client import Models
-from remit.policy.audit import note_access
-from remit.settings import Settings, environment_of, load_settings
-from remit.signals.telemetry import Signals, open_signals
-from remit.store.sqlite import SqliteStore
-from remit.switchboard.attached import Attachment, attach
-from remit.switchboard.board import Switchboard
-from remit.switchboard.declared import spec_to_wire
-from remit.switchboard.here import not_yours, token_here
-from remit.system.own_folder import make_folder
-from remit.system.processes import kill_tree, marked
 from remit.system.threads import off_loop
-from remit.upkeep import keep_house
-from remit.wiring import noting, options_of, policy_of, routed_by_agents, rules_of, rules_read_again
+
+if TYPE_CHECKING:
+    from remit.agents.directory import Directory
+    from remit.agents.function import FunctionAgent
+    from remit.engine.doorbell import Doorbell
+    from remit.engine.recovery import Recovered
+    from remit.settings import Settings
+    from remit.signals.telemetry import Signals
+    from remit.switchboard.attached import Attachment
+    from remit.switchboard.board import Switchboard
 
 __all__ = ["Remit", "run"]
 
@@ -58,7 +40,7 @@ class Remit(Looking):
     """A project's delegation runtime. `async with Remit.open(".") as remit: …`"""
 
     def __init__(
-        self, root: Path, agents: Iterable[FunctionAgent | AgentPort], settings: Settings, clock: Clock, store: Store | None
+        self, root: Path, agents: Iterable["FunctionAgent | AgentPort"], settings: "Settings", clock: Clock, store: Store | None
     ) -> None:
         self.root = root
         self.settings = settings
@@ -83,10 +65,10 @@ class Remit(Looking):
         cls,
         root: str | Path = ".",
         *,
-        agents: Iterable[FunctionAgent | AgentPort] = (),
+        agents: Iterable["FunctionAgent | AgentPort"] = (),
         durability: str | None = None,
         slots: int | None = None,
-        settings: Settings | Mapping[str, Any] | None = None,
+        settings: "Settings | Mapping[str, Any] | None" = None,
         clock: Clock = SYSTEM_CLOCK,
         store: Store | None = None,
         recover: bool = True,
@@ -99,6 +81,9 @@ class Remit(Looking):
         Without `recover` it leaves what dead processes were running to the next who opens the project. Opened by an agent, in whatever
         process and folder, it is attached to the tree of that agent: what it delegates is the agent's child, kept where its tree is kept.
         """
+        from remit.agents.process.target import must_not_start_anything
+        from remit.settings import Settings, load_settings
+
         must_not_start_anything()
         redact_logs()
         folder = Path(root).resolve()
@@ -117,6 +102,15 @@ class Remit(Looking):
         return remit
 
     async def __aenter__(self) -> "Remit":
+        from remit.engine.embedded import EmbeddedEngine
+        from remit.engine.owners import this_owner
+        from remit.flow.house import House
+        from remit.ledger import ErrorLedger, LedgerWriter
+        from remit.signals.telemetry import open_signals
+        from remit.switchboard.here import token_here
+        from remit.system.own_folder import make_folder
+        from remit.wiring import noting, options_of, policy_of, rules_of
+
         if self._is_open:
             raise Misused("This Remit is open already.", advice="Open another one: Remit.open(…).")
         self.loop = asyncio.get_running_loop()
@@ -153,6 +147,11 @@ class Remit(Looking):
 
     async def _attach(self, token: str) -> None:
         """Opened by an agent: the owner of its tree runs and records what is delegated here; this one recovers nothing and ends nothing."""
+        from remit.engine.owners import this_owner
+        from remit.engine.recovery import Recovered
+        from remit.ledger import ErrorLedger
+        from remit.switchboard.attached import attach
+
         attachment = self._attachment = await attach(token)
         opened_at, self.root = self.root, attachment.root
         self.folder = self.root / ".remit"
@@ -171,6 +170,11 @@ class Remit(Looking):
 
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
+        from remit.engine.doorbell import Doorbell
+        from remit.engine.recovery import Recovered
+        from remit.switchboard.board import Switchboard
+        from remit.upkeep import keep_house
+
         self.engine.recover = self.recover
         self._bell = Doorbell(self.engine)
         self._board = Switchboard(
@@ -188,6 +192,9 @@ class Remit(Looking):
         """Stop what still runs, write everything, leave nothing behind.
 
         With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it. Gives what was handed over."""
+        from remit.engine import handing
+        from remit.engine.owners import note_closed
+
         handed_over: list[str] = []
         if not self._is_open:
             return handed_over
@@ -245,9 +252,11 @@ class Remit(Looking):
         """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around.
 
         From outside, whoever came in by a door is known by its origin (`core.origin`)."""
-        running = CURRENT.get()
+        running = self.engine.current()
         if running is not None:
             if running.engine is not self.engine:
+                from remit.switchboard.here import not_yours
+
                 raise not_yours(running.delegation.agent)
             return running, None
         origin = ORIGIN.get()
@@ -263,10 +272,14 @@ class Remit(Looking):
 
     async def reload(self) -> list[str]:
         """Read the policy again at once; returns what is wrong with it. Agents stay as they were when the project was opened."""
+        from remit.wiring import rules_read_again
+
         self._must_be_open()
         return [] if self._attachment is not None else list(rules_read_again(self._house.policy))
 
-    def register(self, agent: FunctionAgent | AgentPort) -> None:
+    def register(self, agent: "FunctionAgent | AgentPort") -> None:
+        from remit.agents.function import FunctionAgent
+
         self._must_be_open()
         if self._attachment is not None:
             self._attachment.lend(self.directory, self._carriers(agent) if isinstance(agent, FunctionAgent) else agent)
@@ -282,6 +295,8 @@ class Remit(Looking):
 
     def note_access(self, entry: Mapping[str, Any]) -> None:
         """Into the audit log: who was turned away at a door."""
+        from remit.policy.audit import note_access
+
         note_access(self.folder, entry, self.clock.wall)
 
     def _limit_slots(self, spec: AgentSpec) -> None:
@@ -295,13 +310,18 @@ class Remit(Looking):
         """Stop a delegation and everything below it; how each node ended. Also when another process runs it.
 
         `force`: processes that were started for it here are killed at once; otherwise they have `kill_grace_seconds` to tidy up."""
+        from remit.engine.cancelling import cancel_anywhere
+
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
         kill = self._carriers.processes.stop_at_once if force else None
         return await cancel_anywhere(self.engine, session_id, reason, source, self._reap, kill)
 
-    async def recover(self) -> Recovered:
+    async def recover(self) -> "Recovered":
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
+        from remit.engine.owners import sweep_bells
+        from remit.engine.recovery import Recovered, recover
+
         self._must_be_open()
         if self._attachment is not None:
             return Recovered()
@@ -316,6 +336,9 @@ class Remit(Looking):
             raise
 
     def _reap(self, owner_id: str) -> int:
+        from remit.agents.process.pool import marker
+        from remit.system.processes import kill_tree, marked
+
         mark = marker(self._project, owner_id)
         left = len(marked(mark))
         if left:
@@ -326,6 +349,15 @@ class Remit(Looking):
 
     def _load_directory(self, root: Path | None) -> None:
         """Of the agents given, and of those of the project at `root`, if one is named."""
+        from remit.agents.builtin import offer_built_in
+        from remit.agents.carriers import Carriers
+        from remit.agents.directory import Directory
+        from remit.agents.process.pool import ProcessPool
+        from remit.assistant import offer_assistant
+        from remit.models.client import Models
+        from remit.settings import environment_of
+        from remit.wiring import routed_by_agents
+
         self._project = hashlib.sha256(str(self.folder).encode()).hexdigest()[:12]
         grace = self.settings.kill_grace_seconds
         told = environment_of(self.settings)
@@ -345,6 +377,8 @@ class Remit(Looking):
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""
+        from remit.switchboard.declared import spec_to_wire
+
         return {
             "root": str(self.root),
             "database": str(self.folder / "remit.db") if self._store_given is None else None,
@@ -353,12 +387,14 @@ class Remit(Looking):
         }
 
     def _open_store(self) -> Store:
+        from remit.store.sqlite import SqliteStore
+
         store = SqliteStore(self.folder / "remit.db", durability=self.settings.durability)
         store.owner_id = self.owner.owner_id
         return store
 
 
-def run(agent: str, /, *, root: str | Path = ".", agents: Iterable[FunctionAgent | AgentPort] = (), **asked: Any) -> Return:
+def run(agent: str, /, *, root: str | Path = ".", agents: Iterable["FunctionAgent | AgentPort"] = (), **asked: Any) -> Return:
     """The blocking twin for scripts: open the project, delegate, close."""
 
     async def once() -> Return:

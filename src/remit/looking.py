@@ -7,38 +7,41 @@ makes a `Remit` of it.
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from remit.core.clock import Clock
 from remit.core.errors import ErrorInfo, Misused
 from remit.core.events import Event
 from remit.core.happening import OUTCOMES, Happening, HappeningKind
-from remit.core.metrics import Metrics, metrics_of
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record, history_query, registry_entry
 from remit.core.result import Return
-from remit.engine import following
-from remit.engine.embedded import EmbeddedEngine
-from remit.engine.happenings import Happenings, Listeners, tell_at_door
-from remit.engine.watcher import Watcher
-from remit.settings import Settings
 from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.core.metrics import Metrics
+    from remit.engine.embedded import EmbeddedEngine
+    from remit.engine.happenings import Happenings, Listeners
+    from remit.engine.watcher import Watcher
+    from remit.settings import Settings
 
 
 class Looking:
-    settings: Settings
+    settings: "Settings"
     clock: Clock
     store: Store
-    engine: EmbeddedEngine
+    engine: "EmbeddedEngine"
     """Not of a `Remit` that an agent opened: the owner of its tree runs everything."""
     folder: Path
     _attachment: Any
-    _own_watcher: Watcher | None = None
+    _own_watcher: "Watcher | None" = None
     """Of one that an agent opened."""
     _is_open: bool
 
     async def describe(self, session_id: str) -> Record:
         """What is known of a delegation."""
+        from remit.engine import following
+
         return await following.known(self.store, session_id)
 
     async def tree(self, session_id: str) -> list[Record]:
@@ -64,6 +67,8 @@ class Looking:
         """The events of a delegation as they come, also of another process's, from the one after number `after`; the last is its return.
 
         Nothing waits for whoever reads slowly, and nothing is kept for it."""
+        from remit.engine import following
+
         async with contextlib.aclosing(
             following.follow(self.store, self._watcher(), self._running_here().get, session_id, after)
         ) as events:
@@ -72,10 +77,14 @@ class Looking:
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
+        from remit.engine import following
+
         return await following.settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
 
-    async def metrics(self, since_seconds: float | None = None) -> Metrics:
+    async def metrics(self, since_seconds: float | None = None) -> "Metrics":
         """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them (S5.9)."""
+        from remit.core.metrics import metrics_of
+
         now = self.clock.wall()
         since = None if since_seconds is None else now - since_seconds
         return metrics_of(await off_loop(self.store.tally, since), since=since, until=now)
@@ -86,25 +95,29 @@ class Looking:
         `kinds`: what to listen for instead; `EVERYTHING` is also each step of the flow, what delegations say, and who came to a door."""
         return self._listeners().hear(listener, kinds)
 
-    def happenings(self, kinds: Iterable[HappeningKind] = OUTCOMES) -> Happenings:
+    def happenings(self, kinds: Iterable[HappeningKind] = OUTCOMES) -> "Happenings":
         """The same as an iterator, `async for`: what happens from now on, until this is closed."""
         return self._listeners().read(kinds)
 
     def note_visit(self, door: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """A door says that a request was let in, or (`error`) was not: to whoever listens for it."""
         if self.engine.listeners:
+            from remit.engine.happenings import tell_at_door
+
             tell_at_door(self.engine.listeners, door=door, principal=principal, at=self.clock.wall(), error=error)
 
-    def _listeners(self) -> Listeners:
+    def _listeners(self) -> "Listeners":
         self._must_be_open()
         if self._attachment is not None:
             raise Misused("An agent's own Remit runs nothing itself.", advice="Listen where its tree is run.")
         return self.engine.listeners
 
-    def _watcher(self) -> Watcher:
+    def _watcher(self) -> "Watcher":
         if self._attachment is None:
             return self.engine.watcher
         if self._own_watcher is None:
+            from remit.engine.watcher import Watcher
+
             self._own_watcher = Watcher(self.store, self.folder / "run")
         return self._own_watcher
 

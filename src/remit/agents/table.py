@@ -102,7 +102,7 @@ _NOT_THEIRS = (
 class DefinitionTable(BaseModel):
     """An agent as it is written in a file."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Kind | None = None
     description: Text = ""

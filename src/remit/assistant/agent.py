@@ -7,12 +7,11 @@ delegations are its children.
 import importlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from remit.agents.builtin import TARGETS
 from remit.agents.function import FunctionAgent, agent
 from remit.assistant.conversations import Conversation, Conversations
-from remit.assistant.results import TARGET as RESULTS
 from remit.assistant.results import reading_agent, summarising_agent
 from remit.core.agents import ASSISTANT, AgentSpec, is_role
 from remit.core.errors import Misused, Unavailable
@@ -26,9 +25,6 @@ from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.tool.office import Office
 
-if TYPE_CHECKING:
-    from remit.agents.directory import Directory
-
 DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
 INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workflow-manager"})
 """Roles that do the board's own bookkeeping: commands call them, nobody else."""
@@ -41,14 +37,6 @@ class Bureau(Office, Protocol):
     def root(self) -> Path: ...
     async def children(self, session_id: str) -> list[Record]: ...
     async def tree(self, session_id: str) -> list[Record]: ...
-
-
-def offer_assistant(directory: "Directory", settings: Settings, models: Models, office: Bureau | None) -> None:
-    """Unless the settings leave it out; nothing is loaded by it. Without an `office` it can be listed, not asked."""
-    if ASSISTANT in settings.builtin_agents:
-        assistant = Assistant(settings, models, office)
-        directory.offer(ASSISTANT, assistant.agents)
-        directory.offer(RESULTS, assistant.readers)
 
 
 class Assistant:

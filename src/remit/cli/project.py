@@ -102,7 +102,7 @@ def open_directory(root: Path) -> "Directory":
     """The agents of the project, declared only: nothing is started to carry them out."""
     from remit.agents.builtin import offer_built_in
     from remit.agents.directory import Directory
-    from remit.assistant.agent import offer_assistant
+    from remit.assistant import offer_assistant
     from remit.models.client import Models
     from remit.settings import load_settings
 

@@ -82,6 +82,11 @@ class EmbeddedEngine:
 
     # ---- the port
 
+    @staticmethod
+    def current() -> Running | None:
+        """The delegation whose agent is calling, on the loop or on a thread of its own."""
+        return CURRENT.get()
+
     async def run(self, order: Order) -> Return:
         if order.delegation.resumes is not None and not await look_back(self, order):
             return await self.refuse(order)

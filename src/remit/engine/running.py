@@ -25,15 +25,14 @@ from remit.flow.context import Context, Repair
 from remit.flow.house import House, Order
 from remit.flow.perform import Work
 from remit.flow.reply import Stop
-from remit.flow.verify import acceptance_environment
-from remit.flow.workspace import Stay
 from remit.system.files import write_beside
-from remit.workspaces.workspace import Room
 
 if TYPE_CHECKING:
     from remit.engine.deadlines import Entry
     from remit.engine.embedded import EmbeddedEngine
     from remit.engine.replay import Replay
+    from remit.flow.workspace import Stay
+    from remit.workspaces.workspace import Room
 
 
 CHILDREN_SECONDS = 0.9
@@ -107,9 +106,9 @@ class Running:
     hand_in_event: asyncio.Event | None = None
     repair: Repair | None = None
     scratch_path: Path | None = None
-    stay: Stay | None = None
+    stay: "Stay | None" = None
     """Its own folder, when it works in one."""
-    room: Room | None = None
+    room: "Room | None" = None
     """The folder it works in when that is not the project: its own, or the one its caller works in."""
     pending: Pending | None = None
     """What a person must say yes to before its agent runs."""
@@ -246,6 +245,8 @@ class Running:
 
     def environment(self) -> dict[str, str]:
         """For acceptance commands: they delegate nothing in its name."""
+        from remit.flow.verify import acceptance_environment
+
         return acceptance_environment(self.engine.options.accept_env) | self._marks()
 
     def told_environment(self) -> dict[str, str]:

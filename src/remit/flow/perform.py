@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from remit.core.agents import Answers, Workspace
 from remit.core.delegation import Delegation
@@ -26,11 +26,11 @@ from remit.flow.output_schema import must_be_checkable, schema_faults
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
 from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
-from remit.flow.validate import Expected, judge, judge_plain
-from remit.flow.verify import run_acceptance
-from remit.flow.workspace import OWN_FOLDER, Stay, begun_in, enter, leave, with_changes
 from remit.system.threads import off_loop
-from remit.workspaces.workspace import Room
+
+if TYPE_CHECKING:
+    from remit.flow.workspace import Stay
+    from remit.workspaces.workspace import Room
 
 
 class Work(Protocol):
@@ -43,9 +43,9 @@ class Work(Protocol):
     root: Path
     started_wall: float
     warnings: tuple[str, ...]
-    stay: Stay | None
+    stay: "Stay | None"
     """Its own folder, when it has one."""
-    room: Room | None
+    room: "Room | None"
     """The folder that it works in when that is not the project: its own, or its caller's."""
     saved: Any
     """Its last checkpoint."""
@@ -111,8 +111,11 @@ async def perform(work: Work) -> Return:
     if work.pending is not None and (refusal := await admitted(work, work.pending)) is not None:
         return refusal
     try:
-        if spec.workspace is not _SHARED and spec.workspace in OWN_FOLDER:  # the frequent case is told apart without hashing
-            await enter(work)
+        if spec.workspace is not _SHARED:  # what follows is loaded only by those who need it
+            from remit.flow.workspace import OWN_FOLDER, enter
+
+            if spec.workspace in OWN_FOLDER:
+                await enter(work)
         must_be_checkable(spec.output_schema)
         answer = await _run(work)
     except OutOfTime as early:
@@ -211,6 +214,8 @@ async def _from_value(work: Work, answer: Any) -> Return:
 
 async def _judged(work: Work, answer: Any) -> Return:
     """The answer, read and judged; artifacts declared on the way count as its own."""
+    from remit.flow.validate import Expected, judge, judge_plain
+
     received = await _read(answer, work.return_file())
     if received.candidate is None:
         raise InvalidReturn(received.faults)
@@ -222,7 +227,7 @@ async def _judged(work: Work, answer: Any) -> Return:
         agent=delegation.agent,
         depth=delegation.lineage.depth,
         path=delegation.lineage.path,
-        started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, begun_in(room)),
+        started_at=stay.began_at if stay is not None else work.started_wall if room is None else max(work.started_wall, _begun_in(room)),
         duration_seconds=work.elapsed(),
         requires_artifacts=work.agent.spec.requires_artifacts,
         output_schema=work.agent.spec.output_schema,
@@ -308,14 +313,26 @@ async def _raised(work: Work, error: Exception) -> Return:
         artifacts=artifacts,
         warnings=work.warnings,
     )
-    return result if work.stay is None else await leave(work, await with_changes(work, result))
+    return result if work.stay is None else await _left(work, result)
+
+
+def _begun_in(room: "Room") -> float:
+    from remit.flow.workspace import begun_in
+
+    return begun_in(room)
+
+
+async def _left(work: Work, result: Return, *, is_proven: bool = True) -> Return:
+    """Out of its own folder, with what it changed there; taken before acceptance commands can change more."""
+    from remit.flow.workspace import leave, with_changes
+
+    result = await with_changes(work, result)
+    return await leave(work, result if is_proven else await _proven(work, result))
 
 
 async def _processed(work: Work, result: Return) -> Return:
-    """What the claim is worth; in a folder of its own also what it changed there, taken before acceptance can change more."""
-    if work.stay is None:
-        return await _proven(work, result)
-    return await leave(work, await _proven(work, await with_changes(work, result)))
+    """What the claim is worth."""
+    return await _proven(work, result) if work.stay is None else await _left(work, result, is_proven=False)
 
 
 async def _proven(work: Work, result: Return) -> Return:
@@ -327,6 +344,8 @@ async def _proven(work: Work, result: Return) -> Return:
         return result if result.next_steps or not result.errors else replace(result, next_steps=reply.advice(result.errors))
     if not work.delegation.accept:
         return result
+    from remit.flow.verify import run_acceptance
+
     work.hold(result)
     work.notice(f"Running {len(work.delegation.accept)} acceptance command(s).")
     cwd = work.root if work.room is None else work.room.folder

@@ -3,7 +3,7 @@
 Only types and presence; what the fields must say is judged in `validate`, which alone uses this.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +17,7 @@ _SHOWN_CHARACTERS = 80
 
 class _Wire(BaseModel):
     # Strict: "1" is not a depth. What we do not know is kept (S3.1).
-    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=())
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
 
 
 class WireArtifact(_Wire):
@@ -65,7 +65,6 @@ class Shape:
     """Names of fields that stand in: `status`, `metadata.session_id`, …"""
 
 
-_validate: Callable[[Any], WireReturn] = WireReturn.__pydantic_validator__.validate_python
 _NOTHING: frozenset[str] = frozenset()
 _STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Stands in.", "artifacts": [], "errors": []}
 _METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
@@ -74,7 +73,7 @@ _METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "
 def read_shape(candidate: Mapping[str, Any]) -> Shape:
     """Of a plain JSON object; every fault at once."""
     try:
-        return Shape(wire=_validate(candidate), faults=(), damaged=_NOTHING)
+        return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=_NOTHING)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False)
     locations = [fault["loc"] for fault in found]

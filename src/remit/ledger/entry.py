@@ -3,11 +3,9 @@
 Fields this version does not know are kept as they came. Files and locks are `file`'s.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
-
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from typing import Any
 
 from remit.core.clock import iso
 from remit.ledger.similar import similarity_key
@@ -127,38 +125,33 @@ def _context(noted: Noted) -> dict[str, Any]:
     }
 
 
-_Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+def _text(value: Any) -> bool:
+    return value is None or isinstance(value, str)
 
 
-class _EntryOnFile(BaseModel):
-    """An entry as it may stand in a file that people and other programs also write."""
-
-    model_config = ConfigDict(extra="allow", strict=True)
-
-    id: str = Field(min_length=1)
-    timestamp: str
-    type: str
-    message: str
-    severity: str = "high"
-    context: dict[str, Any] = {}
-    stack_trace: _Text = ""
-    fix_status: str = "not_addressed"
-    fix_plan_ref: str | None = None
-    fix_task_ref: str | int | None = None
-    recurrence_count: int = Field(default=1, ge=1)
-    first_seen: _Text = ""
-    last_seen: _Text = ""
-    related_errors: list[str] = []
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("timestamp", "type", "message", "severity", "fix_status"), lambda value: isinstance(value, str)),
+    **dict.fromkeys(("stack_trace", "first_seen", "last_seen", "fix_plan_ref"), _text),
+    "id": lambda value: isinstance(value, str) and value != "",
+    "context": lambda value: isinstance(value, dict),
+    "fix_task_ref": lambda value: _text(value) or type(value) is int,
+    "recurrence_count": lambda value: type(value) is int and value >= 1,
+    "related_errors": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+}
+_REQUIRED = frozenset({"id", "timestamp", "type", "message"})
+_DEFAULTS: dict[str, Any] = {"severity": "high", "context": {}, "stack_trace": "", "fix_status": "not_addressed", "fix_plan_ref": None,
+             "fix_task_ref": None, "recurrence_count": 1, "first_seen": "", "last_seen": "", "related_errors": []}  # fmt: skip
 
 
 def entry_from(value: Any) -> Entry | None:
-    """The entry a piece of the file stands for; None when it is none."""
-    try:
-        found = _EntryOnFile.model_validate(value)
-    except ValidationError:
+    """The entry a piece of the file stands for; None when it is none: people and other programs write the file too."""
+    if not isinstance(value, dict) or not value.keys() >= _REQUIRED:
         return None
-    known = {name: getattr(found, name) for name in _FIELDS}
-    known["related_errors"] = tuple(found.related_errors)
-    known["first_seen"] = found.first_seen or found.timestamp
-    known["last_seen"] = found.last_seen or found.timestamp
-    return Entry(**known, extra=found.model_extra or {})
+    if not all(is_right(value[name]) for name, is_right in _CHECKS.items() if name in value):
+        return None
+    known = {**_DEFAULTS, **{name: value[name] for name in _FIELDS if name in value}}
+    known["stack_trace"] = known["stack_trace"] or ""
+    known["related_errors"] = tuple(known["related_errors"])
+    known["first_seen"] = known["first_seen"] or known["timestamp"]
+    known["last_seen"] = known["last_seen"] or known["timestamp"]
+    return Entry(**known, extra={name: field for name, field in value.items() if name not in _FIELDS})

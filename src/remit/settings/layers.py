@@ -14,8 +14,7 @@ from remit.core.agents import ROLES
 from remit.core.budget import Limits
 from remit.core.errors import Misused, Unavailable
 from remit.flow.route import DEFAULT_TABLE
-from remit.settings.model import SettingsTable
-from remit.settings.values import DEFAULT_TIMEOUTS
+from remit.settings.values import DEFAULT_TIMEOUTS, NAMES
 
 PREFIX = "REMIT_"
 OURS = frozenset(
@@ -55,7 +54,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     for variable in sorted(environ):
         if variable.startswith(PREFIX) and variable not in OURS:
             parts = variable.removeprefix(PREFIX).lower().split("__")
-            if parts[0] in SettingsTable.model_fields:
+            if parts[0] in NAMES:
                 source = f"env {variable}"
                 key = _spelled(parts)
                 layer |= {(*key, *rest): Said(value, source) for rest, value in _leaves(_value(environ[variable]))}
@@ -134,7 +133,7 @@ def _spelled(parts: list[str]) -> Key:
 
 
 def _reject_misspelling(variable: str, parts: list[str]) -> None:
-    close = get_close_matches(parts[0], SettingsTable.model_fields, n=1, cutoff=0.75)
+    close = get_close_matches(parts[0], NAMES, n=1, cutoff=0.75)
     if close:
         meant = PREFIX + "__".join([close[0], *parts[1:]]).upper()
         raise Misused(f"env {variable}: there is no such setting.", advice=f"Did you mean {meant}?")

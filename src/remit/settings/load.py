@@ -7,18 +7,25 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from remit.flow.route import Rule
-from remit.settings.faults import misused, shape_faults, timeout_faults
-from remit.settings.layers import PREFIX, argument_layer, environment_layer, file_layers, laid_over, nested
-from remit.settings.model import SettingsTable
-from remit.settings.values import Settings
+from remit.settings.layers import PREFIX, Layer, argument_layer, environment_layer, file_layers, laid_over, nested
+from remit.settings.values import NAMES, Settings
 
 
 def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
     """What holds for the project at `root`. Raises `Misused` that names every unknown key and bad value at once."""
     layer = laid_over([*file_layers(Path(root)), environment_layer(environ), argument_layer(arguments or {})])
+    settings = _checked(layer) if layer else Settings()
+    return replace(settings, sources={key: source for key, _, source in describe(settings)})
+
+
+def _checked(layer: Layer) -> Settings:
+    # Here: most projects have no settings, and the models of pydantic take long to build.
+    from pydantic import ValidationError
+
+    from remit.settings.faults import misused, shape_faults, timeout_faults
+    from remit.settings.model import SettingsTable
+
     try:
         table = SettingsTable.model_validate(nested(layer))
     except ValidationError as error:
@@ -26,8 +33,7 @@ def load_settings(root: Path | str = ".", arguments: Mapping[str, Any] | None = 
     faults = timeout_faults(table.time_limits(), layer)
     if faults:
         raise misused(faults)
-    settings = table.values({".".join(key): said.source for key, said in layer.items()})
-    return replace(settings, sources={key: source for key, _, source in describe(settings)})
+    return table.values({".".join(key): said.source for key, said in layer.items()})
 
 
 def describe(settings: Settings) -> list[tuple[str, Any, str]]:
@@ -46,7 +52,7 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def _told(settings: Settings) -> list[tuple[str, Any]]:
     told: list[tuple[str, Any]] = []
-    for name in SettingsTable.model_fields:
+    for name in NAMES:
         match name:
             case "budget":
                 told += [(f"budget.{kind}", limit) for kind, limit in settings.budget.to_dict().items()]

@@ -1,7 +1,7 @@
 """What holds: every setting, with the default it has when nobody says otherwise. Made by `load`, read by everybody above."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from remit.core.agents import ASSISTANT, COME_WITH_REMIT, ROLES_GROUP
@@ -244,3 +244,7 @@ class Settings:
         source = self.source_of(f"agents.{name}")
         file, in_file, place = source.partition(":[")
         return f"{file}:[{'tool.remit.' if place.startswith('tool.') else ''}agents.{name}]" if in_file else source
+
+
+NAMES = tuple(field.name for field in fields(Settings) if field.name != "sources")
+"""Of all settings."""

@@ -3,21 +3,26 @@
 To read the lists of all packages takes longer than everything else that opening a project does. Not: loading what they offer.
 """
 
-import importlib.metadata
 import os
 import sys
 from functools import lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = ["offered"]
 
 
-def offered(group: str) -> tuple[importlib.metadata.EntryPoint, ...]:
+def offered(group: str) -> tuple["EntryPoint", ...]:
     return _read(group, tuple((folder, _changed(folder)) for folder in sys.path))
 
 
 @lru_cache(maxsize=16)
-def _read(group: str, places: tuple[tuple[str, int], ...]) -> tuple[importlib.metadata.EntryPoint, ...]:
+def _read(group: str, places: tuple[tuple[str, int], ...]) -> tuple["EntryPoint", ...]:
     """A package that comes or goes changes the folder it is in."""
+    import importlib.metadata
+
     return tuple(importlib.metadata.entry_points(group=group))
 
 

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from remit.agents.function import FunctionAgent
 from remit.core.agents import ROLES_GROUP
-from remit.models.client import Models
-from remit.settings import Settings
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.models.client import Models
+    from remit.settings import Settings
 
 TARGETS = ("worker", "researcher", "coder")
 
 
-def loader(target: str, settings: Settings, models: Models) -> Callable[[], Iterable[FunctionAgent]]:
+def loader(target: str, settings: "Settings", models: "Models") -> Callable[[], Iterable[FunctionAgent]]:
     def load() -> Iterable[FunctionAgent]:
         module = importlib.import_module(f"remit.agents.builtin.{target}")
         agents: list[FunctionAgent] = module.agents(settings, models) if hasattr(module, "agents") else module.AGENTS
@@ -29,7 +29,7 @@ def loader(target: str, settings: Settings, models: Models) -> Callable[[], Iter
     return load
 
 
-def offer_built_in(directory: "Directory", settings: Settings, models: Models) -> None:
+def offer_built_in(directory: "Directory", settings: "Settings", models: "Models") -> None:
     """Those that the setting `builtin_agents` names; none is loaded by it."""
     for target in settings.builtin_agents:
         if target == ROLES_GROUP:
