@@ -22,7 +22,7 @@ COLUMNS = int((BOX_WIDTH - 18) / CELL)
 """Cells in one line of a box."""
 _GAP_X, _GAP_Y, _MARGIN, _TOP = 64.0, 18.0, 28.0, 66.0
 _LINE = 15.0
-_ROUNDS = 8
+_ROUNDS = 4
 _ARROWS = {"plain": ("#8795a1", 1.2, ""), "cycle": ("#d64545", 2.0, ""), "part": ("#b8c4ce", 1.2, "4 3")}
 _UNSAFE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")
 """Characters that XML cannot contain, and those that reverse the direction of writing."""
@@ -162,7 +162,7 @@ def _place_connected(views: dict[str, _View], paths: dict[tuple[str, str], _Path
     width = top = 0.0
     for component in graphs.Graph(list(vertices.values()), edges).C:
         layout = layouts.SugiyamaLayout(component)
-        layout.xspace, layout.yspace = _GAP_Y, _GAP_X
+        layout.xspace, layout.yspace, layout.dw = _GAP_Y, _GAP_X, 0.0  # `dw`: the room of an arrow that passes a layer
         layout.init_all()
         layout.draw(_ROUNDS)
         inside: list[_View] = [vertex.view for vertex in component.sV]

@@ -12,7 +12,7 @@ from remit.agents.builtin.coder.analysis.parsing import read_source
 from remit.agents.builtin.coder.analysis.report import code, prose
 from remit.agents.builtin.coder.analysis.survey import printable
 from remit.core.cycles import cyclic_components, shortest_cycle
-from remit.pictures import Arrow, Box, Picture, draw_svg, mermaid, wrap
+from remit.pictures import BOX_WIDTH, Arrow, Box, Picture, draw_svg, mermaid, wrap
 
 PIECES = st.sampled_from(
     [
@@ -59,7 +59,11 @@ def test_any_names_give_a_valid_picture(graph: dict[str, list[str]]) -> None:
     boxes = [Box(key=node, label=wrap(node, most=1), tooltip=node) for node in nodes]
     arrows = [Arrow(start, end, "plain", start) for start, targets in graph.items() for end in sorted(set(targets))]
     drawn = ET.fromstring(draw_svg(Picture(title="".join(nodes), subtitle="", boxes=boxes, arrows=arrows)))
-    assert len(drawn.findall(".//{http://www.w3.org/2000/svg}rect")) == 1 + len(boxes)
+    corners = [
+        (float(rect.attrib["x"]), float(rect.attrib["y"])) for rect in drawn.iter("{http://www.w3.org/2000/svg}rect") if "x" in rect.attrib
+    ]
+    assert len(corners) == len(boxes)
+    assert not any(abs(x - u) < BOX_WIDTH and abs(y - v) < 27 for n, (x, y) in enumerate(corners) for u, v in corners[:n]), "boxes overlap"
     assert len(mermaid(boxes, arrows).split("\n")) == 1 + len(boxes) + len(arrows)
 
 

@@ -1,6 +1,7 @@
 """The board drawn: in a terminal of any width, as SVG, as a page. Titles are anybody's words."""
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -20,7 +21,7 @@ from remit.board.task import Priority, Task
 from remit.board.view import Standing, View, chosen, view_of
 from remit.cli.board import lines_of
 from remit.cli.render import cut, width
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Unavailable
 from remit.pictures import safe, wrap
 
 HOSTILE = "</text></svg><script>alert(1)</script><img src=x onerror=alert(2)> \"&' ]]> <!-- \x00\x1b[31m"
@@ -178,6 +179,13 @@ def test_a_large_board_is_drawn_as_far_as_it_can_be_read_and_says_so() -> None:
     assert text.count("<rect x=") <= BOXES_AT_MOST + ALONE_AT_MOST + len(Status)
     assert re.search(r"[\d,]+ left out of the picture", text)
     assert "Task 3001 waits for itself" in text
+
+
+def test_without_the_layout_library_the_message_names_the_extra(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "grandalf.graphs", None)
+    with pytest.raises(Unavailable, match="grandalf") as raised:
+        draw(view, "Tasks of it")
+    assert raised.value.advice == "pip install 'remit[pictures]'"
 
 
 def _view(*tasks: Task) -> View:

@@ -50,6 +50,7 @@ class ImportGraph:
         """Packages by the number of files that import them."""
         modules = list(modules)
         self._files = {module.path for module in modules}
+        self._go_packages = {module.node for module in modules if module.language == "Go"}
         self._go_modules = sorted(go_modules.items(), key=lambda item: -len(item[0]))
         self._named: dict[str, list[str]] = defaultdict(list)
         """Python modules and Java classes by dotted name, Java packages too, C files by base name."""
@@ -59,8 +60,8 @@ class ImportGraph:
         for module in modules:
             self._connect(module)
 
-    def both(self) -> Edges:
-        return {node: self.eager.get(node, Counter()) + self.lazy.get(node, Counter()) for node in {*self.eager, *self.lazy}}
+    def both(self) -> dict[str, set[str]]:
+        return {node: self.eager.get(node, {}).keys() | self.lazy.get(node, {}).keys() for node in {*self.eager, *self.lazy}}
 
     def _connect(self, module: Module) -> None:
         outside = set()
@@ -126,7 +127,7 @@ class ImportGraph:
         for name, folder in self._go_modules:
             if one.module == name or one.module.startswith(name + "/"):
                 target = posixpath.join(folder, one.module[len(name) + 1 :]).rstrip("/") + "/"
-                return [target] if any(path.startswith(target) and path.endswith(".go") for path in self._files) else []
+                return [target] if target in self._go_packages else []
         return []
 
     def _rust(self, module: Module, one: Import) -> list[str]:

@@ -14,7 +14,7 @@ from remit.pictures import Arrow, Box, Picture, mermaid, wrap
 MORE = "<!-- more -->"
 """The command line shows the report up to here."""
 BOXES_AT_MOST = 40
-ARROWS_AT_MOST = 120
+ARROWS_AT_MOST = 70
 FOLDERS_AT_LEAST = 6
 _ROWS = 10
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -72,14 +72,15 @@ def import_picture(survey: Survey, graph: ImportGraph, title: str) -> Picture:
             if group[node] != group[target]:
                 edges[group[node]][group[target]] += graph.eager[node][target]
     knots = cyclic_components(edges)
-    weighed = sorted((-count, start, end) for start, targets in edges.items() for end, count in targets.items())
+    drawn = [(any({start, end} <= knot for knot in knots), count, start, end) for start, to in edges.items() for end, count in to.items()]
+    drawn.sort(key=lambda one: (not one[0], -one[1], one))
     arrows = [
-        Arrow(start, end, "cycle" if any({start, end} <= knot for knot in knots) else "plain", f"{start} imports {end}: {-count}")
-        for count, start, end in weighed[:ARROWS_AT_MOST]
+        Arrow(start, end, "cycle" if in_cycle else "plain", f"{start} imports {end}: {count}")
+        for in_cycle, count, start, end in drawn[:ARROWS_AT_MOST]
     ]
     boxes = [Box(key=key, label=wrap(key, most=1), heading=many(size, "file") if size > 1 else "") for key, size in sorted(sizes.items())]
     left = [many(len(tests), "test file")] if tests else []
-    left += [many(len(weighed) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(weighed) > ARROWS_AT_MOST else []
+    left += [many(len(drawn) - ARROWS_AT_MOST, "arrow") + " for few imports"] if len(drawn) > ARROWS_AT_MOST else []
     notes = ["Arrows lead from what imports to what is imported.", *(["Red: they import one another in a circle."] if knots else [])]
     notes += [f"Left out: {' and '.join(left)}."] if left else []
     what = many(len(nodes), "file") + (f" in {many(len(sizes), 'folder')}" if len(sizes) < len(nodes) else "")

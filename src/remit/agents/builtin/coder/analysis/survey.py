@@ -1,5 +1,6 @@
 """The facts of all files put together: totals, the import graph, what tests reach, what changes often; and all of it as bounded data."""
 
+import contextlib
 import heapq
 import json
 import os
@@ -30,7 +31,6 @@ FILES_IN_COMMIT = 200
 """Larger commits are moves and reformatting; they do not show where work goes on."""
 GIT_SECONDS = 15.0
 _FUNCTIONS_KEPT = 20_000
-_TODOS_KEPT = 10_000
 _MANIFEST_BYTES = 512 * 1024
 _MANIFESTS = frozenset({"pyproject.toml", "package.json", "Cargo.toml"})
 _TEST_AFFIX = re.compile(r"^tests?[_-]|^Test(?=[A-Z])|[_.-]?(unit)?(tests?|spec)$|(Tests?|IT|TestCase)$")
@@ -65,31 +65,6 @@ class CodeFile(NamedTuple):
     is_test: bool
 
 
-class HotSpot(NamedTuple):
-    """A file that is complex and changes often."""
-
-    path: str
-    commits: int
-    lines_changed: int
-    authors: int
-    complexity: int
-    score: int
-    is_untested: bool
-
-
-class Entry(NamedTuple):
-    path: str
-    line: int
-    what: str
-
-
-class Todo(NamedTuple):
-    path: str
-    line: int
-    tag: str
-    text: str
-
-
 @dataclass(slots=True)
 class Survey:
     workspace: Path
@@ -103,8 +78,8 @@ class Survey:
     unreadable: list[dict[str, str]] = field(default_factory=list)
     functions: list[Function] = field(default_factory=list)
     """Those that can come into a list, not all."""
-    entries: list[Entry] = field(default_factory=list)
-    todos: list[Todo] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    todos: list[dict[str, Any]] = field(default_factory=list)
     todo_tags: Counter[str] = field(default_factory=Counter)
     broken: int = 0
     """Files with parts that the grammar could not parse."""
@@ -132,18 +107,20 @@ class Survey:
             if one["kind"] in FUNCTIONS
         ]
         if "complexity" in facts:
-            sizes = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
-            self.code_files.append(CodeFile(path, language, *sizes, is_test))
+            numbers = counts["code"], int(facts["complexity"]), len(functions), file.size, int(facts.get("tests", 0))
+            self.code_files.append(CodeFile(path, language, *numbers, is_test))
         if "imports" in facts:
             imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
             self.modules.append(Module(path, language, str(facts["package"]), imports))
-            todos = [Todo(path, int(line), str(tag), str(text)) for line, tag, text in facts["todos"]]
-            self.todo_tags.update(todo.tag for todo in todos)
-            self.todos += todos[: _TODOS_KEPT - len(self.todos)]
+            for line, tag, text in facts["todos"]:
+                self.todo_tags[str(tag)] += 1
+                if len(self.todos) < LISTED:
+                    self.todos.append({"path": printable(path), "line": int(line), "tag": str(tag), "text": str(text)})
             self.broken += bool(facts["hasErrors"])
-            self.entries += [Entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
+            self.entries += [_entry(path, int(line), str(what)) for line, what in facts["entries"][:1] if not is_test]
         self.files += 1
-        self.languages[language].update({**counts, "files": 1, "sizeBytes": file.size})
+        for key, count in (counts | {"files": 1, "sizeBytes": file.size}).items():
+            self.languages[language][key] += count
         self.functions += [] if is_test else functions
         if len(self.functions) > _FUNCTIONS_KEPT:
             self.functions = list({function for kept in self._top_functions() for function in kept})
@@ -156,12 +133,11 @@ class Survey:
             heapq.nlargest(LISTED, self.functions, key=lambda one: (one.nesting, one.complexity, one.path)),
         ]
 
-    def finish(self, manifests: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
-        """Read the manifests among these paths and the history; returns bounded data, and the graph."""
+    def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
+        """Bounded data, and the graph. Reads the history, and the manifests among these paths."""
         self.code_files.sort()
-        project = Project(self.workspace, self.path)
-        project.read(manifests)
-        graph = ImportGraph(sorted(self.modules), project.go_modules)
+        project = read_manifests(self.workspace, self.path, paths)
+        graph = ImportGraph(sorted(self.modules), project["goModules"])
         both = graph.both()
         tests = {file.path for file in self.code_files if file.is_test}
         code_nodes = {module.node for module in self.modules if module.path not in tests}
@@ -170,18 +146,18 @@ class Survey:
         test_data, untested = self._test_data(both)
         churn, history = read_history(self.workspace, self.path)
         complex_, longest, deepest = ([as_data(one) for one in kept] for kept in self._top_functions())
-        entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one.path)), one.path.count("/"), one))
+        entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
         parsed = {file.language for file in self.code_files}
         largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
         ordered = sorted(self.languages.items(), key=lambda item: (item[0] not in GRAMMARS, -item[1]["code"], item[0]))
         data = {
             "path": printable(self.path or "."),
-            "name": printable(project.name),
-            "about": printable(project.about),
+            "name": project["name"],
+            "about": project["about"],
             "files": self.files,
             "parsedFiles": len(self.code_files),
             "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
-            "entryPoints": [as_data(one) for one in [*project.commands, *entries][:LISTED]],
+            "entryPoints": [*project["commands"], *entries][:LISTED],
             "largestFiles": [as_data(file) for file in largest],
             "complexFunctions": complex_,
             "longestFunctions": longest,
@@ -199,10 +175,10 @@ class Survey:
             "todos": {
                 "count": self.todo_tags.total(),
                 "byTag": dict(self.todo_tags),
-                "items": [as_data(todo) for todo in self.todos[:LISTED]],
+                "items": self.todos,
             },
             "tests": test_data,
-            "hotSpots": [as_data(one) for one in self._hot_spots(churn, untested)],
+            "hotSpots": self._hot_spots(churn, untested),
             "history": history,
             "skipped": dict(self.skipped),
             "unreadable": self.unreadable[:LISTED],
@@ -239,52 +215,50 @@ class Survey:
             "untouchedFiles": [as_data(file) for file in untested[:LISTED]],
         }, {file.path for file in untested}
 
-    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[HotSpot]:
+    def _hot_spots(self, churn: Mapping[str, "Churn"], untested: set[str]) -> list[dict[str, Any]]:
+        """Files that are complex and change often."""
         spots = [
-            HotSpot(
-                file.path, one.commits, one.lines, len(one.authors), file.complexity, one.commits * file.complexity, file.path in untested
-            )
+            {
+                "path": printable(file.path),
+                "commits": one.commits,
+                "linesChanged": one.lines,
+                "authors": len(one.authors),
+                "complexity": file.complexity,
+                "score": one.commits * file.complexity,
+                "isUntested": file.path in untested,
+            }
             for file in self.code_files
             if not file.is_test and file.complexity > 1 and (one := churn.get(file.path, Churn())).commits > 1
         ]
-        return heapq.nlargest(LISTED, spots, key=lambda spot: (spot.score, spot.path))
+        return heapq.nlargest(LISTED, spots, key=lambda spot: (spot["score"], spot["path"]))
 
 
-@dataclass(slots=True)
-class Project:
-    """What the manifests say."""
+def read_manifests(workspace: Path, top: str, paths: Iterable[str]) -> dict[str, Any]:
+    """Name, description and commands of the project, and folders by Go module path. A manifest that is broken is ignored."""
+    found: dict[str, Any] = {"name": "", "about": "", "commands": [], "goModules": {}}
+    with Root(workspace) as root:
+        for path in paths:
+            folder, _, name = path.rpartition("/")
+            if name == "go.mod" or (name in _MANIFESTS and folder == top):
+                with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+                    _read_manifest(found, path, read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace"))
+    return found
 
-    workspace: Path
-    top: str
-    name: str = ""
-    about: str = ""
-    commands: list[Entry] = field(default_factory=list)
-    go_modules: dict[str, str] = field(default_factory=dict)
-    """Module path to folder."""
 
-    def read(self, paths: Iterable[str]) -> None:
-        """A manifest that is broken or has an unexpected shape is ignored."""
-        with Root(self.workspace) as root:
-            for path in paths:
-                folder, _, name = path.rpartition("/")
-                if name == "go.mod" or (name in _MANIFESTS and folder == self.top):
-                    try:
-                        self._read(name, path, read_bytes(root, path, _MANIFEST_BYTES).decode("utf-8", "replace"))
-                    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
-                        continue
-
-    def _read(self, name: str, path: str, text: str) -> None:
-        if name == "go.mod":
-            if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
-                self.go_modules[match[1].strip('"`')] = posixpath.dirname(path)
-            return
-        document: dict[str, Any] = json.loads(text) if name == "package.json" else tomllib.loads(text)
-        fields = document if name == "package.json" else document.get("project") or document.get("package") or {}
-        self.name = self.name or (fields["name"] if isinstance(fields.get("name"), str) else "")
-        self.about = self.about or (fields["description"] if isinstance(fields.get("description"), str) else "")
-        commands = fields.get("bin") if name == "package.json" else fields.get("scripts")
-        commands = {self.name: commands} if isinstance(commands, str) else commands or {}
-        self.commands += [Entry(path, 0, f"command {command} = {target}") for command, target in list(commands.items())[:50]]
+def _read_manifest(found: dict[str, Any], path: str, text: str) -> None:
+    folder, _, name = path.rpartition("/")
+    if name == "go.mod":
+        if match := re.search(r"^module\s+(\S+)", text, flags=re.MULTILINE):
+            found["goModules"][match[1].strip('"`')] = folder
+        return
+    document: dict[str, Any] = json.loads(text) if name == "package.json" else tomllib.loads(text)
+    fields = document if name == "package.json" else document.get("project") or document.get("package") or {}
+    for key, field_name in (("name", "name"), ("about", "description")):
+        if not found[key] and isinstance(fields.get(field_name), str):
+            found[key] = printable(fields[field_name])
+    commands = fields.get("bin" if name == "package.json" else "scripts") or {}
+    commands = {found["name"]: commands} if isinstance(commands, str) else commands
+    found["commands"] += [_entry(path, 0, f"command {command} = {target}") for command, target in list(commands.items())[:LISTED]]
 
 
 @dataclass(slots=True)
@@ -335,9 +309,14 @@ def _ranked(counts: Counter[str], name: str, number: str) -> list[dict[str, Any]
 
 
 def _cycle(members: set[str], edges: Mapping[str, Counter[str]]) -> dict[str, Any]:
-    busiest = max(sorted(members), key=lambda node: sum(node in edges[one] for one in members))
+    users = Counter(target for one in members for target in edges[one] if target in members)
+    busiest = min(members, key=lambda node: (-users[node], node))
     shown = {"files": sorted(members), "ring": shortest_cycle(busiest, edges, members)}
     return {"size": len(members), **{key: [printable(path) for path in paths[:CYCLE_MEMBERS]] for key, paths in shown.items()}}
+
+
+def _entry(path: str, line: int, what: str) -> dict[str, Any]:
+    return {"path": printable(path), "line": line, "what": printable(what)}
 
 
 def _stem(path: str) -> str:
