@@ -1,4 +1,4 @@
-"""`coder.execute_code` as a caller sees it (S5.2): output, files in and out, limits by name, the policy's word on the network."""
+"""`coder.execute_code` as a caller sees it: output, files in and out, limits by name, the policy's word on the network."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -47,11 +47,6 @@ async def test_files_of_the_workspace_are_taken_in(remit: Remit, tmp_path: Path)
     assert (tmp_path / "names.txt").read_text() == "b\na\nb\n"
 
 
-async def test_files_can_be_given_as_text_and_modules_among_them_imported(remit: Remit) -> None:
-    done, data = await executed(remit, "import tool; print(tool.ANSWER)", files={"tool.py": "ANSWER = 42", "sub/data.txt": "x"})
-    assert (done.status, data["stdout"], data["files"]) == ("completed", "42\n", [])
-
-
 @pytest.mark.parametrize("path", ["../outside", "/etc/passwd", ".env", ".remit/remit.db"])
 async def test_files_that_an_agent_may_not_read_are_not_taken_in(remit: Remit, path: str) -> None:
     done, _ = await executed(remit, "print(open('.env').read())", files=[path])
@@ -65,10 +60,18 @@ async def test_only_the_outputs_that_are_asked_for_come_out(remit: Remit) -> Non
     assert data["filesNotBroughtOut"] == 3
 
 
-async def test_standard_input_is_handed_over(remit: Remit) -> None:
-    _, data = await executed(remit, "import sys; print(sys.stdin.read().upper())", stdin="grüß\n" * 30_000)
-    assert data["stdout"].startswith("GRÜSS")
-    assert data["stdout"].count("\n") == 30_001
+@pytest.mark.parametrize(
+    ("code", "given", "stdout"),
+    [
+        ("import tool; print(tool.ANSWER)", {"files": {"tool.py": "ANSWER = 42", "sub/data.txt": "x"}}, "42\n"),
+        ("import sys; print(sys.stdin.read().upper())", {"stdin": "grüß\n" * 30_000}, "GRÜSS\n" * 30_000 + "\n"),
+        ("import sys; sys.stdout.buffer.write(b'\\xff\\xe2\\x82'); sys.stdout.flush()", {}, "\ufffd\ufffd"),
+    ],
+    ids=["files as text", "standard input", "bytes that are not text"],
+)
+async def test_what_goes_in_comes_out(remit: Remit, code: str, given: dict[str, Any], stdout: str) -> None:
+    done, data = await executed(remit, code, **given)
+    assert (done.status, data["stdout"], data["files"]) == ("completed", stdout, [])
 
 
 async def test_a_failing_program_is_a_failed_delegation_with_its_words(remit: Remit) -> None:
@@ -78,14 +81,9 @@ async def test_a_failing_program_is_a_failed_delegation_with_its_words(remit: Re
     lines = data["stderr"].splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1].strip() == 'File "/workspace/main.py", line 4, in <module>'
-    assert "launcher" not in data["stderr"]
-
-
-async def test_a_syntax_error_shows_its_line(remit: Remit) -> None:
-    done, data = await executed(remit, "x = (\n")
-    assert done.status == "failed"
-    assert "SyntaxError" in data["stderr"]
-    assert "launcher" not in data["stderr"]
+    _, data["second"] = await executed(remit, "x = (\n")
+    assert "SyntaxError" in data["second"]["stderr"]
+    assert "launcher" not in str(data)
 
 
 @pytest.mark.parametrize(
@@ -103,6 +101,11 @@ async def test_the_exit_code_is_the_programs(remit: Remit, code: str, status: in
     assert data["exitCode"] == status
 
 
+async def test_a_signal_is_named(remit: Remit) -> None:
+    _, data = await executed(remit, "kill -SEGV $$", language="sh")
+    assert (data["exitCode"], data["signal"]) == (None, "SIGSEGV")
+
+
 async def test_an_interpreter_ends_as_others_do(remit: Remit) -> None:
     """Threads are awaited, `atexit` is called, files that were never closed are written."""
     code = """
@@ -116,11 +119,6 @@ threading.Thread(target=lambda: (time.sleep(0.1), print("thread"))).start()
     assert [(file["name"], file["sizeBytes"]) for file in data["files"]] == [("left.txt", 4)]
 
 
-async def test_a_signal_is_named(remit: Remit) -> None:
-    _, data = await executed(remit, "kill -SEGV $$", language="sh")
-    assert (data["exitCode"], data["signal"]) == (None, "SIGSEGV")
-
-
 @pytest.mark.skipif(node() is None, reason="needs Node")
 async def test_javascript_runs_in_both_of_its_forms(remit: Remit) -> None:
     _, required = await executed(remit, "console.log(require('./data.json').answer)", language="js", files={"data.json": '{"answer": 42}'})
@@ -130,17 +128,8 @@ async def test_javascript_runs_in_both_of_its_forms(remit: Remit) -> None:
 
 async def test_time_is_in_milliseconds_and_what_was_printed_is_kept(remit: Remit) -> None:
     done, data = await executed(remit, "print('begun')\nwhile True: pass", timeout=300)
-    assert (done.status, done.errors[0].code, data["killedBy"], data["timedOut"], data["stdout"]) == (
-        "partial",
-        "TIMEOUT",
-        "time",
-        True,
-        "begun\n",
-    )
-    assert 250 <= data["durationMs"] < 10_000
-
-
-async def test_the_deadline_of_the_delegation_holds_too_and_comes_with_the_data(remit: Remit) -> None:
+    assert (done.status, done.errors[0].code, data["stdout"]) == ("partial", "TIMEOUT", "begun\n")
+    assert (data["killedBy"], data["timedOut"], data["durationMs"] >= 250) == ("time", True, True)
     done = await remit.delegate(NAME, parameters={"code": "print('begun')\nwhile True: pass"}, timeout=1.5)
     assert (done.status, done.errors[0].code) == ("partial", "TIMEOUT")
     assert done.data["stdout"] == "begun\n"
@@ -152,12 +141,9 @@ async def test_a_limit_is_named_where_the_program_only_says_that_it_failed(remit
     assert "memory_mb" in done.errors[0].recommendation
 
 
-async def test_the_network_is_refused_by_the_default_policy(remit: Remit) -> None:
+async def test_the_network_is_refused_by_the_default_policy_and_missing_inside(remit: Remit) -> None:
     done, _ = await executed(remit, "print(1)", network=True)
     assert (done.status, done.errors[0].code) == ("failed", "POLICY_DENIED")
-
-
-async def test_code_that_wanted_the_network_is_told_that_there_is_none(remit: Remit) -> None:
     done, _ = await executed(remit, "import urllib.request as web; web.urlopen('http://127.0.0.1:1')")
     assert "no network" in done.errors[0].recommendation
 
@@ -182,14 +168,8 @@ async def test_output_is_streamed_while_it_runs(remit: Remit) -> None:
     assert chunks == [{"stream": "stdout", "text": "one\n"}, {"stream": "stderr", "text": "two\n"}]
 
 
-async def test_bytes_that_are_no_text_do_no_harm(remit: Remit) -> None:
-    done, data = await executed(remit, "import sys; sys.stdout.buffer.write(b'\\xff\\x00\\xe2\\x82'); sys.stdout.flush()")
-    assert done.status == "completed"
-    assert data["stdout"].startswith("\ufffd")
-
-
 @pytest.mark.parametrize(
-    ("parameter", "value"), [("language", "cobol"), ("timeout", -1), ("memory_mb", 1), ("files", {"../x": "y"}), ("code", "a\0b")]
+    ("parameter", "value"), [("language", "ruby"), ("timeout", -1), ("memory_mb", 1), ("files", {"../x": "y"}), ("code", "a\0b")]
 )
 async def test_what_cannot_be_done_is_said_before_anything_runs(remit: Remit, parameter: str, value: Any) -> None:
     done = await remit.delegate(NAME, parameters={"code": "pass", parameter: value})
@@ -200,11 +180,6 @@ async def test_what_cannot_be_done_is_said_before_anything_runs(remit: Remit, pa
 def test_the_schema_names_every_language_and_nothing_else() -> None:
     (spec,) = [one.spec for one in EXECUTE]
     assert set(spec.parameters_schema["properties"]["language"]["enum"]) == set(NAMES)
-
-
-async def test_a_language_that_cannot_be_run_is_refused_as_a_parameter_before_anything_runs(remit: Remit) -> None:
-    done = await remit.delegate(NAME, code="puts 1", language="ruby")
-    assert (done.stop_reason, done.errors[0].code) == ("refused", "INVALID_PARAMETERS")
 
 
 async def test_many_at_once_do_not_get_into_each_others_way(remit: Remit) -> None:

@@ -1,13 +1,17 @@
-"""`coder.generate_code`: blocked without a model, handed to an agent that the settings name, or written by a model (issue 4, item 5)."""
+"""`coder.generate_code`: blocked without a model, handed to an agent that the settings name, or written by a model."""
 
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from scripted_coder import asked
 
-from remit import Remit, Status
+from remit import Remit, Return, Status
 from remit.agents.builtin.coder.generate import CodeAsked, CodeWritten, use_model
+from remit.testing.models import Fail, Say, Turn
 
 WRITES = """
 import json, os, pathlib, sys
@@ -21,14 +25,8 @@ print(json.dumps({
                  "delegation_path": ["orchestrator", "coder.generate_code", "writer"]},
 }))
 """
-
-
-def settings(root: Path, generate_on: str) -> None:
-    (root / "writer.py").write_text(WRITES)
-    (root / "remit.toml").write_text(
-        f'generate_on = "{generate_on}"\n\n[agents.writer]\nkind = "command"\ncommand = ["python3", "writer.py"]\n'
-        'prompt = "stdin"\ntimeout = 30\n'
-    )
+GOOD, BAD = "def add(a, b):\n    return a + b\n", "def add(a, b:\n    return a + b\n"
+OUTSIDE = ["../out.py", "/abs.py", "a//b.py", "a/../../b.py", ".git/hooks/pre-commit", "nul\0.py", "C:\\x.py", "~/x.py", ""]
 
 
 class Model:
@@ -44,21 +42,39 @@ class Model:
 
 
 @pytest.fixture
+async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
+    async with Remit.open(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
 def no_model() -> Iterator[None]:
     yield
     use_model(None)
 
 
-async def test_without_a_model_it_is_blocked_and_says_what_to_set(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("coder.generate_code", spec="A function that adds.")
+def files(**texts: str) -> Say:
+    return Say(json.dumps({"files": [{"path": path, "content": text} for path, text in texts.items()], "notes": "Plain."}))
+
+
+async def generated(root: Path, *script: Turn, **parameters: Any) -> tuple[Return, list[str]]:
+    return await asked(root, script, "coder.generate_code", spec="A function that adds.", language="python", **parameters)
+
+
+# ---- by an agent
+
+
+async def test_without_a_model_it_is_blocked_and_says_what_to_set(remit: Remit) -> None:
+    result = await remit.delegate("coder.generate_code", spec="A function that adds.")
     assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
     assert "generate_on" in result.errors[0].recommendation
+    assert "model =" in result.errors[0].recommendation
 
 
-async def test_the_agent_that_the_settings_name_writes_it(tmp_path: Path) -> None:
-    settings(tmp_path, "writer")
-    async with Remit.open(tmp_path) as remit:
+@pytest.mark.parametrize(("in_file", "at_opening"), [("writer", {}), ("nobody", {"generate_on": "writer"})])
+async def test_the_agent_that_the_settings_name_writes_it(tmp_path: Path, in_file: str, at_opening: dict[str, str]) -> None:
+    settings(tmp_path, in_file)
+    async with Remit.open(tmp_path, settings=at_opening) as remit:
         result = await remit.delegate("coder.generate_code", spec="A flag.", language="python", framework="none at all")
     assert result.status is Status.COMPLETED, json.dumps(result.to_dict())
     assert [artifact.path for artifact in result.artifacts] == ["made.py"]
@@ -68,51 +84,122 @@ async def test_the_agent_that_the_settings_name_writes_it(tmp_path: Path) -> Non
     assert "## Specification\n\nA flag." in prompt
 
 
-async def test_an_agent_that_was_named_when_the_project_was_opened_writes_it_too(tmp_path: Path) -> None:
-    settings(tmp_path, "nobody")
-    async with Remit.open(tmp_path, settings={"generate_on": "writer"}) as remit:
-        result = await remit.delegate("coder.generate_code", spec="A flag.")
-    assert result.status is Status.COMPLETED, json.dumps(result.to_dict())
-    assert result.data["by"] == "writer"
+def settings(root: Path, generate_on: str) -> None:
+    (root / "writer.py").write_text(WRITES)
+    agent = '[agents.writer]\nkind = "command"\ncommand = ["python3", "writer.py"]\nprompt = "stdin"\ntimeout = 30\n'
+    (root / "remit.toml").write_text(f'generate_on = "{generate_on}"\n\n{agent}')
 
 
-async def test_an_agent_that_is_not_there_is_named(tmp_path: Path) -> None:
-    settings(tmp_path, "nobody")
+@pytest.mark.parametrize(("name", "code"), [("nobody", "TOOL_UNAVAILABLE"), ("coder.generate_code", "CYCLE_DETECTED")])
+async def test_an_agent_that_is_missing_or_the_operation_itself_is_refused(tmp_path: Path, name: str, code: str) -> None:
+    settings(tmp_path, name)
     async with Remit.open(tmp_path) as remit:
         result = await remit.delegate("coder.generate_code", spec="A flag.")
-    assert (result.status, result.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE")
-    assert "'nobody'" in result.errors[0].message
-
-
-async def test_it_does_not_hand_the_work_to_itself(tmp_path: Path) -> None:
-    settings(tmp_path, "coder.generate_code")
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("coder.generate_code", spec="A flag.")
-    assert not result.ok
-    assert result.errors[0].code == "CYCLE_DETECTED"
+    assert (result.ok, result.errors[0].code) == (False, code)
+    assert name in result.errors[0].message
 
 
 @pytest.mark.parametrize("parameters", [{"spec": "  "}, {"spec": "x", "language": "a\nb"}, {"spec": "x" * 200_001}])
-async def test_a_bad_order_is_refused(tmp_path: Path, parameters: dict[str, str]) -> None:
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("coder.generate_code", parameters=parameters)
+async def test_a_bad_order_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
+    result = await remit.delegate("coder.generate_code", parameters=parameters)
     assert (result.ok, result.errors[0].code) == (False, "INVALID_PARAMETERS")
 
 
-async def test_a_model_writes_into_a_folder_of_the_delegations_own(tmp_path: Path, no_model: None) -> None:
+# ---- by a model of a package
+
+
+async def test_a_model_of_a_package_writes_into_the_folder_of_the_delegation(remit: Remit, no_model: None) -> None:
     model = Model({"pkg/a.py": "a = 1\n", "b.py": "b = 2\n"})
     use_model(model)
-    async with Remit.open(tmp_path) as remit:
-        result = await remit.delegate("coder.generate_code", spec="Two files.", language="python")
+    result = await remit.delegate("coder.generate_code", spec="Two files.", language="python")
     assert result.status is Status.COMPLETED, result
     assert result.data["files"] == ["b.py", "pkg/a.py"]
     assert model.asked == CodeAsked(spec="Two files.", language="python")
     assert all(artifact.path.startswith(".remit/scratch/") for artifact in result.artifacts)
-
-
-@pytest.mark.parametrize("name", ["../out.py", "/abs.py", "a//b", "a/../../b", "nul\0.py", ""])
-async def test_a_model_that_names_a_path_outside_is_not_believed(tmp_path: Path, no_model: None, name: str) -> None:
-    use_model(Model({name: "x\n"}))
-    async with Remit.open(tmp_path) as remit:
+    for name in OUTSIDE:
+        use_model(Model({name: "x\n"}))
         result = await remit.delegate("coder.generate_code", spec="One file.")
-    assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
+        assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED"), name
+
+
+# ---- by the model of the project
+
+
+async def test_what_a_model_writes_is_in_the_workspace_and_parses(tmp_path: Path) -> None:
+    done, requests = await generated(tmp_path, files(**{"pkg/adding.py": GOOD, "data.json": "{}\n", "notes.txt": "Words.\n"}))
+    assert done.status is Status.COMPLETED, done
+    assert (tmp_path / "pkg/adding.py").read_text() == GOOD
+    assert [(one["path"], one["language"], one["parses"]) for one in done.data["files"]] == [
+        ("pkg/adding.py", "python", True),
+        ("data.json", "json", True),
+        ("notes.txt", "text", None),
+    ]
+    assert {artifact.path for artifact in done.artifacts} == {"pkg/adding.py", "data.json", "notes.txt"}
+    assert "A function that adds." in requests[0]
+    assert len(requests) == 1
+
+
+async def test_what_does_not_parse_is_repaired_once_with_the_exact_fault(tmp_path: Path) -> None:
+    done, requests = await generated(tmp_path, files(**{"a.py": BAD, "b.py": GOOD}), files(**{"a.py": GOOD, "b.py": "b = 0\n"}))
+    assert done.status is Status.COMPLETED, done
+    assert ((tmp_path / "a.py").read_text(), (tmp_path / "b.py").read_text()) == (GOOD, GOOD), "what parsed is kept as it was"
+    assert done.data["repaired"]
+    assert "'(' was never closed" in requests[1]
+    done, requests = await generated(tmp_path, files(**{"c.py": BAD}))
+    assert (done.status, done.errors[0].code, len(requests)) == (Status.PARTIAL, "VALIDATION_FAILED", 2), "it still does not parse"
+    assert done.data["files"][0]["parses"] is False
+    assert "line 1" in done.data["files"][0]["fault"]
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+async def test_a_path_outside_of_the_workspace_is_refused_and_nothing_is_written(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    done, _ = await generated(root, files(**{"fine.py": GOOD, name: GOOD}))
+    assert (done.status, done.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED"), done
+    assert not (root / "fine.py").exists()
+    assert os.listdir(tmp_path) == ["project"]
+
+
+async def test_a_folder_that_leads_outside_is_not_written_through(tmp_path: Path) -> None:
+    root, outside = tmp_path / "project", tmp_path / "outside"
+    root.mkdir()
+    outside.mkdir()
+    (root / "link").symlink_to(outside)
+    done, _ = await generated(root, files(**{"link/a.py": GOOD}), overwrite=True)
+    assert done.status is Status.PARTIAL, done
+    assert not os.listdir(outside)
+
+
+async def test_a_file_that_exists_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("mine = True\n")
+    done, requests = await generated(tmp_path, files(**{"a.py": GOOD, "b.py": GOOD}), files="a.py,")
+    assert (done.status, done.errors[0].code) == (Status.PARTIAL, "FILE_EXISTS")
+    assert ((tmp_path / "a.py").read_text(), (tmp_path / "b.py").read_text()) == ("mine = True\n", GOOD)
+    assert (tmp_path / done.data["files"][0]["keptAt"]).read_text() == GOOD, "what was written is not lost"
+    assert "mine = True" in requests[0]
+    done, _ = await generated(tmp_path, files(**{"a.py": GOOD}), overwrite=True)
+    assert (done.status, (tmp_path / "a.py").read_text()) == (Status.COMPLETED, GOOD)
+
+
+@pytest.mark.parametrize(
+    ("turn", "code"),
+    [
+        (Fail(500), "AGENT_UNAVAILABLE"),
+        (Say("I would rather not."), "VALIDATION_FAILED"),
+        (files(**{f"f{number}.py": "x = 1\n" for number in range(60)}), "VALIDATION_FAILED"),
+    ],
+)
+async def test_an_answer_without_files_or_with_too_many_is_refused(tmp_path: Path, turn: Turn, code: str) -> None:
+    done, _ = await generated(tmp_path, turn)
+    assert (done.ok, done.errors[0].code) == (False, code), done
+    assert not any(name.endswith(".py") for name in os.listdir(tmp_path))
+
+
+async def test_a_missing_key_is_asked_for_by_its_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_SUCH_KEY_AT_ALL", raising=False)
+    table = {"m": {"kind": "openai", "url": "http://127.0.0.1:9/v1", "model": "m", "key_variable": "NO_SUCH_KEY_AT_ALL"}}
+    async with Remit.open(tmp_path, settings={"model": "m", "models": table}) as remit:
+        done = await remit.delegate("coder.generate_code", spec="x")
+    assert (done.status, done.errors[0].code) == (Status.BLOCKED, "TOOL_UNAVAILABLE"), done
+    assert "NO_SUCH_KEY_AT_ALL" in done.errors[0].message + done.errors[0].recommendation

@@ -64,13 +64,6 @@ async def test_a_diff_is_reviewed_and_reported(project: Path) -> None:
     assert status(project) == ""
 
 
-async def test_what_does_not_apply_says_why(project: Path) -> None:
-    (project / "src" / "a.py").write_text("one = 1\ntwo = zwei\nthree = 3\n")
-    result = await review(project, CHANGE)
-    assert result.data["verdict"] == "does not apply"
-    assert "line 2 is `two = zwei`, the diff expects `two = 2`" in result.data["findings"][0]["message"]
-
-
 @pytest.fixture
 async def remit(project: Path) -> AsyncIterator[Remit]:
     async with Remit.open(project) as opened:
@@ -166,15 +159,8 @@ async def test_settings_of_the_repository_run_nothing(project: Path) -> None:
     evil = project / "evil.sh"
     evil.write_text(f"#!/bin/sh\ntouch {project}/ran\ncat\n")
     evil.chmod(0o755)
-    for name in (
-        "diff.evil.command",
-        "diff.evil.textconv",
-        "filter.evil.clean",
-        "filter.evil.smudge",
-        "filter.evil.process",
-        "core.fsmonitor",
-        "diff.external",
-    ):
+    drivers = ("diff.evil.command", "diff.evil.textconv", "filter.evil.clean", "filter.evil.smudge", "filter.evil.process")
+    for name in (*drivers, "core.fsmonitor", "diff.external"):
         git(project, "config", name, str(evil))
     (project / "src" / "a.py").write_text("one = eval(input())\n")
     assert places(await review(project, "working"), "S307") == {("src/a.py", 1)}, "no attribute hides a file"

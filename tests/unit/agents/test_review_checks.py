@@ -150,3 +150,4 @@ def test_large_changes_modes_links_and_binaries_are_reported(tmp_path: Path) -> 
     write(tmp_path, {"x.sh": "echo\n"})
     found = reviewed(source(tmp_path).from_text(link + mode + binary, "a diff")).findings
     assert {finding.rule for finding in found} == {"link", "mode", "binary"}
+    assert [file.note for file in source(tmp_path).from_text(link + binary, "a diff").files] == ["it is a symbolic link", "it is binary"]

@@ -1,0 +1,19 @@
+"""For the tests of the coder with a model: an operation asked for, beside a model server that answers from a script."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from remit import Remit, Return
+from remit.testing.models import ScriptedModels, Turn
+
+
+async def asked(root: Path, script: Sequence[Turn], operation: str, **parameters: Any) -> tuple[Return, list[str]]:
+    """Its return, and what the model was sent. The last turn of the script is repeated."""
+    turns = list(script)
+    async with ScriptedModels(lambda request: turns.pop(0) if len(turns) > 1 else turns[0]) as server:
+        known = {"scripted": {"kind": "openai", "url": server.openai_url, "model": "scripted"}}
+        async with Remit.open(root, settings={"model": "scripted", "models": known}) as remit:
+            done = await remit.delegate(operation, parameters=parameters, timeout=60)
+        return done, [json.dumps(request.body, ensure_ascii=False) for request in server.requests]
