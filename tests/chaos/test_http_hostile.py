@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -20,12 +21,15 @@ CHUNKED = "Transfer-Encoding: chunked"
 AS_JSON = "Content-Type: application/json"
 
 
-@pytest_asyncio.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
     from remit.serve.http.server import HttpLimits
 
     limits = HttpLimits(header_seconds=0.4, body_seconds=0.4, stall_seconds=1.0, linger_seconds=0.3, connections=16)
-    async with http_stage(tmp_path, limits=limits, request_bytes=64 * 1024) as opened:
+    async with http_stage(tmp_path_factory.mktemp("served"), limits=limits, request_bytes=64 * 1024) as opened:
         yield opened
 
 

@@ -1,15 +1,19 @@
-"""The A2A door, by the SDK's own client over all three bindings (issue 7 item 2)."""
+"""The A2A API, by the SDK's own client over all three bindings."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from a2a_stage import BINDINGS, Stage, a2a_stage, said, sent, state_name
 
 from remit import Context, agent
 from remit.access.visitor import Doing
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 RUNS: list[str] = []
 
 
@@ -52,6 +56,13 @@ async def asks(ctx: Context, task: str) -> Any:
 
 
 AGENTS = (echo, slow, writer, ends, asks)
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with a2a_stage(tmp_path_factory.mktemp("a2a"), AGENTS) as opened:
+        yield opened
 
 
 async def one_task(client: Any, message: Any, **configuration: Any) -> Any:
@@ -66,162 +77,154 @@ def data_in(task: Any, artifact_id: str = "result") -> Any:
     return part.text if part.WhichOneof("content") == "text" else MessageToDict(part.data)
 
 
-async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding(tmp_path: Path) -> None:
-    """Issue 7 item 2: JSON-RPC, REST and gRPC; the task is the delegation, by its session id."""
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding, streaming=False)
-            message = said(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
-            task = await one_task(client, message)
-            record = await stage.remit.describe(task.id)
-            assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
-            assert record.came is not None
-            assert (record.agent, record.came.principal, record.came.door) == ("echo", "token:client", "a2a")
-            assert record.timeout_seconds == 5.0
-            assert task.history[0].role == 1
-            assert data_in(task, "stream") == "piece"
+async def test_a_message_is_a_delegation_with_the_same_answer_over_every_binding(stage: Stage) -> None:
+    for binding in BINDINGS:
+        client = await stage.client(binding, streaming=False)
+        message = said(data={"target": "echo", "parameters": {"text": "ab", "times": 2}, "timeout": 5000}, context_id="talk-1")
+        task = await one_task(client, message)
+        record = await stage.remit.describe(task.id)
+        assert (state_name(task), task.context_id, data_in(task)["said"]) == ("COMPLETED", "talk-1", "abab"), binding
+        assert record.came is not None
+        assert (record.agent, record.came.principal, record.came.door) == ("echo", "token:client", "a2a")
+        assert record.timeout_seconds == 5.0
+        assert task.history[0].role == 1
+        assert data_in(task, "stream") == "piece"
 
 
-async def test_what_is_streamed_ends_with_the_artifacts_and_the_state(tmp_path: Path) -> None:
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding)
-            events = await sent(client, said(skill="writer", data={}))
-            kinds = [event.WhichOneof("payload") for event in events]
-            assert kinds[0] == "task", binding
-            if len(kinds) > 1:  # a quick one may have ended before the first look at it
-                assert state_name(events[-1].status_update) == "COMPLETED"
-                files = [e.artifact_update.artifact for e in events if e.HasField("artifact_update")]
-            else:
-                files = list(events[0].task.artifacts)
-            report = next(one for one in files if one.artifact_id == "file-1")
-            assert (report.parts[0].raw, report.parts[0].filename, report.description) == (b"# found\n", "report.md", "What was found.")
+async def test_what_is_streamed_ends_with_the_artifacts_and_the_state(stage: Stage) -> None:
+    for binding in BINDINGS:
+        client = await stage.client(binding)
+        events = await sent(client, said(skill="writer", data={}))
+        kinds = [event.WhichOneof("payload") for event in events]
+        assert kinds[0] == "task", binding
+        if len(kinds) > 1:  # a quick one may have ended before the first look at it
+            assert state_name(events[-1].status_update) == "COMPLETED"
+            files = [e.artifact_update.artifact for e in events if e.HasField("artifact_update")]
+        else:
+            files = list(events[0].task.artifacts)
+        report = next(one for one in files if one.artifact_id == "file-1")
+        assert (report.parts[0].raw, report.parts[0].filename, report.description) == (b"# found\n", "report.md", "What was found.")
 
 
 @pytest.mark.parametrize(
     ("how", "state"), [("completed", "COMPLETED"), ("partial", "COMPLETED"), ("failed", "FAILED"), ("blocked", "INPUT_REQUIRED")]
 )
-async def test_states_are_mapped_and_what_is_finer_stands_in_the_metadata(tmp_path: Path, how: str, state: str) -> None:
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        client = await stage.client(streaming=False)
-        task = await one_task(client, said(skill="ends", data={"how": how}))
-        assert state_name(task) == state
-        assert (task.metadata["status"], task.metadata["stop_reason"]) == (how, "finished")
+async def test_states_are_mapped_and_what_is_finer_stands_in_the_metadata(stage: Stage, how: str, state: str) -> None:
+    client = await stage.client(streaming=False)
+    task = await one_task(client, said(skill="ends", data={"how": how}))
+    assert state_name(task) == state
+    assert (task.metadata["status"], task.metadata["stopReason"]) == (how, "finished")
+    assert datetime.fromisoformat(task.metadata["https://remit.dev/extensions/delegation/v1"]["createdAt"]).tzinfo is not None
 
 
-async def test_a_refusal_is_a_rejected_task(tmp_path: Path) -> None:
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        client = await stage.client(token=stage.token("shallow", max_depth=0), streaming=False)
-        task = await one_task(client, said(skill="echo", data={"text": "x"}))
-        assert state_name(task) == "REJECTED"
-        assert "depth" in task.status.message.parts[0].text
+async def test_a_refusal_is_a_rejected_task(stage: Stage) -> None:
+    client = await stage.client(token=stage.token("shallow", max_depth=0), streaming=False)
+    task = await one_task(client, said(skill="echo", data={"text": "x"}))
+    assert state_name(task) == "REJECTED"
+    assert "depth" in task.status.message.parts[0].text
 
 
-async def test_a_timeout_is_completed_with_what_there_was_and_says_so(tmp_path: Path) -> None:
-    """S2.6: a timeout never makes a failure of it."""
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        client = await stage.client(streaming=False)
-        task = await one_task(client, said(data={"target": "slow", "parameters": {}, "timeout": 200}))
-        assert (state_name(task), task.metadata["status"], task.metadata["stop_reason"]) == ("COMPLETED", "partial", "deadline")
+async def test_a_timeout_is_completed_with_what_there_was_and_says_so(stage: Stage) -> None:
+    """A timeout never makes a failure of it."""
+    client = await stage.client(streaming=False)
+    task = await one_task(client, said(data={"target": "slow", "parameters": {}, "timeout": 200}))
+    assert (state_name(task), task.metadata["status"], task.metadata["stopReason"]) == ("COMPLETED", "partial", "deadline")
 
 
-async def test_leaving_a_stream_ends_nothing_and_it_is_subscribed_to_again(tmp_path: Path) -> None:
+async def test_leaving_a_stream_ends_nothing_and_it_is_subscribed_to_again(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding)
-            stream = client.send_message(SendMessageRequest(message=said(skill="slow", data={})))
-            first = await anext(stream)
-            await stream.aclose()
-            task = await client.get_task(GetTaskRequest(id=first.task.id))
-            assert state_name(task) in ("SUBMITTED", "WORKING"), binding
-            again = client.subscribe(SubscribeToTaskRequest(id=first.task.id))
-            assert (await anext(again)).task.id == first.task.id
-            cancelled = await client.cancel_task(CancelTaskRequest(id=first.task.id))
-            assert state_name(cancelled) == "CANCELED"
-            assert first.task.id not in stage.remit.engine.running
-            rest = [event async for event in again]
-            assert state_name(rest[-1].status_update) == "CANCELED"
+    for binding in BINDINGS:
+        client = await stage.client(binding)
+        stream = client.send_message(SendMessageRequest(message=said(skill="slow", data={})))
+        first = await anext(stream)
+        await stream.aclose()
+        task = await client.get_task(GetTaskRequest(id=first.task.id))
+        assert state_name(task) in ("SUBMITTED", "WORKING"), binding
+        again = client.subscribe(SubscribeToTaskRequest(id=first.task.id))
+        assert (await anext(again)).task.id == first.task.id
+        cancelled = await client.cancel_task(CancelTaskRequest(id=first.task.id))
+        assert state_name(cancelled) == "CANCELED"
+        assert first.task.id not in stage.remit.engine.running
+        rest = [event async for event in again]
+        assert state_name(rest[-1].status_update) == "CANCELED"
 
 
-async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(tmp_path: Path) -> None:
+async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest, SubscribeToTaskRequest
     from a2a.utils.errors import TaskNotCancelableError, TaskNotFoundError, UnsupportedOperationError
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding)
-            ended = await one_task(await stage.client(binding, streaming=False), said(skill="echo", data={"text": "x"}))
-            with pytest.raises(TaskNotCancelableError):
-                await client.cancel_task(CancelTaskRequest(id=ended.id))
-            with pytest.raises(UnsupportedOperationError):
-                await anext(client.subscribe(SubscribeToTaskRequest(id=ended.id)))
-            with pytest.raises(TaskNotFoundError):
-                await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
+    for binding in BINDINGS:
+        client = await stage.client(binding)
+        ended = await one_task(await stage.client(binding, streaming=False), said(skill="echo", data={"text": "x"}))
+        with pytest.raises(TaskNotCancelableError):
+            await client.cancel_task(CancelTaskRequest(id=ended.id))
+        with pytest.raises(UnsupportedOperationError):
+            await anext(client.subscribe(SubscribeToTaskRequest(id=ended.id)))
+        with pytest.raises(TaskNotFoundError):
+            await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
 
 
-async def test_somebody_elses_task_is_not_there(tmp_path: Path) -> None:
+async def test_somebody_elses_task_is_not_there(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest
     from a2a.utils.errors import TaskNotFoundError
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        mine = await one_task(await stage.client(streaming=False), said(skill="slow", data={}), return_immediately=True)
-        other = await stage.client(token=stage.token("other"))
-        with pytest.raises(TaskNotFoundError):
-            await other.get_task(GetTaskRequest(id=mine.id))
-        with pytest.raises(TaskNotFoundError):
-            await other.cancel_task(CancelTaskRequest(id=mine.id))
-        assert mine.id in stage.remit.engine.running
+    mine = await one_task(await stage.client(streaming=False), said(skill="slow", data={}), return_immediately=True)
+    other = await stage.client(token=stage.token("other"))
+    with pytest.raises(TaskNotFoundError):
+        await other.get_task(GetTaskRequest(id=mine.id))
+    with pytest.raises(TaskNotFoundError):
+        await other.cancel_task(CancelTaskRequest(id=mine.id))
+    assert mine.id in stage.remit.engine.running
 
 
-async def test_a_message_that_is_sent_again_runs_once(tmp_path: Path) -> None:
+async def test_a_message_that_is_sent_again_runs_once(stage: Stage) -> None:
     """Its id and whoever sends it are one key; of somebody else it is another message."""
     RUNS.clear()
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        client = await stage.client(streaming=False)
-        tries = [one_task(client, said(skill="echo", data={"text": "once"}, message_id="m-1")) for _ in range(5)]
-        tasks = await asyncio.gather(*tries)
-        assert len({task.id for task in tasks}) == 1
-        assert RUNS == ["once"]
-        other = await stage.client(token=stage.token("other"), streaming=False)
-        assert (await one_task(other, said(skill="echo", data={"text": "once"}, message_id="m-1"))).id != tasks[0].id
+    client = await stage.client(streaming=False)
+    tries = [one_task(client, said(skill="echo", data={"text": "once"}, message_id="m-1")) for _ in range(5)]
+    tasks = await asyncio.gather(*tries)
+    assert len({task.id for task in tasks}) == 1
+    assert RUNS == ["once"]
+    with pytest.raises(Exception, match=r"^(?!.*a2a:).*messageId") as reused:
+        await one_task(client, said(skill="echo", data={"text": "another"}, message_id="m-1"))
+    assert "a2a:" not in str(reused.value)
+    other = await stage.client(token=stage.token("other"), streaming=False)
+    assert (await one_task(other, said(skill="echo", data={"text": "once"}, message_id="m-1"))).id != tasks[0].id
 
 
-async def test_a_task_that_asks_is_gone_on_with_under_its_own_id(tmp_path: Path) -> None:
+async def test_a_task_that_asks_is_gone_on_with_under_its_own_id(stage: Stage) -> None:
     from a2a.types import GetTaskRequest
     from a2a.utils.errors import InvalidParamsError, UnsupportedOperationError
 
     RUNS.clear()
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding, streaming=False)
-            asked = await one_task(client, said("paint", skill="asks"))
-            assert state_name(asked) == "INPUT_REQUIRED"
-            assert "Which colour is it to be?" in asked.status.message.parts[0].text
-            with pytest.raises(InvalidParamsError):
-                await one_task(client, said("blue", task_id=asked.id, context_id="another"))
-            answers = [said("blue", task_id=asked.id, message_id=f"answer-{binding}") for _ in range(2)]
-            done = [await one_task(client, answer) for answer in answers]
-            assert [state_name(task) for task in done] == ["COMPLETED", "COMPLETED"]
-            assert {task.id for task in done} == {asked.id}
-            assert data_in(done[0]) == "painted blue from {'wall': 1}"
-            whole = await client.get_task(GetTaskRequest(id=asked.id))
-            assert [message.parts[0].text for message in whole.history][0::2] == ["paint", "blue"]
-            assert len((await client.get_task(GetTaskRequest(id=asked.id, history_length=1))).history) == 1
-            with pytest.raises(UnsupportedOperationError):
-                await one_task(client, said("red", task_id=asked.id))
+    for binding in BINDINGS:
+        client = await stage.client(binding, streaming=False)
+        asked = await one_task(client, said("paint", skill="asks"))
+        assert state_name(asked) == "INPUT_REQUIRED"
+        assert "Which colour is it to be?" in asked.status.message.parts[0].text
+        with pytest.raises(InvalidParamsError):
+            await one_task(client, said("blue", task_id=asked.id, context_id="another"))
+        answers = [said("blue", task_id=asked.id, message_id=f"answer-{binding}") for _ in range(2)]
+        done = [await one_task(client, answer) for answer in answers]
+        assert [state_name(task) for task in done] == ["COMPLETED", "COMPLETED"]
+        assert {task.id for task in done} == {asked.id}
+        assert data_in(done[0]) == "painted blue from {'wall': 1}"
+        whole = await client.get_task(GetTaskRequest(id=asked.id))
+        assert [message.parts[0].text for message in whole.history][0::2] == ["paint", "blue"]
+        assert len((await client.get_task(GetTaskRequest(id=asked.id, history_length=1))).history) == 1
+        with pytest.raises(UnsupportedOperationError):
+            await one_task(client, said("red", task_id=asked.id))
     assert RUNS == ["paint", "blue"] * 3
 
 
-async def test_a_task_that_asks_can_be_cancelled_too(tmp_path: Path) -> None:
+async def test_a_task_that_asks_can_be_cancelled_too(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        client = await stage.client(streaming=False)
-        asked = await one_task(client, said("paint", skill="asks"))
-        assert state_name(await client.cancel_task(CancelTaskRequest(id=asked.id))) == "CANCELED"
-        assert state_name(await client.get_task(GetTaskRequest(id=asked.id))) == "CANCELED"
+    client = await stage.client(streaming=False)
+    asked = await one_task(client, said("paint", skill="asks"))
+    assert state_name(await client.cancel_task(CancelTaskRequest(id=asked.id))) == "CANCELED"
+    assert state_name(await client.get_task(GetTaskRequest(id=asked.id))) == "CANCELED"
 
 
 async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
@@ -238,32 +241,31 @@ async def test_tasks_are_the_same_after_a_restart(tmp_path: Path) -> None:
         assert state_name(await one_task(client, said("blue", task_id=asked.id))) == "COMPLETED"
 
 
-async def test_tasks_are_listed_by_context_and_state_a_page_at_a_time(tmp_path: Path) -> None:
+async def test_tasks_are_listed_by_context_and_state_a_page_at_a_time(stage: Stage) -> None:
     from a2a.types import ListTasksRequest, TaskState
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding, token=stage.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
-            done = [await one_task(client, said(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
-            failed = await one_task(client, said(skill="ends", data={"how": "failed"}))
-            asked = await one_task(client, said("paint", skill="asks"))
-            await one_task(client, said("blue", task_id=asked.id))
-            everything = await client.list_tasks(ListTasksRequest())
-            assert [task.id for task in everything.tasks] == [asked.id, failed.id, *(task.id for task in reversed(done))], binding
-            assert not everything.tasks[0].artifacts
-            pages, token = [], ""
-            while True:
-                page = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=token, include_artifacts=True))
-                pages.append([task.id for task in page.tasks])
-                assert all(task.artifacts for task in page.tasks)
-                token = page.next_page_token
-                if not token:
-                    break
-            assert pages == [[done[2].id, done[1].id], [done[0].id]]
-            bad = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_FAILED))
-            assert [task.id for task in bad.tasks] == [failed.id]
-            waiting = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))
-            assert not waiting.tasks, "it went on"
+    for binding in BINDINGS:
+        client = await stage.client(binding, token=stage.token(f"lister-{BINDINGS.index(binding)}"), streaming=False)
+        done = [await one_task(client, said(skill="echo", data={"text": "x"}, context_id="talk")) for _ in range(3)]
+        failed = await one_task(client, said(skill="ends", data={"how": "failed"}))
+        asked = await one_task(client, said("paint", skill="asks"))
+        await one_task(client, said("blue", task_id=asked.id))
+        everything = await client.list_tasks(ListTasksRequest())
+        assert [task.id for task in everything.tasks] == [asked.id, failed.id, *(task.id for task in reversed(done))], binding
+        assert not everything.tasks[0].artifacts
+        pages, token = [], ""
+        while True:
+            page = await client.list_tasks(ListTasksRequest(context_id="talk", page_size=2, page_token=token, include_artifacts=True))
+            pages.append([task.id for task in page.tasks])
+            assert all(task.artifacts for task in page.tasks)
+            token = page.next_page_token
+            if not token:
+                break
+        assert pages == [[done[2].id, done[1].id], [done[0].id]]
+        bad = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_FAILED))
+        assert [task.id for task in bad.tasks] == [failed.id]
+        waiting = await client.list_tasks(ListTasksRequest(status=TaskState.TASK_STATE_INPUT_REQUIRED))
+        assert not waiting.tasks, "it went on"
 
 
 async def test_the_card_shows_strangers_from_elsewhere_only_how_to_come_in(tmp_path: Path) -> None:
@@ -289,54 +291,79 @@ async def test_the_card_shows_strangers_from_elsewhere_only_how_to_come_in(tmp_p
             assert {skill.id for skill in extended.skills} == {"echo", "asks"}
 
 
-async def test_nobody_comes_in_without_a_token(tmp_path: Path) -> None:
-    """Issue 7 item 5."""
+async def test_nobody_comes_in_without_a_token(stage: Stage) -> None:
     import httpx
 
-    async with a2a_stage(tmp_path, AGENTS) as stage, httpx.AsyncClient() as http:
-        call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
-        headers = {"A2A-Version": "1.0"}
-        assert (await http.post(f"{stage.url}/a2a", json=call, headers=headers)).status_code == 401
-        assert (await http.get(f"{stage.url}/a2a/v1/tasks", headers=headers)).status_code == 401
-        client = await stage.client("GRPC", token="rmt_wrong")
-        with pytest.raises(Exception, match="UNAUTHENTICATED"):
-            await one_task(client, said(skill="echo", data={"text": "x"}))
-        assert not await stage.remit.history()
+    known = len(await stage.remit.history())
+    async with httpx.AsyncClient(headers={"A2A-Version": "1.0"}) as http:
+        assert (await http.post(f"{stage.url}/a2a", json=LIST)).status_code == 401
+        assert (await http.get(f"{stage.url}/a2a/v1/tasks")).status_code == 401
+    with pytest.raises(Exception, match="UNAUTHENTICATED"):
+        await one_task(await stage.client("GRPC", token="rmt_wrong"), said(skill="echo", data={"text": "x"}))
+    assert len(await stage.remit.history()) == known
 
 
-async def test_another_version_of_the_protocol_is_refused_in_its_own_words(tmp_path: Path) -> None:
+async def test_another_version_of_the_protocol_is_refused_over_every_binding(stage: Stage) -> None:
+    """Without one it is 0.3. A trailing slash makes no difference."""
+    import grpc.aio
     import httpx
+    from a2a.types import ListTasksRequest
+    from a2a.types.a2a_pb2_grpc import A2AServiceStub
 
-    async with a2a_stage(tmp_path, AGENTS) as stage, httpx.AsyncClient(headers={"Authorization": f"Bearer {stage.token()}"}) as http:
-        call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
-        answer = (await http.post(f"{stage.url}/a2a", json=call, headers={"A2A-Version": "7.0"})).json()
-        assert answer["error"]["code"] == -32009
+    credentials = f"Bearer {stage.token()}"
+    async with httpx.AsyncClient(headers={"Authorization": credentials}) as http, grpc.aio.insecure_channel(stage.grpc_address) as channel:
+        for version in ("7.0", "0.3", None):
+            told = {} if version is None else {"a2a-version": version}
+            assert (await http.post(f"{stage.url}/a2a/", json=LIST, headers=told)).json()["error"]["code"] == -32009
+            assert (await http.get(f"{stage.url}/a2a/v1/tasks", headers=told)).status_code == 400
+            metadata = (("authorization", credentials), *told.items())
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await A2AServiceStub(channel).ListTasks(ListTasksRequest(), metadata=metadata)
+            assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "result" in (await http.post(f"{stage.url}/a2a/", json=LIST, headers={"a2a-version": "1.0"})).json()
 
 
-async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(tmp_path: Path) -> None:
+async def test_a_subscription_stays_open_while_the_task_waits_for_input(stage: Stage) -> None:
+    from a2a.types import CancelTaskRequest, SubscribeToTaskRequest
+
+    for binding in BINDINGS:
+        client, asker = await stage.client(binding), await stage.client(streaming=False)
+        for answer, end in (("blue", "COMPLETED"), (None, "CANCELED")):
+            asked = await one_task(asker, said("paint", skill="asks"))
+            events = client.subscribe(SubscribeToTaskRequest(id=asked.id))
+            assert state_name((await anext(events)).task) == "INPUT_REQUIRED"
+            if answer is None:
+                await asker.cancel_task(CancelTaskRequest(id=asked.id))
+            else:
+                await one_task(asker, said(answer, task_id=asked.id))
+            rest = [event async for event in events]
+            last = rest[-1].task if rest[-1].HasField("task") else rest[-1].status_update
+            assert state_name(last) == end, (binding, rest)
+
+
+async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(stage: Stage) -> None:
     from a2a.types import Message, Part, Role
     from a2a.utils.errors import ContentTypeNotSupportedError, InvalidParamsError
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        for binding in BINDINGS:
-            client = await stage.client(binding, streaming=False)
-            task = await one_task(client, said("blue"))  # the one prompted agent of the project
-            assert task.metadata["https://remit.dev/extensions/delegation/v1"]["target"] == "asks"
-            with pytest.raises(InvalidParamsError, match="takes no words"):
-                await one_task(client, said("hello", skill="echo"))
-            with pytest.raises(InvalidParamsError, match="echo"):
-                await one_task(client, said(data={"text": "hello"}))
-            with pytest.raises(InvalidParamsError, match="no argument 'key'"):
-                await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
-            with pytest.raises(InvalidParamsError, match="no argument 'accept'"):  # it would be run here
-                await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "accept": ["true"]}))
-            with pytest.raises(InvalidParamsError, match="must be an object"):
-                await one_task(client, said(skill="echo", data={"parameters": [1]}))
-            with pytest.raises(ContentTypeNotSupportedError):
-                await one_task(client, Message(message_id="f", role=Role.ROLE_USER, parts=[Part(raw=b"x", filename="f")]))
-        few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)
-        with pytest.raises(Exception, match="may not use slow"):
-            await one_task(few, said(skill="slow", data={}))
+    for binding in BINDINGS:
+        client = await stage.client(binding, streaming=False)
+        task = await one_task(client, said("blue"))  # the one prompted agent of the project
+        assert task.metadata["https://remit.dev/extensions/delegation/v1"]["target"] == "asks"
+        with pytest.raises(InvalidParamsError, match="takes no words"):
+            await one_task(client, said("hello", skill="echo"))
+        with pytest.raises(InvalidParamsError, match="echo"):
+            await one_task(client, said(data={"text": "hello"}))
+        with pytest.raises(InvalidParamsError, match="no argument 'key'"):
+            await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "key": "k"}))
+        with pytest.raises(InvalidParamsError, match="no argument 'accept'"):  # it would be run here
+            await one_task(client, said(data={"target": "echo", "parameters": {"text": "x"}, "accept": ["true"]}))
+        with pytest.raises(InvalidParamsError, match="must be an object"):
+            await one_task(client, said(skill="echo", data={"parameters": [1]}))
+        with pytest.raises(ContentTypeNotSupportedError):
+            await one_task(client, Message(message_id="f", role=Role.ROLE_USER, parts=[Part(raw=b"x", filename="f")]))
+    few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)
+    with pytest.raises(Exception, match="may not use slow"):
+        await one_task(few, said(skill="slow", data={}))
 
 
 async def place_of(stage: Stage, token: str, **told: Any) -> Any:
@@ -346,19 +373,17 @@ async def place_of(stage: Stage, token: str, **told: Any) -> Any:
     return task, data_in(task) if task.artifacts else None
 
 
-async def test_depth_and_path_are_believed_of_those_granted_relay_alone(tmp_path: Path) -> None:
-    """Issue 7 item 2: honoured when it comes from us and authenticated."""
+async def test_depth_and_path_are_believed_of_those_granted_relay_alone(stage: Stage) -> None:
     from a2a.utils.errors import InvalidParamsError
 
-    async with a2a_stage(tmp_path, AGENTS) as stage:
-        relay = stage.token("relay", frozenset({Doing.DELEGATE, Doing.RELAY}))
-        _, data = await place_of(stage, relay, depth=2, path=["orchestrator", "a", "b"])
-        assert (data["depth"], data["path"]) == (3, ["orchestrator", "a", "b", "echo"])
-        task, _ = await place_of(stage, relay, depth=3, path=["orchestrator", "a", "b", "c"])
-        assert state_name(task) == "REJECTED"
-        task, _ = await place_of(stage, relay, depth=1, path=["orchestrator", "echo"])
-        assert state_name(task) == "REJECTED"
-        _, data = await place_of(stage, stage.token(), depth=2, path=["orchestrator", "echo"])
-        assert (data["depth"], data["path"]) == (1, ["token:client", "echo"])
-        with pytest.raises(InvalidParamsError, match="cannot be read"):
-            await place_of(stage, relay, depth="deep", path=[])
+    relay = stage.token("relay", frozenset({Doing.DELEGATE, Doing.RELAY}))
+    _, data = await place_of(stage, relay, depth=2, path=["orchestrator", "a", "b"])
+    assert (data["depth"], data["path"]) == (3, ["orchestrator", "a", "b", "echo"])
+    task, _ = await place_of(stage, relay, depth=3, path=["orchestrator", "a", "b", "c"])
+    assert state_name(task) == "REJECTED"
+    task, _ = await place_of(stage, relay, depth=1, path=["orchestrator", "echo"])
+    assert state_name(task) == "REJECTED"
+    _, data = await place_of(stage, stage.token(), depth=2, path=["orchestrator", "echo"])
+    assert (data["depth"], data["path"]) == (1, ["token:client", "echo"])
+    with pytest.raises(InvalidParamsError, match="cannot be read"):
+        await place_of(stage, relay, depth="deep", path=[])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from http_stage import Stage, http_stage
 
 from remit.access.visitor import Doing, Grants, Visitor
@@ -22,9 +23,12 @@ ONLY = frozenset({Doing.DELEGATE})
 MCP = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-06-18"}
 
 
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with http_stage(tmp_path) as stage:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with http_stage(tmp_path_factory.mktemp("served")) as stage:
         yield stage
 
 
@@ -125,14 +129,15 @@ async def test_connections_that_rest_keep_nobody_out(tmp_path: Path) -> None:
 
 
 async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(stage: Stage) -> None:
-    client = await stage.client(stage.token("eve", ONLY, streams=1))
+    client = await stage.client(stage.token("waits", ONLY, streams=1))
+    known = set(stage.remit.engine.running)
     waiting = asyncio.ensure_future(client.post("/v1/tasks?wait=30", json={"target": "slow", "parameters": {"seconds": 20}}))
-    while not stage.remit.engine.running:  # noqa: ASYNC110 - nobody tells
+    while not (new := set(stage.remit.engine.running) - known):  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.01)
-    (task_id,) = stage.remit.engine.running
+    (task_id,) = new
     assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).status_code == 429
     assert (await client.get(f"/v1/tasks/{task_id}")).status_code == 200
-    stage.entrance.tokens.revoke("eve")
+    stage.entrance.tokens.revoke("waits")
     async with asyncio.timeout(10):
         assert (await waiting).status_code == 401
     await stage.remit.cancel(task_id)
@@ -170,7 +175,7 @@ def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folder
 
 async def test_lists_of_a_caller_end_with_its_own(stage: Stage) -> None:
     """All pages, by the cursor that each gives."""
-    call = Call(visitor=Visitor(principal="token:a"), door="http")
+    call = Call(visitor=Visitor(principal="token:pages"), door="http")
     for _ in range(3):
         await (await stage.service.begin(call, {"target": "text", "operation": "count", "parameters": {"text": "x"}})).result()
     found, page = 0, None

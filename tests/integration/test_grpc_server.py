@@ -224,19 +224,19 @@ async def test_what_does_not_exist_is_not_found(stage: Stage) -> None:
 
 async def test_tasks_are_listed_by_what_they_are_and_page_by_page(stage: Stage) -> None:
     tasks, pb = await stage.tasks(), messages()
-    for number in range(5):
-        await tasks.ExecuteTask(ask("echo", value=number, session="talk" if number % 2 else ""))
+    ids = [(await tasks.ExecuteTask(ask("echo", value=n, session="talk" if n % 2 else ""))).task_id for n in range(5)]
     await tasks.ExecuteTask(ask("fails"))
     asked = pb.ListTasksRequest(agent_id="echo", states=[pb.TASK_STATE_COMPLETED], page_size=2)
     seen, pages = [], 0
     while True:
         page = await tasks.ListTasks(asked)
-        seen += [task.data.struct_value.fields["value"].number_value for task in page.tasks]
+        seen += [task.task_id for task in page.tasks]
+        assert not any(task.HasField("data") or task.artifacts for task in page.tasks), "a list has summaries"
         pages += 1
         if not page.next_page_token:
             break
         asked.page_token = page.next_page_token
-    assert (seen, pages) == ([4, 3, 2, 1, 0], 3)
+    assert (seen, pages) == (ids[::-1], 3)
     failed = await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_FAILED, pb.TASK_STATE_TIMEOUT]))
     assert [task.agent_id for task in failed.tasks] == ["fails"]
     talk = await tasks.ListTasks(pb.ListTasksRequest(session_id="talk"))
@@ -246,14 +246,10 @@ async def test_tasks_are_listed_by_what_they_are_and_page_by_page(stage: Stage) 
     assert not (await tasks.ListTasks(pb.ListTasksRequest(states=[pb.TASK_STATE_PENDING]))).tasks
 
 
-async def test_a_page_token_of_another_question_or_of_nobody_is_refused(stage: Stage) -> None:
+async def test_a_wrong_page_token_size_or_state_is_refused(stage: Stage) -> None:
     tasks, pb = await stage.tasks(), messages()
-    for number in range(3):
-        await tasks.ExecuteTask(ask("echo", value=number))
-    token = (await tasks.ListTasks(pb.ListTasksRequest(page_size=1))).next_page_token
     wrong = [
-        pb.ListTasksRequest(page_token=token, agent_id="echo"),
-        pb.ListTasksRequest(page_token=token[:-2] + "AA"),
+        pb.ListTasksRequest(page_token="sess_1700000000_zzzzzz"),
         pb.ListTasksRequest(page_token="no token"),
         pb.ListTasksRequest(page_token="x" * 5000),
         pb.ListTasksRequest(page_size=-1),
@@ -395,17 +391,20 @@ async def test_health_tells_that_it_serves_and_when_it_stops(stage: Stage) -> No
     stage.door.stop_taking()
     assert (await watch.read()).status == stopping
     assert (await (await stage.tasks()).ExecuteTask(ask("echo"))).task.success  # whether new work is taken is the service's to say
-    began = time.monotonic()
-    await stage.door.stop(20.0)
-    assert time.monotonic() - began < 10  # whoever only watches keeps nobody waiting
+    async with asyncio.timeout(60):
+        await stage.door.stop(600.0)  # a health watcher keeps nobody waiting
     assert not (stage.remit.folder / "run" / "grpc.sock").exists()
 
 
-async def test_reflection_names_the_services(stage: Stage) -> None:
-    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+async def test_reflection_names_the_services(stage: Stage, version: str) -> None:
+    from grpc_reflection.v1alpha import reflection_pb2
 
-    stub = reflection_pb2_grpc.ServerReflectionStub(await stage.channel())
-    call = stub.ServerReflectionInfo()
+    call = (await stage.channel()).stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+        response_deserializer=reflection_pb2.ServerReflectionResponse.FromString,
+    )()
     await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
     listed = {one.name for one in (await call.read()).list_services_response.service}
     await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol="remit.v1.TaskService"))

@@ -19,9 +19,12 @@ from remit.serve.http.auth_middleware import AllowedHosts, host_name
 DELEGATES = frozenset({Doing.DELEGATE})
 
 
-@pytest_asyncio.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    async with http_stage(tmp_path, allow_hosts=("build.example.org",)) as opened:
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    async with http_stage(tmp_path_factory.mktemp("served"), allow_hosts=("build.example.org",)) as opened:
         yield opened
 
 

@@ -55,12 +55,12 @@ def test_a_name_that_a_stranger_gives_a_file_leads_nowhere(name: str, number: in
 
 @settings(deadline=None)  # what it imports takes longer than any try
 @given(st.lists(st.tuples(st.sampled_from(["text", "data", "raw", "url"]), JSON), max_size=4), JSON)
-def test_any_message_is_taken_apart_or_refused_in_words(parts: list[tuple[str, Any]], skill: Any) -> None:
+def test_any_message_is_read_message_or_refused_in_words(parts: list[tuple[str, Any]], skill: Any) -> None:
     from a2a.types import Message, Part, SendMessageRequest
     from a2a.utils.errors import A2AError
 
     from remit.proto.values import struct_of, text_of, value_of
-    from remit.serve.a2a.messages import arguments_of, taken_apart
+    from remit.serve.a2a.messages import arguments_of, read_message
 
     def part(kind: str, value: Any) -> Part:
         given = {"text": text_of(str(value)), "data": value_of(value), "raw": b"x", "url": "http://x/"}
@@ -68,5 +68,5 @@ def test_any_message_is_taken_apart_or_refused_in_words(parts: list[tuple[str, A
 
     message = Message(message_id="m", parts=[part(kind, value) for kind, value in parts], metadata=struct_of({"skill": skill}))
     with contextlib.suppress(Misused, A2AError):
-        arguments = arguments_of(taken_apart(SendMessageRequest(message=message)), [], has_assistant=False)
+        arguments = arguments_of(read_message(SendMessageRequest(message=message)), [], has_assistant=False)
         assert arguments.keys() <= {"target", "operation", "parameters", "timeout", "priority", "budget", "idle"}

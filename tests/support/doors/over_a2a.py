@@ -131,7 +131,7 @@ def _seen(task: Task) -> Seen:
         task_id=task.id,
         shown=TaskState.Name(task.status.state).removeprefix("TASK_STATE_"),
         status=metadata.get("status"),
-        stop_reason=metadata.get("stop_reason"),
+        stop_reason=metadata.get("stopReason"),
         data=None if result is None else _content(result),
         summary=metadata.get(EXTENSION, {}).get("summary", ""),
         code=errors[0]["code"] if errors else None,

@@ -42,13 +42,14 @@ async def answer_of(gathered: Gathered, definition: Definition, ctx: Context) ->
         "data": data_of(task.artifacts),
         "remote": {"task_id": task.id, "context_id": task.context_id, "state": TaskState.Name(task.status.state)},
     }
-    if (reason := said.get("stop_reason")) is not None and isinstance(reason, str):
+    reason = said.get("stopReason", said.get("stop_reason"))  # older remits write it in snake case
+    if isinstance(reason, str):
         answer["remote"]["stop_reason"] = reason[:100]
     answer["summary"] = _summary(said, words, name)
     answer["errors"] = [] if answer["status"] == "completed" else _errors(task, said, words, ctx)
     if notes := await _keep_files(task.artifacts, ctx):
         answer["warnings"] = notes
-    if answer["status"] == "partial" and said.get("stop_reason") == "deadline":
+    if answer["status"] == "partial" and reason == "deadline":
         raise OutOfTime(answer["summary"], answer=answer)  # its time was ours, a little less
     return answer
 

@@ -1,13 +1,21 @@
-"""The card: what this server is and what can be asked of it, for strangers and for those that were let in.
+"""The agent card, and the callers and errors of A2A requests, in the SDK's terms.
 
-A stranger on this machine sees the skills; one from elsewhere sees only how to come in, for the names of a project's agents say what it
-works on. Whoever is let in asks for the extended card, and sees those that it may use.
+An anonymous caller on this machine sees the skills on the card; one from elsewhere sees only how to authenticate, because the names of a
+project's agents say what it works on. Authenticated callers get the extended card with the agents they may use.
 """
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
+from a2a.auth.user import UnauthenticatedUser, User
+from a2a.extensions.common import HTTP_EXTENSION_HEADER, get_requested_extensions
+from a2a.server.context import ServerCallContext
+from a2a.server.routes.common import ServerCallContextBuilder
 from a2a.types import (
     AgentCapabilities,
     AgentCard,
@@ -21,41 +29,81 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
+from a2a.utils import errors as sdk_errors
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, VERSION_HEADER
 
+from remit.access.visitor import Visitor
 from remit.core.agents import AgentSpec
-from remit.proto.extension import EXTENSION
+from remit.core.errors import Refused, RemitError
+from remit.core.tracing import HEADER as TRACEPARENT
+from remit.core.tracing import parse
+from remit.proto.extension import EXTENSION, NOTHING, Told
 from remit.proto.values import struct_of, text_of
 from remit.serve.a2a.messages import MODES
+from remit.serve.service import Call
+from remit.serve.statuses import status_of
 from remit.tool.catalogue import parts_of, signature
+from remit.tool.faults import DelegateError
 
+if TYPE_CHECKING:
+    import grpc.aio
+    from starlette.requests import Request
+
+log = logging.getLogger("remit.serve.a2a")
 JSON_RPC, REST, GRPC = "JSONRPC", "HTTP+JSON", "GRPC"
-PROTOCOL = "1.0"
-DELEGATE = "delegate"
-"""The one skill that a stranger from elsewhere is told of."""
-_WORDS = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
+VISITOR = "remit.visitor"
+"""In the scope of an HTTP request, and in the state of a call."""
+_ABOUT = "Hands work to agents and always gives an answer back: in time, in one checked shape, with whatever was done."
 _LONGEST_DESCRIPTION = 2000
+
+
+# ---- the card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the card says beside the skills."""
+    """Contents of the card besides the skills."""
 
     interfaces: Sequence[tuple[str, str]]
-    """Bindings and where they answer, the best first."""
+    """Bindings and their addresses, the best first."""
     takes_certificates: bool = False
     shows_skills: bool = True
-    """To strangers."""
+    """To anonymous callers."""
 
 
 def public_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
-    return _card(facts, [skill_of(spec) for spec in specs] if facts.shows_skills and specs else [_any_skill()])
+    return extended_card(facts, specs if facts.shows_skills else ())
 
 
 def extended_card(facts: Facts, specs: Sequence[AgentSpec]) -> AgentCard:
-    return _card(facts, [skill_of(spec) for spec in specs] or [_any_skill()])
+    bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
+    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
+    if facts.takes_certificates:
+        mutual = MutualTlsSecurityScheme(description="A certificate signed by the authority that this server trusts.")
+        schemes["mtls"] = SecurityScheme(mtls_security_scheme=mutual)
+    extension = AgentExtension(
+        uri=EXTENSION,
+        description="Depth, path and remaining time of the caller's delegation, so that limits hold across remits. "
+        "Time is honoured from everybody, depth and path from callers with the grant `relay`.",
+        params=struct_of({"metadata": {"depth": "integer", "path": "list of names", "timeLeftMs": "number"}}),
+    )
+    interfaces = facts.interfaces
+    return AgentCard(
+        name="remit",
+        description=_ABOUT,
+        version=version("remit"),
+        provider=AgentProvider(organization="remit", url="https://remit.dev"),
+        supported_interfaces=[AgentInterface(url=url, protocol_binding=name, protocol_version="1.0") for name, url in interfaces],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True, extensions=[extension]),
+        security_schemes=schemes,
+        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
+        default_input_modes=MODES,
+        default_output_modes=MODES,
+        skills=[_skill(spec) for spec in specs] or [_any_skill()],
+    )
 
 
-def skill_of(spec: AgentSpec) -> AgentSkill:
+def _skill(spec: AgentSpec) -> AgentSkill:
     target, operation = parts_of(spec.name)
     takes_words = "task" in spec.parameters_schema.get("properties", {})
     words = " ".join(part for part in (spec.description.strip(), f"Takes {signature(spec)}.") if part)
@@ -70,49 +118,89 @@ def skill_of(spec: AgentSpec) -> AgentSkill:
 
 
 def _any_skill() -> AgentSkill:
-    words = f"{_WORDS} The extended card, for those that are let in, has a skill for each agent."
-    return AgentSkill(id=DELEGATE, name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
+    words = f"{_ABOUT} The extended card, for authenticated callers, has a skill for each agent."
+    return AgentSkill(id="delegate", name="delegate work", description=words, tags=["delegation"], input_modes=MODES, output_modes=MODES)
 
 
-def _card(facts: Facts, skills: list[AgentSkill]) -> AgentCard:
-    schemes = _schemes(facts)
-    return AgentCard(
-        name="remit",
-        description=_WORDS,
-        version=_version(),
-        provider=AgentProvider(organization="remit", url="https://remit.dev"),
-        supported_interfaces=[
-            AgentInterface(url=url, protocol_binding=binding, protocol_version=PROTOCOL) for binding, url in facts.interfaces
-        ],
-        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True, extensions=[_extension()]),
-        security_schemes=schemes,
-        security_requirements=[SecurityRequirement(schemes={name: StringList()}) for name in schemes],
-        default_input_modes=MODES,
-        default_output_modes=MODES,
-        skills=skills,
+# ---- callers: authenticated before, by serve.http.auth_middleware or serve.grpc.auth_interceptor
+
+
+class Caller(User):
+    """A visitor as the SDK's user."""
+
+    def __init__(self, visitor: Visitor) -> None:
+        self._visitor = visitor
+
+    @property
+    def is_authenticated(self) -> bool:
+        return True
+
+    @property
+    def user_name(self) -> str:
+        return self._visitor.principal
+
+
+class HttpCalls(ServerCallContextBuilder):
+    def build(self, request: "Request") -> ServerCallContext:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        return _context(request.scope.get(VISITOR), headers, request.headers.getlist(HTTP_EXTENSION_HEADER))
+
+
+class GrpcCalls:
+    def build(self, context: "grpc.aio.ServicerContext[Any, Any]") -> ServerCallContext:
+        """Raises the SDK's error for another version; the SDK checks it for the other bindings. Without one it is 0.3."""
+        from remit.serve.grpc.auth_interceptor import entered
+
+        given = [(name.lower(), value) for name, value in context.invocation_metadata() or () if isinstance(value, str)]
+        asked = dict(given).get(VERSION_HEADER.lower()) or PROTOCOL_VERSION_0_3
+        if asked.partition(".")[0] != PROTOCOL_VERSION_1_0.partition(".")[0]:
+            raise sdk_errors.VersionNotSupportedError(f"A2A version {asked[:40]} is not supported. Supported: {PROTOCOL_VERSION_1_0}.")
+        return _context(entered().visitor, dict(given), [value for name, value in given if name == HTTP_EXTENSION_HEADER.lower()])
+
+
+def _context(visitor: Visitor | None, headers: dict[str, str], extensions: list[str]) -> ServerCallContext:
+    user = UnauthenticatedUser() if visitor is None else Caller(visitor)
+    state = {"headers": headers, VISITOR: visitor}
+    return ServerCallContext(state=state, user=user, requested_extensions=get_requested_extensions(extensions))
+
+
+def call_of(context: ServerCallContext, *, session: str | None = None, told: Told = NOTHING) -> Call:
+    """Raises `Refused` if the request was not authenticated."""
+    visitor = context.state.get(VISITOR)
+    if not isinstance(visitor, Visitor):
+        raise Refused("The request is not authenticated.", code="UNAUTHENTICATED", advice="Send a token: Authorization: Bearer ….")
+    trace = parse(context.state["headers"].get(TRACEPARENT))
+    return Call(
+        visitor=visitor,
+        door="a2a",
+        session=session,
+        traceparent=None if trace is None else str(trace),
+        deadline_at=None if told.seconds_left is None else time.time() + told.seconds_left,
+        depth=told.depth,
+        path=told.path,
     )
 
 
-def _schemes(facts: Facts) -> Mapping[str, SecurityScheme]:
-    bearer = HTTPAuthSecurityScheme(scheme="bearer", description="A token made by `remit token new`.")
-    schemes = {"bearer": SecurityScheme(http_auth_security_scheme=bearer)}
-    if facts.takes_certificates:
-        mutual = MutualTlsSecurityScheme(description="A certificate signed by the authority that this server trusts.")
-        schemes["mtls"] = SecurityScheme(mtls_security_scheme=mutual)
-    return schemes
+# ---- errors
 
 
-def _extension() -> AgentExtension:
-    return AgentExtension(
-        uri=EXTENSION,
-        description="Depth, path and remaining time of the caller's delegation, so that limits hold across remits. "
-        "Time is honoured from everybody, depth and path from those that were granted `relay`.",
-        params=struct_of({"metadata": {"depth": "integer", "path": "list of names", "timeLeftMs": "number"}}),
-    )
-
-
-def _version() -> str:
+@contextlib.contextmanager
+def sdk_error() -> Iterator[None]:
+    """Turns our errors into the SDK's, by the one table (`serve.statuses`), with our own code in the data."""
     try:
-        return version("remit")
-    except PackageNotFoundError:  # run from its sources
-        return "0"
+        yield
+    except RemitError as error:
+        data: dict[str, Any] = {"code": error.code}
+        if error.advice:
+            data["recommendation"] = error.advice
+        if isinstance(error, DelegateError) and error.details:
+            data["details"] = dict(error.details)
+        if (seconds := getattr(error, "retry_after_seconds", None)) is not None:
+            data["retryAfterSeconds"] = seconds
+        kind: type[sdk_errors.A2AError] = getattr(sdk_errors, status_of(error).a2a)
+        raise kind(message=str(error), data=data) from error
+    except sdk_errors.A2AError:
+        raise
+    except Exception as error:
+        log.error("An A2A request failed.", exc_info=error)
+        raise sdk_errors.InternalError("Internal server error. The server's log has the details.") from None

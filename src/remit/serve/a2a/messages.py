@@ -36,7 +36,7 @@ class Asked:
     """Where its sender stands, if that is a remit."""
 
 
-def taken_apart(request: SendMessageRequest) -> Asked:
+def read_message(request: SendMessageRequest) -> Asked:
     """Raises `Misused`, or the SDK's error for content that nobody here takes."""
     message = request.message
     metadata = {**dict_of(request.metadata), **dict_of(message.metadata)}

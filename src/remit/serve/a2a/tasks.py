@@ -6,11 +6,11 @@ at the top, the rest under our extension."""
 import hashlib
 import mimetypes
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from a2a.types import Artifact, Message, Part, Role, Task, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from remit.core import result as ours
 from remit.core.events import Event, EventKind
@@ -34,21 +34,6 @@ STATES: Mapping[State, TaskState] = {
     State.REFUSED: TaskState.TASK_STATE_REJECTED,
     State.CANCELLED: TaskState.TASK_STATE_CANCELED,
 }
-TERMINAL = frozenset(
-    {
-        TaskState.TASK_STATE_COMPLETED,
-        TaskState.TASK_STATE_FAILED,
-        TaskState.TASK_STATE_CANCELED,
-        TaskState.TASK_STATE_REJECTED,
-    }
-)
-
-
-def states_of(asked: TaskState) -> tuple[State, ...]:
-    """Which of ours are shown as that one; none: nothing here ever is."""
-    return tuple(state for state, shown in STATES.items() if shown == asked)
-
-
 STREAM, RESULT = "stream", "result"
 """Artifacts: what was said on the way, piece by piece; and what was handed back."""
 FILE_BYTES, FILES_BYTES = 256 * 1024, 1024 * 1024
@@ -121,7 +106,7 @@ def metadata_of(record: Record) -> dict[str, Any]:
     target, operation = parts_of(record.agent)
     own: dict[str, Any] = {
         "state": str(record.state), "sessionId": record.session_id, "rootId": record.root_id, "target": target, "operation": operation,
-        "depth": record.depth, "path": list(record.path), "createdAt": record.created_at, "deadlineAt": record.deadline_at,
+        "depth": record.depth, "path": list(record.path), "createdAt": _iso(record.created_at), "deadlineAt": _iso(record.deadline_at),
     }  # fmt: skip
     returned = record.result
     if returned is None:
@@ -131,7 +116,7 @@ def metadata_of(record: Record) -> dict[str, Any]:
         "durationSeconds": returned.metadata.duration_seconds, "evidence": str(returned.evidence), "warnings": list(returned.warnings),
         "tokens": record.tokens, "cost": record.cost,
     }  # fmt: skip
-    return {"status": str(returned.status), "stop_reason": str(returned.stop_reason), EXTENSION: own}
+    return {"status": str(returned.status), "stopReason": str(returned.stop_reason), EXTENSION: own}
 
 
 def asked_of(record: Record) -> Message:
@@ -261,13 +246,11 @@ def _message(task_id: str, context_id: str, words: str, message_id: str) -> Mess
 def _status(state: TaskState, at: float | None, message: Message | None) -> TaskStatus:
     status = TaskStatus(state=state, message=message)
     if at is not None:
-        status.timestamp.CopyFrom(_moment(at))
+        status.timestamp.FromMilliseconds(round(1000 * at))
     else:
         status.timestamp.GetCurrentTime()
     return status
 
 
-def _moment(at: float) -> Timestamp:
-    moment = Timestamp()
-    moment.FromMilliseconds(round(1000 * at))
-    return moment
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -72,7 +72,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             known = self._wrapped[method] = (handler, self._with_entrance(handler, is_open=method.startswith(HEALTH)))
         return known[1]
 
-    def end_watching(self) -> None:
+    def end_open_calls(self) -> None:
         """Of those who watch only whether we live: they would never leave by themselves."""
         self._is_ending = True
         for task in self._watching:

@@ -17,8 +17,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import grpc.aio
-
 from remit.access.entrance import Entrance
 from remit.access.private import private_folder, read_private, write_private
 from remit.access.visitor import Doing, Visitor
@@ -218,9 +216,6 @@ class Registry(rpc.AgentServiceServicer):
         self._kept = Kept(self._remit.folder)
         self._before: dict[str, tuple[str, float]] | None = None
         """Operations that something of a server before this one waits for; None: not looked for yet."""
-
-    def add_to(self, server: grpc.aio.Server) -> None:
-        rpc.add_AgentServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     def name_of(self, agent_id: str) -> str | None:
         """The name of one that is registered, by its id. What the same request begins then is meant for that one alone."""

@@ -3,16 +3,12 @@
 A task that ran and failed is an answer; errors are raised and reported by `auth_interceptor`. Leaving a call ends no task. A call that
 begins a task and waits for it reads nothing from the store. 0 and empty mean "not given" in protobuf."""
 
-import base64
-import binascii
 import contextlib
-import hashlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 from remit.core.errors import Misused
-from remit.core.ids import SESSION_ID
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
 from remit.engine.handle import LocalHandle
@@ -22,7 +18,7 @@ from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
 from remit.proto.values import dict_of, struct_of, text_of
 from remit.serve.grpc.auth_interceptor import Context, entered
-from remit.serve.service import MOST_ON_PAGE, Call, Service
+from remit.serve.service import MOST_ON_PAGE, Call, Service, summary_of
 from remit.tool.catalogue import parts_of
 from remit.tool.chunks import Chunk
 from remit.tool.messages import Place, message_of_chunk, place_of_delegation, place_of_record, state_number, task_of
@@ -30,8 +26,6 @@ from remit.tool.result import DelegateResult, TaskMetadata, TaskState, result_of
 from remit.tool.schema import parameters_schema
 
 USUAL_PAGE = 50
-_LONGEST_TOKEN = 200
-_MARK_BYTES = 6
 _PRIORITIES = frozenset({0, *map(int, Priority)})
 _STATES: dict[int, tuple[State, ...]] = {
     pb.TASK_STATE_PENDING: (),
@@ -100,7 +94,6 @@ def wait_seconds_of(request: pb.ExecuteTaskRequest) -> float:
 
 
 def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
-    """Raises `Misused`, also for a page token that is none of ours or of another question."""
     if request.page_size < 0:
         raise Misused("page_size must not be negative.", advice=f"0 gives {USUAL_PAGE}; at most {MOST_ON_PAGE} come at once.")
     return HistoryQuery(
@@ -111,44 +104,13 @@ def query_of(request: pb.ListTasksRequest) -> HistoryQuery:
         until=seconds(request.until_ns),
         conversation=request.session_id or None,
         limit=min(request.page_size or USUAL_PAGE, MOST_ON_PAGE),
-        before_session=_read_token(request),
+        before_session=request.page_token or None,
     )
 
 
 def is_empty(request: pb.ListTasksRequest) -> bool:
     """Of what is never on record: a task is pending before it is."""
     return bool(request.states) and not any(_STATES.get(state) for state in request.states)
-
-
-def token_of(request: pb.ListTasksRequest, next_page: str | None) -> str:
-    """Opaque to clients; holds to which question it belongs, so that it goes on with no other."""
-    if next_page is None:
-        return ""
-    return base64.urlsafe_b64encode(_mark(request) + next_page.encode()).decode().rstrip("=")
-
-
-def _read_token(request: pb.ListTasksRequest) -> str | None:
-    token = request.page_token
-    if not token:
-        return None
-    data = b""
-    if len(token) <= _LONGEST_TOKEN and token.isascii():
-        try:
-            data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            data = b""
-    before = data[_MARK_BYTES:].decode("ascii", "replace")
-    if data[:_MARK_BYTES] != _mark(request) or not SESSION_ID.match(before):
-        raise Misused("page_token is none of this question.", advice="Send what next_page_token held, with the same filters; or none.")
-    return before
-
-
-def _mark(request: pb.ListTasksRequest) -> bytes:
-    asked = pb.ListTasksRequest()
-    asked.CopyFrom(request)
-    asked.ClearField("page_token")
-    asked.ClearField("page_size")
-    return hashlib.sha256(asked.SerializeToString(deterministic=True)).digest()[:_MARK_BYTES]
 
 
 def _wanted(request: pb.ListTasksRequest) -> tuple[State, ...]:
@@ -236,8 +198,8 @@ class TaskService(rpc.TaskServiceServicer):
         if is_empty(asked):
             return pb.ListTasksResponse()
         page = await self._service.list(entered(), query)
-        tasks = [task_of(result_of_record(record), place_of_record(record)) for record in page.records]
-        return pb.ListTasksResponse(tasks=tasks, next_page_token=token_of(asked, page.next_page))
+        tasks = [task_of(summary_of(record), place_of_record(record)) for record in page.records]
+        return pb.ListTasksResponse(tasks=tasks, next_page_token=page.next_page or "")
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
         settings = self._service.remit.settings
