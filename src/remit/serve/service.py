@@ -7,7 +7,7 @@ records. Callers see and end their own work only, unless they were granted more;
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,126 +39,15 @@ from remit.tool.tool import DelegateTool
 if TYPE_CHECKING:
     from remit.app import Remit
 
-_STATES = {
-    Step.REGISTER_DELEGATION: (TaskState.QUEUED, "It is on record."),
-    Step.ROUTE_TO_AGENT: (TaskState.RUNNING, "It is running."),
-}
-
-
-def chunk_told(event: Event) -> Chunk | None:
-    """None for what says nothing to a caller, and for the end: that is made of the record."""
-    if event.kind is EventKind.STEP:
-        known = _STATES.get(event.body["step"])
-        return None if known is None else _standing(event, *known)
-    if event.kind is EventKind.NOTICE:
-        words = str(event.body.get("message", ""))
-        if words.startswith(WAITING):
-            return _standing(event, TaskState.PAUSED, words)
-        if words.startswith(ANSWERED):
-            return _standing(event, TaskState.RUNNING, words)
-    return None if event.kind in (EventKind.COMPLETE, EventKind.ERROR) else chunk_of(event)
-
-
-def _standing(event: Event, state: TaskState, words: str) -> Chunk:
-    data = {"state": str(state), "message": words}
-    return Chunk(type=ChunkType.STATUS, task_id=event.session_id, data=data, number=event.number)
-
-
-MOST_ON_PAGE = 500
-
-
-def unknown(task_id: str) -> Misused:
-    return Misused(
-        f"There is no task {task_id[:80]}.", code="TASK_NOT_FOUND", advice="Its id is in the answer that began it; list the tasks."
-    )
-
-
-def is_below(store: Store, record: Record, session_id: str) -> bool:
-    """Itself, what it asked for, or anything further down."""
-    if session_id in (record.session_id, record.parent_id):
-        return True
-    node: Record | None = record
-    while node is not None and node.parent_id is not None:
-        if node.parent_id == session_id:
-            return True
-        node = store.get(node.parent_id)
-    return False
-
-
-def listed(store: Store, query: HistoryQuery, parent: str | None) -> tuple[Sequence[Record], str | None]:
-    """A page, and where the next one begins; with `parent` of what is below that one."""
-    size = min(max(1, query.limit), MOST_ON_PAGE)
-    asked = replace(query, limit=size + 1)
-    found = store.history(asked) if parent is None else _found_below(store, asked, parent)
-    return found[:size], found[size - 1].session_id if len(found) > size else None
-
-
-def _found_below(store: Store, query: HistoryQuery, parent: str) -> list[Record]:
-    """A tree is small: it is searched whole."""
-    root = store.get(parent)
-    if root is None or query.root_id not in (None, root.root_id):
-        return []
-    inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
-    found: list[Record] = []
-    page = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_ON_PAGE)
-    while len(found) < query.limit:
-        records = store.history(page)
-        found += [record for record in records if record.session_id in inside]
-        if len(records) < MOST_ON_PAGE:
-            break
-        page = replace(page, before_session=records[-1].session_id)
-    return found[: query.limit]
-
-
-def chosen(
-    catalogue: Catalogue, may_use: Callable[[str], bool], loads: Mapping[str, int], target: str | None, operation: str | None
-) -> AgentSpec:
-    """The agent of `target` for `operation`; without a target any that can. Raises `DelegateError` (S5.3)."""
-    wanted = operation or None
-    if target:
-        first, rest = parts_of(target)
-        if wanted is not None and wanted in (target, first, f"{first}.{rest}"):
-            wanted = None  # the same, said twice
-        if wanted is not None and parts_of(wanted)[0] == first and first in catalogue.targets():
-            wanted = parts_of(wanted)[1]
-        return catalogue.find(target, wanted)
-    if wanted is None:
-        raise DelegateError(
-            "Neither an agent nor an operation is named.",
-            code="INVALID_OPERATION",
-            advice="Name an agent, or the operation that any agent may do.",
-            details={"operations": catalogue.operations()},
-        )
-    able = [spec for spec in _able(catalogue.specs, wanted) if may_use(spec.name)]
-    if not able:
-        names = sorted({parts_of(spec.name)[1] or spec.name for spec in catalogue.specs if may_use(spec.name)})
-        raise DelegateError(f"No agent does {wanted!r:.80}.", code="INVALID_OPERATION", advice=_words(names), details={"operations": names})
-    return min(able, key=lambda spec: (loads.get(parts_of(spec.name)[0], 0), rank(spec)))
-
-
-def _able(specs: Sequence[AgentSpec], wanted: str) -> list[AgentSpec]:
-    """By its whole name it is that one; else whoever has an operation of that name."""
-    whole = [spec for spec in specs if spec.name in (wanted, snake(wanted))]
-    return whole or [spec for spec in specs if parts_of(spec.name)[1] in (wanted, snake(wanted))]
-
-
-def loads_of(agents: Iterable[str]) -> Counter[str]:
-    """How much each target has to do, from the agents of what runs and waits."""
-    return Counter(parts_of(agent)[0] for agent in agents)
-
-
-def _words(names: Sequence[str]) -> str:
-    return f"There are {', '.join(names[:30])}{' and more' if len(names) > 30 else ''}." if names else "There are none that you may use."
-
-
 EXTRAS = ("key", "accept", "budget", "resume", "idle")
-"""What a request takes here beside the arguments of the delegate tool (S5.1)."""
+"""Arguments of a request besides those of the delegate tool."""
+MOST_ON_PAGE = 500
 MOST_TOOLS = 256
-"""Kept ready, one for each set of patterns of agents that somebody may use."""
+"""Cached delegate tools, one for each set of agents that a caller may use."""
 SUMMARY = 500
 """Characters of a text in a list."""
 LONGEST_WORD = 200
-"""Of what a caller calls its conversation."""
+"""Of a caller's name for its conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,7 +233,8 @@ class Service:
         """Raises `Misused` (TASK_NOT_FOUND), also for what is not the caller's to see."""
         record = await off_loop(self._visible, call, task_id) if is_session_id(task_id) else None
         if record is None:
-            raise unknown(task_id)
+            advice = "Its id is in the answer that began it; list the tasks."
+            raise Misused(f"There is no task {task_id[:80]}.", code="TASK_NOT_FOUND", advice=advice)
         return record
 
     def _visible(self, call: Call, task_id: str) -> Record | None:
@@ -361,7 +251,7 @@ class Service:
                 if event.kind in (EventKind.COMPLETE, EventKind.ERROR):
                     yield await self._last(task_id, event)
                     return
-                if (chunk := chunk_told(event)) is not None:
+                if (chunk := _chunk(event)) is not None:
                     yield chunk
 
     async def _last(self, task_id: str, event: Event) -> Chunk:
@@ -431,7 +321,7 @@ class Service:
             query = replace(query, principal=None if visitor.parent is not None else visitor.principal)
         words: dict[str, Any] = {name: _word(getattr(query, name)) for name in ("root_id", "agent", "principal", "conversation")}
         query = replace(query, **words)
-        return Page._make(await off_loop(listed, store, query, visitor.parent))
+        return await off_loop(_listed, store, query, visitor.parent)
 
     # ---- agents
 
@@ -440,15 +330,11 @@ class Service:
         self._must(call, Doing.DELEGATE)
         return [spec for spec in self.tool.catalogue.specs if call.visitor.grants.may_use(spec.name)]
 
-    def choose(self, call: Call, target: str | None, operation: str | None) -> str:
-        """The name of the agent that is meant; without a target any that can, the one that has least to do. Raises `DelegateError`."""
+    def choose(self, call: Call, operation: str) -> str:
+        """The least loaded agent that has the operation. Raises `DelegateError`."""
         self._must(call, Doing.DELEGATE)
-        loads = loads_of(running.delegation.agent for running in self._running.values())
-        may_use = call.visitor.grants.may_use
-        try:
-            return chosen(self.tool.catalogue, may_use, loads, target, operation).name
-        except DelegateError:
-            return chosen(self.tool_for(call).catalogue, may_use, loads, target, operation).name  # as in `read`
+        loads = Counter(parts_of(running.delegation.agent)[0] for running in self._running.values())
+        return _least_loaded(self.tool_for(call).catalogue, call.visitor.grants.may_use, loads, operation)
 
     # ---- who may
 
@@ -472,7 +358,7 @@ class Service:
     def _is_theirs(self, call: Call, record: Record, beyond: Doing) -> bool:
         visitor = call.visitor
         if visitor.parent is not None:
-            return is_below(self.remit.store, record, visitor.parent)
+            return _is_below(self.remit.store, record, visitor.parent)
         principal = record.came.principal if record.came is not None else ROOT_CALLER
         return visitor.may(beyond) or principal == visitor.principal
 
@@ -516,3 +402,92 @@ def own_key(principal: str, key: str) -> str:
 def _word(given: str | None) -> str | None:
     """Of whatever length, and of whatever a client makes it: it is kept and searched for as what can be written."""
     return None if not given else given[:LONGEST_WORD].encode("utf-8", "backslashreplace").decode()
+
+
+# ---- chunks
+
+
+_STATES = {
+    Step.REGISTER_DELEGATION: (TaskState.QUEUED, "It is on record."),
+    Step.ROUTE_TO_AGENT: (TaskState.RUNNING, "It is running."),
+}
+
+
+def _chunk(event: Event) -> Chunk | None:
+    """The chunk of an event; the same whenever a stream is continued. None if it says nothing to a caller."""
+    state: tuple[TaskState, str] | None = None
+    if event.kind is EventKind.STEP:
+        state = _STATES.get(event.body["step"])
+        if state is None:
+            return None
+    elif event.kind is EventKind.NOTICE:
+        words = str(event.body.get("message", ""))
+        if words.startswith(WAITING):
+            state = (TaskState.PAUSED, words)
+        elif words.startswith(ANSWERED):
+            state = (TaskState.RUNNING, words)
+    if state is None:
+        return chunk_of(event)
+    data = {"state": str(state[0]), "message": state[1]}
+    return Chunk(type=ChunkType.STATUS, task_id=event.session_id, data=data, number=event.number)
+
+
+# ---- lists, off the event loop
+
+
+def _is_below(store: Store, record: Record, session_id: str) -> bool:
+    """Whether the record is that delegation or anything below it."""
+    node: Record | None = record
+    while node is not None:
+        if session_id in (node.session_id, node.parent_id):
+            return True
+        node = store.get(node.parent_id) if node.parent_id is not None else None
+    return False
+
+
+def _listed(store: Store, query: HistoryQuery, parent: str | None) -> Page:
+    """With `parent`: only tasks below that one."""
+    size = min(max(1, query.limit), MOST_ON_PAGE)
+    asked = replace(query, limit=size + 1)
+    found = store.history(asked) if parent is None else _listed_below(store, asked, parent)
+    return Page(records=found[:size], next_page=found[size - 1].session_id if len(found) > size else None)
+
+
+def _listed_below(store: Store, query: HistoryQuery, parent: str) -> list[Record]:
+    """A tree is small: it is searched whole."""
+    root = store.get(parent)
+    if root is None or query.root_id not in (None, root.root_id):
+        return []
+    inside = {record.session_id for record in below(store.tree(root.root_id), parent)} - {parent}
+    found: list[Record] = []
+    page = replace(query, root_id=root.root_id, principal=None, roots_only=False, limit=MOST_ON_PAGE)
+    while len(found) < query.limit:
+        records = store.history(page)
+        found += [record for record in records if record.session_id in inside]
+        if len(records) < MOST_ON_PAGE:
+            break
+        page = replace(page, before_session=records[-1].session_id)
+    return found[: query.limit]
+
+
+# ---- agents
+
+
+def _least_loaded(catalogue: Catalogue, may_use: Callable[[str], bool], loads: Mapping[str, int], operation: str) -> str:
+    """An agent with that name, or else that operation; of equals, the project's own first. Raises `DelegateError`."""
+    if not operation:
+        raise DelegateError(
+            "The request names neither an agent nor an operation.",
+            code="INVALID_OPERATION",
+            advice="Name an agent, or an operation that any agent may do.",
+            details={"operations": catalogue.operations()},
+        )
+    names = (operation, snake(operation))
+    allowed = [spec for spec in catalogue.specs if may_use(spec.name)]
+    able = [spec for spec in allowed if spec.name in names] or [spec for spec in allowed if parts_of(spec.name)[1] in names]
+    if not able:
+        known = sorted({parts_of(spec.name)[1] or spec.name for spec in allowed})
+        more = " and more" if len(known) > 30 else ""
+        advice = f"There are {', '.join(known[:30])}{more}." if known else "There are none that you may use."
+        raise DelegateError(f"No agent does {operation!r:.80}.", code="INVALID_OPERATION", advice=advice, details={"operations": known})
+    return min(able, key=lambda spec: (loads.get(parts_of(spec.name)[0], 0), rank(spec))).name

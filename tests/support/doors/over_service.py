@@ -49,7 +49,7 @@ class ServiceClient:
         call = replace(self._call, session=given.pop("session", None))
         try:
             if given.get("target") is None:
-                given["target"], given["operation"] = parts_of(self._service.choose(call, None, given.get("operation")))
+                given["target"], given["operation"] = parts_of(self._service.choose(call, given.get("operation") or ""))
             return (await self._service.begin(call, given)).session_id
         except RemitError as error:
             raise _fault(error) from error

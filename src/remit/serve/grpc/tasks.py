@@ -154,7 +154,7 @@ class TaskService(rpc.TaskServiceServicer):
     def _arguments(self, call: Call, request: pb.ExecuteTaskRequest) -> dict[str, Any]:
         target, operation = target_of(request, self._name_of)
         if target is None:
-            target, operation = self._service.choose(call, None, operation), None
+            target, operation = self._service.choose(call, operation or ""), None
         return {"target": target, "operation": operation, **arguments_of(request)}
 
     async def _running_here(self, handle: LocalHandle, wait_seconds: float) -> pb.Task:

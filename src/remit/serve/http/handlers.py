@@ -81,7 +81,7 @@ def _arguments(service: Service, call: Call, asked: TaskRequest, header_key: str
     if asked.idle is not None:
         arguments["idle"] = asked.idle / 1000
     if asked.target is None:
-        arguments["target"], operation = parts_of(service.choose(call, None, asked.operation or ""))
+        arguments["target"], operation = parts_of(service.choose(call, asked.operation or ""))
         if operation is not None:
             arguments["operation"] = operation
     return arguments
