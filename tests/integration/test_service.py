@@ -349,16 +349,15 @@ async def test_leaving_a_stream_leaves_its_delegation_running(remit: Remit) -> N
 async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_those_it_may_use(remit: Remit) -> None:
     service = Service(remit)
     busy = await service.begin(call(), {"target": "pictures.resize"})
-    assert service.choose(call(), None, "resize") == "images.resize"
-    assert service.choose(call(visitor(agents=("pictures",))), None, "resize") == "pictures.resize"
-    assert service.choose(call(), "images", "resize") == service.choose(call(), "images.resize", None) == "images.resize"
-    assert service.choose(call(), "images", "images.resize") == service.choose(call(), None, "images.resize") == "images.resize"
-    assert service.choose(call(), "worker", "readFile") == service.choose(call(), None, "readFile") == "worker.read_file"
-    for target, operation in ((None, "nonsense"), (None, ""), (None, None), ("images", "nonsense"), ("nobody", None)):
+    assert service.choose(call(), "resize") == "images.resize"
+    assert service.choose(call(visitor(agents=("pictures",))), "resize") == "pictures.resize"
+    assert service.choose(call(), "images.resize") == "images.resize"
+    assert service.choose(call(), "readFile") == "worker.read_file"
+    for operation in ("nonsense", ""):
         with pytest.raises(DelegateError):
-            service.choose(call(), target, operation)
+            service.choose(call(), operation)
     with pytest.raises(DelegateError, match="No agent does"):
-        service.choose(call(visitor(agents=("quick",))), None, "resize")
+        service.choose(call(visitor(agents=("quick",))), "resize")
     assert {spec.name for spec in service.agents(call(visitor(agents=("images", "q*"))))} == {"images.resize", "quick"}
     with pytest.raises(Refused):
         service.agents(call(visitor(doing=frozenset({Doing.METRICS}))))

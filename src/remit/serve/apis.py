@@ -149,7 +149,7 @@ class Apis:
 
             found += await self._stack.enter_async_context(mcp_routes(self.service))
         if "metrics" in names:
-            from remit.signals.prometheus import routes as metric_routes
+            from remit.signals.metrics import routes as metric_routes
 
             found += metric_routes(self._remit.engine)
         return found
