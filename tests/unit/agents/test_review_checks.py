@@ -126,6 +126,12 @@ def test_secrets_are_masked_wherever_they_turn_up(tmp_path: Path) -> None:
     assert "[redacted]" in review.page()
 
 
+def test_a_string_that_is_secret_by_its_name_alone_is_masked_too(tmp_path: Path) -> None:
+    review = reviewed(source(tmp_path).from_text(new_file("m.py", "token = 'three-plain-words'\nprint('three-plain-words')\n"), "a diff"))
+    assert {finding.rule for finding in review.findings} == {"S105", "T201"}
+    assert "three-plain-words" not in review.page() + str(review.to_data())
+
+
 def test_a_secret_in_the_file_where_a_hunk_fails_is_masked_too(tmp_path: Path) -> None:
     write(tmp_path, {"m.py": f"a = '{TOKEN}'\n"})
     review = reviewed(source(tmp_path).from_text("--- a/m.py\n+++ b/m.py\n@@ -1 +1 @@\n-a = 'x'\n+a = 'y'\n", "a diff"))

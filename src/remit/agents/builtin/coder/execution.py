@@ -36,7 +36,7 @@ _OF_THE_NETWORK = ("socket", "getaddrinfo", "urlopen", "name resolution", "resol
 
 
 async def read_inputs(ctx: Context, files: list[str] | dict[str, str] | None) -> dict[str, bytes]:
-    """By the names they get inside."""
+    """Their contents by the names that they get inside."""
     if not files:
         return {}
     if len(files) > MOST_FILES:
@@ -151,7 +151,7 @@ class ExecutionResult:
         alone = (
             "The sandbox has no network: have the worker fetch what the code needs, and take it in as a file. " if wanted_network else ""
         )
-        return f"{alone}Read stderr in the data, mend the code and run it again."
+        return f"{alone}Read stderr in the data, fix the code and run it again."
 
     def _how(self) -> str:
         ended, name = self.ran.ended, _NAMES[self.job.language]

@@ -27,10 +27,10 @@ MOST_IN_ALL = 1_000_000
 MOST_SECONDS, SHARE = 600.0, 0.6
 LONGEST_PATH, LONGEST_NAME = 300, 200
 """Characters, and bytes of one part of it: what every file system takes, also below a folder of the delegation's own."""
-_NOT_OURS = frozenset(
+_FORBIDDEN = frozenset(
     {".git", "git~1", ".hg", ".svn", ".remit", ".claude", ".opencode", ".codex", ".gemini", ".cursor", ".mcp.json", ".husky", ".githooks"}
 )
-"""Where tools and agents take commands and rules from: what a model writes there is carried out by somebody who did not ask for it."""
+"""Where tools and agents take commands and rules from."""
 _FENCE = re.compile(r"[ \t]*(`{3,})(.*)")
 _HEAD = re.compile(
     r"[ \t]*(?:[#*>-]{1,6}[ \t]*)?(?:\d{1,2}[.)][ \t]*)?(?:File(?:name)?:?[ \t]*)?[`*]{0,3}([\w./@+-]{1,200}\.\w{1,12})[`*:]{0,4}[ \t]*"
@@ -207,8 +207,8 @@ def checked_path(name: str) -> str:
     parts = bare.split("/")
     if not all(map(_is_plain, parts)) or len(bare) > LONGEST_PATH or re.match(r"[A-Za-z]:|~", bare):
         raise _untaken(f"The model named a file {name[:100]!r}, which is no plain path within the project.", "Ask again.")
-    if kept := next((part for part in parts if part.lower().rstrip(".") in _NOT_OURS), None):
-        raise _untaken(f"The model named a file {name[:100]!r}; what stands in {kept} is not for a model to write.", "Ask again.")
+    if kept := next((part for part in parts if part.lower().rstrip(".") in _FORBIDDEN), None):
+        raise _untaken(f"The model named a file {name[:100]!r}; a model must not write into {kept}.", "Ask again.")
     return bare
 
 
@@ -271,8 +271,8 @@ def _told(composed: Composed, placed: Placed) -> dict[str, Any]:
         first = broken[0]
         errors.append(
             ErrorInfo(
-                type="validation", message=f"{first} does not parse, also after it was repaired once: {composed.faults[first]}.",
-                code="VALIDATION_FAILED", recoverable=True, recommendation="Put it right by hand, or ask for less at once.",
+                type="validation", message=f"{first} does not parse, also after one repair: {composed.faults[first]}.",
+                code="VALIDATION_FAILED", recoverable=True, recommendation="Fix it by hand, or ask for less at once.",
             )
         )  # fmt: skip
     files = [
@@ -320,7 +320,7 @@ async def place(ctx: Context, files: Mapping[str, str], by: str, *, overwrite: b
 def _there(taken: list[str]) -> ErrorInfo:
     return ErrorInfo(
         type="validation",
-        message=f"{', '.join(taken[:5])}{f' and {len(taken) - 5} more' if len(taken) > 5 else ''} already there, and not written over.",
+        message=f"{', '.join(taken[:5])}{f' and {len(taken) - 5} more' if len(taken) > 5 else ''} already there: not replaced.",
         code="FILE_EXISTS",
         recoverable=True,
         recommendation="Give overwrite=true to have such files replaced, or move what was kept in the delegation's own folder.",

@@ -304,9 +304,10 @@ class Files:
         asked = [path for path in paths if not leads_out(path)]
         return set(asked) - set(self._permitted(asked))
 
-    def read(self, paths: Iterable[str]) -> dict[str, Content]:
+    def read(self, paths: Iterable[str], room: int = TOTAL_LIMIT_BYTES) -> dict[str, Content]:
+        """Each of them, and what does not fit into so many bytes with a fault."""
         names = list(dict.fromkeys(paths))
-        withheld, room, found = self.withheld(names), TOTAL_LIMIT_BYTES, dict[str, Content]()
+        withheld, found = self.withheld(names), dict[str, Content]()
         for name in names:
             content = Content(fault=_WITHHELD, is_withheld=True) if name in withheld else read_below(self.root, name)
             room -= len(content.data or b"")
@@ -584,7 +585,7 @@ class ChangeSource:
 
     def _workspace(self, what: str, names: Sequence[str], git: Git | None = None, base: str = "") -> Change:
         """These files of the workspace against a tree."""
-        contents = self._files.read(names[:FILES_LIMIT])
+        contents = self._files.read(names[:FILES_LIMIT], LIMIT_CHARACTERS // 2)
         with self._store(git) as store:
             written = {name: content.data for name, content in contents.items() if content.data is not None}
             new = store.write(written, base, [name for name, content in contents.items() if content == Content()])

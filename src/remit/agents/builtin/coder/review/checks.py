@@ -41,6 +41,7 @@ _IGNORED = "S4,S603,S606,S607,B008,B028,B904,B905,F403,F405"
 _HIGH = ("S102", "S307", "S501", "S506", "S602", "S604", "S605", "S608", "S609", "S61", "T100")
 _MEDIUM = ("S", "ASYNC", "B006", "B012", "BLE001", "E722", "E9", "F50", "F63", "F70", "F811", "F821", "F823", "PLE")
 _INFO = ("T20",)
+_PASSWORDS = ("S105", "S106", "S107")
 _LOW = ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701")
 _CATEGORIES = (("S", "security"), ("T", "leftovers"), ("E9", "correctness"), ("B", "correctness"), ("PLE", "correctness"))
 _TEST = re.compile(r"(^|/)(tests?|__tests__|specs?|e2e|testdata|fixtures)/|(^|/)(test_[^/]*|conftest\.py)$|[._](test|spec)\.\w+$")
@@ -64,7 +65,7 @@ class Secret:
 
 
 class Masking:
-    """Finds secrets, and replaces all that it has found in whatever is written."""
+    """Finds secrets, and replaces all that it has found in whatever is written. Nothing is verified: no request is sent."""
 
     def __init__(self) -> None:
         self._values: set[str] = set()
@@ -104,6 +105,10 @@ class Masking:
 
     def _is_ordinary(self, value: str, line: str) -> bool:
         return self._is_reference(line) or any(is_plain(value) for is_plain in self._is_plain)
+
+    def learn_literals(self, line: str) -> None:
+        """Of a line whose strings are secret by the name that they are assigned to."""
+        self._values.update(re.findall(r"[\"']([^\"']{4,300})[\"']", line[:LONGEST_LINE]))
 
     def strike(self, text: str) -> str:
         for line in text.split("\n"):
@@ -248,8 +253,12 @@ class Checks:
         if len(files) > RUFF_FILES:
             self.unchecked.append(f"{len(files) - RUFF_FILES} Python files with ruff: at most {RUFF_FILES} are checked")
         with tempfile.TemporaryDirectory(prefix="remit-ruff-") as folder:
-            findings = (_ruff_finding(file, one) for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES]))
-            yield from filter(None, findings)
+            for file, one in self._run_ruff(ruff, Path(folder), files[:RUFF_FILES]):
+                finding = _ruff_finding(file, one)
+                if finding is not None and finding.rule in _PASSWORDS:
+                    self.masking.learn_literals(finding.snippet)
+                if finding is not None:
+                    yield finding
 
     def _run_ruff(self, ruff: str, folder: Path, files: Sequence[ChangedFile]) -> Iterator[tuple[ChangedFile, Mapping[str, Any]]]:
         for number, file in enumerate(files):
@@ -312,7 +321,7 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     if code == "invalid-syntax":
         return replace(_finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line), column=column)
     is_test = _TEST.search(file.path) is not None
-    if is_test and code.startswith(("S101", "S105", "S106", "S107", "T20")):
+    if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
         return None
     severity = _severity(code, message).lowered(2 if is_test else 0)
     category = next((name for prefix, name in _CATEGORIES if code.startswith(prefix)), "lint")
