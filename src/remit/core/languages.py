@@ -44,6 +44,8 @@ _EXTENSIONS = {
     "Elixir": ".ex .exs",
     "Haskell": ".hs",
     "Lean": ".lean",
+    "Vue": ".vue",
+    "Svelte": ".svelte",
     "Markdown": ".md",
     "reStructuredText": ".rst",
     "text": ".txt",

@@ -20,7 +20,7 @@ from remit.board.statuses import Status
 from remit.board.task import Priority, Task
 from remit.board.view import Standing, View, chosen, view_of
 from remit.cli.board import lines_of
-from remit.cli.render import cut, width
+from remit.cli.render import cut_cells, width
 from remit.core.errors import Misused, Unavailable
 from remit.pictures import safe, wrap
 
@@ -117,7 +117,7 @@ def test_no_line_is_wider_than_the_terminal_and_none_controls_it(title: str, wid
 
 @given(st.text(), st.integers(1, 60))
 def test_what_is_cut_fits(text: str, cells: int) -> None:
-    assert width(cut(text, cells)) <= cells
+    assert width(cut_cells(text, cells)) <= cells
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,19 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from remit.core.languages import BY_EXTENSION
 from remit.system.threads import off_loop
 
 MAX_SECONDS = 15
 MAX_MEMORY_BYTES = 4 << 30
 MAX_CHARACTERS = 1_000_000
 """Of one file."""
-_EXTENSIONS = {
-    "py": "python", "pyi": "python", "js": "javascript", "mjs": "javascript", "cjs": "javascript", "jsx": "javascript",
-    "ts": "typescript", "mts": "typescript", "cts": "typescript", "tsx": "tsx", "go": "go", "rs": "rust", "java": "java",
-    "c": "c", "h": "c", "cc": "cpp", "cpp": "cpp", "cxx": "cpp", "hpp": "cpp", "hh": "cpp", "sh": "shell", "bash": "shell",
-    "rb": "ruby", "php": "php", "sql": "sql", "json": "json", "yaml": "yaml", "yml": "yaml", "toml": "toml",
-    "kt": "kotlin", "cs": "csharp", "swift": "swift", "scala": "scala", "html": "html", "vue": "html", "svelte": "html",
-}  # fmt: skip
+_SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
+"""Languages that are named otherwise here than in `core.languages`, but for the case."""
 _GRAMMARS = {
     "javascript": ("tree_sitter_javascript", "language"),
     "typescript": ("tree_sitter_typescript", "language_typescript"),
@@ -71,7 +67,8 @@ class Parsed:
 def language_of(path: str, text: str = "") -> str:
     """Empty where it is unknown."""
     stem, dot, ending = path.rpartition("/")[2].rpartition(".")
-    known = _EXTENSIONS.get(ending.lower(), "") if dot and stem else ""
+    language = BY_EXTENSION.get(f".{ending.lower()}", "") if dot and stem else ""
+    known = _SPELLED.get(language, language.lower())
     if not known and text.startswith("#!"):
         first = text[:120].partition("\n")[0]
         return next((name for word, name in (("python", "python"), ("node", "javascript"), ("sh", "shell")) if word in first), "")

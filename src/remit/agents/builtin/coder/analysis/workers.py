@@ -47,7 +47,12 @@ def read_file(root: Root, file: SourceFile) -> Facts:
     except OSError as error:
         return {"trouble": f"unreadable: {error}"}
     language = language_of(source, file.kind)
-    return {"skipped": language.strip("()")} if language.startswith("(") else read_source(source, language, file.path)
+    if language.startswith("("):
+        return {"skipped": language.strip("()")}
+    try:
+        return read_source(source, language, file.path)
+    except Exception as error:  # noqa: BLE001 - the readers of lizard are not made for hostile text
+        return {"trouble": f"the parser failed: {type(error).__name__}"}
 
 
 @dataclass(slots=True, kw_only=True)
