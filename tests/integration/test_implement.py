@@ -104,7 +104,12 @@ async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_pat
         await asyncio.sleep(30)
 
     board = made_project(tmp_path)
-    outcome = await Worker(p2=sleeps).implement(board, timeout=2.0)
+    async with Remit.open(tmp_path, agents=Worker(p2=sleeps).agents(), recover=False) as remit:
+        outcome = await implement(remit, board, 1, timeout=2.0)
+        harvested = (await remit.describe(outcome.session_id)).result
+    assert harvested is not None
+    assert [one.path for one in harvested.artifacts if one.path.startswith("specs/")] == [PLAN_PATH], "what remit wrote is not its work"
+    assert not any("not its own" in words for words in outcome.warnings)
     assert (outcome.status, outcome.stop_reason) == ("partial", "deadline")
     assert outcome.data["resume_from_phase"] == 2
     assert any(error.code == "TIMEOUT" and error.recommendation == "remit implement 1" for error in outcome.errors)
@@ -303,7 +308,7 @@ async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that
     assert outcome.data["already_completed"] == [3]
     assert outcome.data["not_begun"] == [5, 6]
     assert "Task 2 is not completed" in outcome.summary
-    assert "Not begun: task 5, 6." in outcome.summary
+    assert "Not begun: tasks 5, 6." in outcome.summary
 
 
 def test_a_rehearsal_says_what_would_run_and_changes_nothing(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ _COLLECT_SECONDS = 0.002
 GIVEN = ".given"
 """In a scratch folder: what was handed to the agent there, which is no work of its own."""
 MAX_ARTIFACTS = 1000
+BOARD_FILES = frozenset({"specs/state.json", "specs/TODO.md"})
+"""remit writes these itself while an agent works on a task of the board."""
 _NAMES_SHOWN = 10
 
 _TYPES = {
@@ -240,7 +242,7 @@ class _Gathering:
         hunt = self.ticket.hunt
         yield from self._named(self._search_scratch(), frozenset(), None)
         if hunt.scan_root:
-            yield from self._named(changed, hunt.foreign, hunt.since - FILE_CLOCK_LAG_SECONDS)
+            yield from self._named(changed, hunt.foreign | BOARD_FILES, hunt.since - FILE_CLOCK_LAG_SECONDS)
 
     def _named(self, result: Search, foreign: frozenset[str], since: float | None) -> Iterator[str]:
         if result.stopped_early:

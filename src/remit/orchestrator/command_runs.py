@@ -185,20 +185,6 @@ def _is_file(place: Path) -> bool:
 
 
 def _outcome(command: CommandFile, result: Return) -> Outcome:
-    return Outcome(
-        command=command.name,
-        status=str(result.status),
-        summary=result.summary,
-        artifacts=tuple(result.artifacts),
-        errors=tuple(result.errors),
-        next_steps=result.next_steps,
-        warnings=result.warnings,
-        session_id=result.session_id,
-        stop_reason=str(result.stop_reason),
-        data={
-            "command_file": command.path,
-            "agent": result.metadata.agent_type,
-            "duration_seconds": result.metadata.duration_seconds,
-            "data": result.data,
-        },
-    )
+    metadata = result.metadata
+    data = {"command_file": command.path, "agent": metadata.agent_type, "duration_seconds": metadata.duration_seconds, "data": result.data}
+    return Outcome.of_return(command.name, result, data=data)

@@ -24,7 +24,7 @@ from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.verify import acceptance_environment, run_acceptance
-from remit.orchestrator.changes import commit_debt
+from remit.orchestrator.changes import commit_debt, name_tasks
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.lifecycle import (
     check_entry,
@@ -87,7 +87,7 @@ def check_agents(remit: Remit, board: Board, numbers: Sequence[int]) -> None:
     must_exist(board, *numbers)
     state = board.look().state
     for task in map(state.task, numbers):
-        if task.status is not Status.COMPLETED and not unfiled_run(task, "implement"):
+        if task.status is not Status.COMPLETED and not unfiled_run(task, "implement") and next_piece(board, task.number) is not None:
             require_agent(remit.directory.find, route_task(remit.settings.routing, "implement", task))
 
 
@@ -105,26 +105,26 @@ async def _claimed(job: ImplementRun, force: bool) -> Outcome:
         try:
             piece = await off_loop(next_piece, job.board, job.number)
         except Refused as error:
-            return await off_loop(stuck, job, error.message, error.advice)
+            return await off_loop(_stuck, job, error.message, error.advice)
         if job.marked.vanished:
-            return await off_loop(stuck, job, *_vanished(job))
+            return await off_loop(_stuck, job, *_vanished(job))
         if piece is None:
-            return await completed(job, is_proven=is_proven)
+            return await _completed(job, is_proven=is_proven)
         if piece.phase.number in ran:
             return await off_loop(
-                stuck, job, f"Phase {piece.phase.number} was carried out, and the plan does not say so.", "Look at the plan."
+                _stuck, job, f"Phase {piece.phase.number} was carried out, and the plan does not say so.", "Look at the plan."
             )
         if left is None and job.seconds_left < MIN_SECONDS:
-            return await off_loop(out_of_time, job, piece)
+            return await off_loop(_out_of_time, job, piece)
         _tell(job, piece, is_first=not ran)
         ended = await carry_out(job, piece, left)
         left = job.before = None
         ran.add(piece.phase.number)
         is_proven = piece.is_last
         if not ended.verdict.is_done:
-            return stopped(job, ended)
+            return _stopped(job, ended)
         if ended.task is None or ended.task.status is not Status.IMPLEMENTING:
-            return stopped_by_person(job, ended)
+            return _stopped_by_person(job, ended)
 
 
 def _vanished(job: ImplementRun) -> tuple[str, str]:
@@ -215,7 +215,7 @@ def _tell(job: ImplementRun, piece: Piece, *, is_first: bool) -> None:
 # ---- how it ends
 
 
-async def completed(job: ImplementRun, *, is_proven: bool) -> Outcome:
+async def _completed(job: ImplementRun, *, is_proven: bool) -> Outcome:
     """Everything is done: proven once more where no agent ran just now, then written down and committed."""
     task = (await off_loop(job.board.look)).state.task(job.number)
     if task.accept and not is_proven:
@@ -223,7 +223,8 @@ async def completed(job: ImplementRun, *, is_proven: bool) -> Outcome:
         proof = await run_acceptance(task.accept, cwd=job.board.root, seconds_left=max(0.0, job.seconds_left), env=env)
         if proof.error is not None:
             error = replace(proof.error, recommendation=f"Make it exit 0, then: remit implement {job.number}")
-            return await off_loop(_not_accepted, job, error)
+            words = f"All phases are done, but the task is not accepted. {error.message}"
+            return await off_loop(_halt, job, "partial", words, error, Status.PARTIAL)
     job.must_hold()
     return await run_to_end(_complete, job)
 
@@ -275,12 +276,13 @@ def _complete(job: ImplementRun) -> Outcome:
     )
 
 
-def stopped(job: ImplementRun, ended: FinishedPiece) -> Outcome:
+def _stopped(job: ImplementRun, ended: FinishedPiece) -> Outcome:
     """The piece was not done."""
     verdict, result, phase = ended.verdict, ended.result, ended.piece.phase
-    errors = tuple(_with_way_back(job, error) for error in verdict.errors)
+    # What was stopped is continued by the command, not by a delegation of its own.
+    again = f"remit implement {job.number}"
+    errors = tuple(replace(error, recommendation=again) if error.code in STOPPED else error for error in verdict.errors)
     where = "" if phase is WHOLE else f"Phase {phase.number} ({phase.name}) is not done. "
-    data: dict[str, Any] = {} if phase is WHOLE else {"resume_from_phase": phase.number}
     was_believed = verdict.status == str(result.status)
     return _outcome(
         job,
@@ -293,67 +295,59 @@ def stopped(job: ImplementRun, ended: FinishedPiece) -> Outcome:
         commit=job.commits.get(phase.number, ""),
         session_id=result.session_id,
         stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
-        data={**data, "agent": result.metadata.agent_type},
+        data={"agent": result.metadata.agent_type, **({} if phase is WHOLE else {"resume_from_phase": phase.number})},
     )
 
 
-def stopped_by_person(job: ImplementRun, ended: FinishedPiece) -> Outcome:
-    """Somebody set the task to something else, or took it off the board, while a phase was carried out: that counts."""
+def _stopped_by_person(job: ImplementRun, ended: FinishedPiece) -> Outcome:
+    """The task was moved or taken off the board while a phase was carried out: that counts."""
     phase = ended.piece.phase
     now = f"was set to [{ended.task.status.marker}]" if ended.task is not None else "was taken off the board"
     done = "The work" if phase is WHOLE else f"Phase {phase.number}"
-    error = ErrorInfo(
-        type="execution",
-        code="CANCELLED",
-        message=f"Task {job.number} {now} while it was worked on. {done} is done and kept; nothing more is begun.",
-        recoverable=True,
-        recommendation=f"To go on all the same: remit implement {job.number} --force",
-    )
+    words = f"Task {job.number} {now} while it was worked on. {done} is done and kept; nothing more is begun."
+    error = _error("execution", "CANCELLED", words, f"To go on all the same: remit implement {job.number} --force")
     return _outcome(
-        job, ended.task, "partial", error.message, artifacts=ended.verdict.artifacts, errors=(error,), next_steps=error.recommendation,
-        commit=job.commits.get(phase.number, ""), session_id=ended.result.session_id,
-    )  # fmt: skip
+        job,
+        ended.task,
+        "partial",
+        words,
+        artifacts=ended.verdict.artifacts,
+        errors=(error,),
+        next_steps=error.recommendation,
+        commit=job.commits.get(phase.number, ""),
+        session_id=ended.result.session_id,
+    )
 
 
-def out_of_time(job: ImplementRun, piece: Piece) -> Outcome:
-    """The time of the command was up between two phases: nothing is lost, and nothing more is begun."""
-    again = f"Go on with phase {piece.phase.number}: remit implement {job.number}"
-    error = ErrorInfo(
-        type="timeout", code="TIMEOUT", message=f"The time of the command was up before phase {piece.phase.number} ({piece.phase.name}).",
-        recoverable=True, recommendation=again,
-    )  # fmt: skip
-    task = _halted(job, Status.PARTIAL, f"Task {job.number}: out of time before phase {piece.phase.number}")
+def _out_of_time(job: ImplementRun, piece: Piece) -> Outcome:
+    """The time of the command was up between two phases."""
+    words = f"The time of the command was up before phase {piece.phase.number} ({piece.phase.name})."
+    error = _error("timeout", "TIMEOUT", words, f"Go on with phase {piece.phase.number}: remit implement {job.number}")
     data = {"resume_from_phase": piece.phase.number}
-    return _outcome(job, task, "partial", error.message, errors=(error,), next_steps=again, stop_reason=str(StopReason.DEADLINE), data=data)
+    return _halt(job, "partial", words, error, Status.PARTIAL, stop_reason=str(StopReason.DEADLINE), data=data)
 
 
-def stuck(job: ImplementRun, message: str, advice: str) -> Outcome:
-    """The plan cannot be gone on with: the task keeps its marker, and whoever looks after the plan can run it again."""
-    error = ErrorInfo(type="validation", code="VALIDATION_FAILED", message=message, recoverable=True, recommendation=advice)
-    task = _halted(job, None, f"Task {job.number}: the plan cannot be gone on with")
-    again = f"{advice} Then: remit implement {job.number}"
-    return _outcome(job, task, "failed", message, errors=(error,), next_steps=again.strip())
+def _stuck(job: ImplementRun, message: str, advice: str) -> Outcome:
+    """The plan cannot be continued: the task keeps its marker, and the command can be run again when the plan is corrected."""
+    error = _error("validation", "VALIDATION_FAILED", message, advice)
+    return _halt(job, "failed", message, error, None, next_steps=f"{advice} Then: remit implement {job.number}".strip())
 
 
-def _not_accepted(job: ImplementRun, error: ErrorInfo) -> Outcome:
-    words = f"All phases are done, but the task is not accepted. {error.message}"
-    task = _halted(job, Status.PARTIAL, f"Task {job.number}: acceptance not met")
-    return _outcome(job, task, "partial", words, errors=(error,), next_steps=error.recommendation)
-
-
-def _halted(job: ImplementRun, status: Status | None, activity: str) -> Task | None:
-    """The run is over; the marker becomes `status`, where one is given and nobody has moved it meanwhile."""
+def _halt(job: ImplementRun, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
+    """End the run; the task's marker becomes `moves_to`, where one is given and nobody has moved it meanwhile."""
 
     def change(task: Task, at: str) -> Task:
-        if status is None:
-            return task
-        task, told = move_task(task, Status.IMPLEMENTING, status, at)
-        job.warn(*told)
+        task, warnings = move_task(task, Status.IMPLEMENTING, moves_to, at) if moves_to is not None else (task, ())
+        job.warn(*warnings)
         return task
 
-    filed = file_task(job.board, job.number, activity, change)
+    filed = file_task(job.board, job.number, f"Task {job.number}: implement {status}", change)
     job.warn(*filed.warnings)
-    return filed.task
+    return _outcome(job, filed.task, status, words, errors=(error,), **{"next_steps": error.recommendation, **more})
+
+
+def _error(kind: str, code: str, message: str, advice: str) -> ErrorInfo:
+    return ErrorInfo(type=kind, code=code, message=message, recoverable=True, recommendation=advice)
 
 
 def _next_steps(job: ImplementRun, ended: FinishedPiece, errors: Sequence[ErrorInfo]) -> str:
@@ -368,11 +362,6 @@ def _next_steps(job: ImplementRun, ended: FinishedPiece, errors: Sequence[ErrorI
     # What it did in a folder of its own is not in the project: where it is, its return says.
     apart = f"{ended.result.next_steps} " if "workspace" in ended.result.extra and ended.result.next_steps else ""
     return f"{apart}{where} {again}"
-
-
-def _with_way_back(job: ImplementRun, error: ErrorInfo) -> ErrorInfo:
-    """What was stopped is gone on with by the command, not by a delegation of its own."""
-    return replace(error, recommendation=f"remit implement {job.number}") if error.code in STOPPED else error
 
 
 def _plan_now(job: ImplementRun, task: Task) -> Plan:
@@ -409,35 +398,19 @@ def _commit_of(job: ImplementRun, record: PhaseRecord) -> str:
 
 
 def _outcome(
-    job: ImplementRun,
-    task: Task | None,
-    status: str,
-    summary: str,
-    *,
-    artifacts: tuple[Artifact, ...] = (),
-    errors: tuple[ErrorInfo, ...] = (),
-    next_steps: str = "",
-    commit: str = "",
-    session_id: str = "",
-    stop_reason: str = "finished",
-    data: dict[str, Any] | None = None,
+    job: ImplementRun, task: Task | None, status: str, summary: str, *, data: dict[str, Any] | None = None, **more: Any
 ) -> Outcome:
     phases = _plan_now(job, task).phases if task is not None else ()
-    told = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
+    statuses = {"phase_statuses": {str(phase.number): str(phase.status) for phase in phases}} if phases else {}
     return Outcome(
         command="implement",
         status=status,
         summary=summary,
         task_number=job.number,
         task_status=task.status.marker if task is not None else "",
-        artifacts=artifacts,
-        errors=errors,
-        next_steps=next_steps,
         warnings=tuple(job.warnings),
-        commit=commit,
-        session_id=session_id,
-        stop_reason=stop_reason,
-        data={**told, **(data or {})},
+        data={**statuses, **(data or {})},
+        **more,
     )
 
 
@@ -483,7 +456,7 @@ async def implement_each(
             each(outcome)
         if outcome.status != "completed":
             break
-    return _together(turns, outcomes)
+    return _combined(turns, outcomes)
 
 
 def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> TaskOrder:
@@ -503,50 +476,38 @@ def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> TaskOrder:
 
 def _refused(number: int, error: RemitError) -> Outcome:
     reason = StopReason.UNAVAILABLE if isinstance(error, Unavailable) else StopReason.REFUSED
-    told = ErrorInfo(
-        type="refused" if isinstance(error, Refused) else "execution",
-        code=error.code,
-        message=error.message,
-        recoverable=True,
-        recommendation=error.advice,
-    )
-    return Outcome(
-        command="implement", status="failed", summary=error.message, task_number=number, errors=(told,), next_steps=error.advice,
-        stop_reason=str(reason),
-    )  # fmt: skip
-
-
-def _together(turns: TaskOrder, outcomes: Sequence[Outcome]) -> Outcome:
-    completed = [outcome.task_number for outcome in outcomes if outcome.status == "completed"]
-    last = outcomes[-1] if outcomes else None
-    not_begun = turns.order[len(outcomes) :]
-    parts = [f"Already completed: {_listed(turns.done)}."] if turns.done else []
-    parts += [f"Completed: {_listed([number for number in completed if number is not None])}."] if completed else []
-    is_short = last is not None and last.status != "completed"
-    if is_short and last is not None:
-        parts.append(f"Task {last.task_number} is not completed: {last.summary}")
-    parts += [f"Not begun: {_listed(not_begun)}."] if not_begun else []
     return Outcome(
         command="implement",
-        status=last.status if last is not None else "completed",
-        summary=" ".join(parts) or "Nothing was to be done.",
-        errors=last.errors if last is not None else (),
-        next_steps=last.next_steps
-        if is_short and last is not None
-        else "`remit review N` looks the work of one over; `remit todo` archives them.",
-        session_id=last.session_id if last is not None else "",
-        stop_reason=last.stop_reason if last is not None else "finished",
-        data={
-            "completed": completed,
-            "already_completed": list(turns.done),
-            "not_begun": list(not_begun),
-            "outcomes": [outcome.to_dict() for outcome in outcomes],
-        },
+        status="failed",
+        summary=error.message,
+        task_number=number,
+        errors=(_error("refused" if isinstance(error, Refused) else "execution", error.code, error.message, error.advice),),
+        next_steps=error.advice,
+        stop_reason=str(reason),
     )
 
 
-def _listed(numbers: Sequence[int]) -> str:
-    return ", ".join(f"task {number}" if at == 0 else str(number) for at, number in enumerate(numbers))
+def _combined(turns: TaskOrder, outcomes: Sequence[Outcome]) -> Outcome:
+    completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
+    not_begun = turns.order[len(outcomes) :]
+    last = outcomes[-1] if outcomes else Outcome(command="implement", status="completed", summary="")
+    listed = (("Already completed", turns.done), ("Completed", completed), ("Not begun", not_begun))
+    parts = [f"{what}: {name_tasks(numbers).lower()}." for what, numbers in listed if numbers]
+    steps = "`remit review N` reviews the work of one; `remit todo` archives them."
+    if last.status != "completed":
+        parts.insert(-1 if not_begun else len(parts), f"Task {last.task_number} is not completed: {last.summary}")
+        steps = last.next_steps
+    data = {"completed": completed, "already_completed": list(turns.done), "not_begun": list(not_begun)}
+    return Outcome(
+        command="implement",
+        status=last.status,
+        summary=" ".join(parts) or "Nothing was to be done.",
+        errors=last.errors,
+        next_steps=steps,
+        session_id=last.session_id,
+        stop_reason=last.stop_reason,
+        data={**data, "outcomes": [one.to_dict() for one in outcomes]},
+    )
 
 
 # ---- dependencies

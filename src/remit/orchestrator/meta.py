@@ -208,32 +208,22 @@ def _not_loaded(root: Path, place: Place, result: Return, text: str | None, faul
         recoverable=True,
         recommendation=f"Mend it and put it at {place.path}, or say more and try again." if aside else "Say more, and try again.",
     )
-    return Outcome(
-        command=COMMAND,
+    return Outcome.of_return(
+        COMMAND,
+        result,
         status="failed",
         summary=f"No {place.kind} was made. {error.message}",
+        artifacts=(),
         errors=(error,),
         next_steps=error.recommendation,
-        warnings=result.warnings,
-        session_id=result.session_id,
         stop_reason=str(StopReason.INVALID_RETURN),
         data={"kind": str(place.kind), "name": place.name, "kept": aside or None},
     )
 
 
 def _not_written(place: Place, result: Return) -> Outcome:
-    return Outcome(
-        command=COMMAND,
-        status=str(result.status),
-        summary=f"No {place.kind} was made. {result.summary}",
-        artifacts=tuple(result.artifacts),
-        errors=tuple(result.errors),
-        next_steps=result.next_steps,
-        warnings=result.warnings,
-        session_id=result.session_id,
-        stop_reason=str(result.stop_reason),
-        data={"kind": str(place.kind), "name": place.name},
-    )
+    summary = f"No {place.kind} was made. {result.summary}"
+    return Outcome.of_return(COMMAND, result, summary=summary, data={"kind": str(place.kind), "name": place.name})
 
 
 # ---- the file

@@ -44,6 +44,21 @@ class Outcome:
     data: dict[str, Any] = field(default_factory=dict)
     """More for `--json`: resume_from_phase, phase_statuses, created task numbers, …; never in the place of what stands above."""
 
+    @classmethod
+    def of_return(cls, command: str, result: "Return", **more: Any) -> "Outcome":
+        """What an agent returned, with what the command adds or changes."""
+        fields = {
+            "status": str(result.status),
+            "summary": result.summary,
+            "artifacts": tuple(result.artifacts),
+            "errors": tuple(result.errors),
+            "next_steps": result.next_steps,
+            "warnings": result.warnings,
+            "session_id": result.session_id,
+            "stop_reason": str(result.stop_reason),
+        }
+        return cls(command=command, **{**fields, **more})
+
     def to_dict(self) -> dict[str, Any]:
         told = {
             "command": self.command,

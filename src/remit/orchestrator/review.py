@@ -270,19 +270,16 @@ def _outcome(
     steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [gap.follow_up for gap in gaps][:1]
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
         steps.append(f"`{done.asked.again} --tasks` makes tasks of the findings.")
-    return Outcome(
-        command="review",
-        status=str(result.status),
+    return Outcome.of_return(
+        "review",
+        result,
         summary=" ".join(words),
         task_number=done.asked.number,
         task_status=now.status.marker if now is not None else "",
         artifacts=seen_artifacts(board.root, (Artifact(type="report", path=done.write_to),)),
-        errors=result.errors,
         next_steps=" ".join(steps),
         warnings=warnings,
         commit=commit,
-        session_id=result.session_id,
-        stop_reason=str(result.stop_reason),
         data={
             "agent": result.metadata.agent_type,
             "report": done.write_to,
@@ -296,27 +293,28 @@ def _outcome(
 
 def _without_report(board: Board, done: Review) -> Outcome:
     """Nothing to file. A review without a report is not completed, whatever the agent says of it."""
-    result = done.result
-    errors, status, stop_reason = result.errors, result.status, result.stop_reason
-    if status is Status.COMPLETED:
+    result, changed = done.result, dict[str, Any]()
+    if result.status is Status.COMPLETED:
         again = f"Run `{done.asked.again}` again; `remit show {result.session_id}` shows what it did."
         message = f"{result.metadata.agent_type} says completed, but there is no report: {done.write_to} is missing or empty."
         missing = ErrorInfo(type="validation", message=message, code="FILE_NOT_FOUND", recoverable=True, recommendation=again)
-        errors, status, stop_reason = (missing, *errors), Status.FAILED, StopReason.INVALID_RETURN
+        changed = {
+            "status": "failed",
+            "summary": message,
+            "errors": (missing, *result.errors),
+            "stop_reason": str(StopReason.INVALID_RETURN),
+        }
     with contextlib.suppress(OSError):
         (board.root / done.write_to).parent.rmdir()  # only where it is empty: it was made for the report
-    return Outcome(
-        command="review",
-        status=str(status),
-        summary=result.summary if status is result.status else errors[0].message,
+    return Outcome.of_return(
+        "review",
+        result,
         task_number=done.asked.number,
         task_status=done.task.status.marker if done.task is not None else "",
-        errors=errors,
-        next_steps=result.next_steps,
+        artifacts=(),
         warnings=(*done.warnings, *result.warnings),
-        session_id=result.session_id,
-        stop_reason=str(stop_reason),
         data=done.record.to_dict() if done.record is not None else {},
+        **changed,
     )
 
 

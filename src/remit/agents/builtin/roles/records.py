@@ -15,7 +15,6 @@ from remit.flow.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.board.commits import Committed
     from remit.board.statuses import Status
     from remit.board.task import Task
     from remit.settings import Settings
@@ -37,16 +36,11 @@ async def committer(
     from remit.board.commits import commit
 
     made = await off_loop(lambda: commit(ctx.root, paths, subject, session_id=session_id or ctx.session_id))
-    return _committed(made, len(paths))
-
-
-def _committed(made: "Committed", count: int) -> dict[str, Any]:
-    files = f"{count} named file{'s' * (count != 1)}"
+    files = f"{len(paths)} named file{'s' * (len(paths) != 1)}"
     data = {"hash": made.hash, "nothing": made.nothing, "warning": made.warning}
     if made.warning:
-        error = ErrorInfo(
-            type="git", message=made.warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation="Commit them by hand."
-        )
+        advice = "Commit them by hand."
+        error = ErrorInfo(type="git", message=made.warning, code="GIT_COMMIT_FAILED", recoverable=True, recommendation=advice)
         return answered("failed", f"{files.capitalize()} could not be committed. {made.warning}", errors=[error], data=data)
     if made.nothing:
         return answered("completed", f"There was nothing to commit of {files}. Nothing was changed.", data=data)

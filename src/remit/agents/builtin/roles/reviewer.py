@@ -1,6 +1,6 @@
 """The built-in reviewer: the change of a path or of a task, checked by `coder.review_code` and filed as one report.
 
-This module finds the change and writes the report; the findings are those of `coder.review_code`. The diff always ends at the working tree,
+This module finds the change; findings and their report are those of `coder.review_code`. The diff always ends at the working tree,
 so that the review is of the files as they are now. Filters, hooks and external diff programs of the repository are switched off.
 """
 
@@ -9,29 +9,25 @@ import difflib
 import os
 import re
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from remit.agents.builtin.roles.returns import answered, put, shorten, title_of
+from remit.agents.builtin.roles.returns import SUMMARY_LENGTH, answered, handed_on, put, read, shorten, title_of
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
-from remit.core.errors import ErrorInfo, Misused
-from remit.core.result import Return, Status
+from remit.core.errors import Misused
+from remit.core.result import Return
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
 from remit.flow.context import Context
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
 from remit.workspaces.git import Git, GitFailed, settings_of
 
-SEVERITIES = ("critical", "high", "medium", "low", "info")
 LAST_COMMITS = 10
 MAX_FILES = 400
 MAX_CHARACTERS = 4_000_000
-MAX_FINDINGS = 200
 MAX_LISTED = 60
 REVIEW_SECONDS = 240.0
 REPORT_SECONDS = 5.0
@@ -70,20 +66,24 @@ async def reviewer(
     ctx.progress("Looking for the change")
     change = await _change(ctx, path, number, base)
     review = await _review(ctx, change) if change.text.strip() else None
-    usable = review is not None and isinstance(review.data, dict) and review.status in (Status.COMPLETED, Status.PARTIAL)
-    data: Mapping[str, Any] = review.data if review is not None and usable else {}
-    findings = [dict(one) for one in data.get("findings", []) if isinstance(one, Mapping) and one.get("severity") in SEVERITIES]
-    findings = sorted(findings, key=_worst_first)[:MAX_FINDINGS]
+    data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
+    body = ""
     if review is None:
         change.not_seen.append("Changed lines: there was no change to look at.")
-    elif not usable:
-        change.not_seen.append(f"The change: {shorten(review.errors[0].message if review.errors else review.summary, 300)}")
-    change.not_seen += [str(words) for words in data.get("notChecked", [])]
-    verdict = _verdict(findings, change)
+    else:
+        report = next((one for one in review.artifacts if one.path.endswith(".md")), None)
+        body = (await read(ctx, report.path) if report is not None else "").partition("\n")[2].strip()  # without its own title
+        if not body:
+            change.not_seen.append(f"The change: {shorten(review.errors[0].message if review.errors else review.summary, 300)}")
     title = title_of(ctx, task) if number is not None else f"`{path or '.'}`"
-    text = "\n".join(_report(title, number, focus, change, findings, verdict, data)) + "\n"
-    place = await put(ctx, text, write_to, "review.md", "report", f"Review: {verdict}.")
-    return _answer(change, findings, verdict, place, review, is_complete=review is None or (usable and review.status is Status.COMPLETED))
+    text = "\n".join(_report(title, number, focus, change, body)) + "\n"
+    place = await put(ctx, text, write_to, "review.md", "report", f"Review: {data.get('verdict', 'not complete')}.")
+    data = {**data, "report": place, "notLookedAt": [*change.not_seen, *data.get("notChecked", [])]}
+    if review is None:
+        return answered("completed", f"Review of {_plain(change.what)}: nothing to review.", data=data)
+    summary = f"Reviewed: {_plain(change.what)}. {review.summary}"
+    returned = {**handed_on(review), "summary": shorten(summary, SUMMARY_LENGTH), "artifacts": [], "data": data}
+    return returned if body else {**returned, "status": "partial"}
 
 
 REVIEWER: FunctionAgent = reviewer
@@ -120,7 +120,7 @@ async def _review(ctx: Context, change: Change) -> Return:
 
 
 def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Permitted) -> Change:
-    """All commits whose subject begins with `task N`, as one change of the files they touch."""
+    """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
     git = _open_git(workspace, stop_at)
     try:
         commits = task_commits(git, number) if git is not None else []
@@ -137,10 +137,6 @@ def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Perm
     if not files:
         change.not_seen.append("A change: the commits of the task touch only files of the board.")
         return change
-    ours = {one for one, _ in commits}
-    others = [one for one in git.says("rev-list", f"{commits[-1][0]}..HEAD", "--", *_literal(files)).split() if one not in ours]
-    if others:
-        change.what += f", with {len(others)} later commit{'s' * (len(others) > 1)} to the same files"
     _take(change, git, workspace, _parent(git, commits[-1][0]), files)
     return change
 
@@ -170,10 +166,10 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
     return change
 
 
-def _take(change: Change, git: Git, workspace: Path, start: str, files: Sequence[str], new: Sequence[str] | set[str] = ()) -> None:
+def _take(change: Change, git: Git | None, workspace: Path, start: str, files: Sequence[str], new: Collection[str] = ()) -> None:
     known = [path for path in files if path not in new]
     change.files = list(files)
-    change.text = git.run(*_DIFF, start, "--", *_literal(known)).decode("utf-8", "surrogateescape") if known else ""
+    change.text = git.run(*_DIFF, start, "--", *_literal(known)).decode("utf-8", "surrogateescape") if known and git else ""
     change.text += "".join(_as_new(workspace, path, change) for path in files if path in new)
     if len(change.text) > MAX_CHARACTERS:
         change.not_seen.append(f"The change: it has {len(change.text):,} characters, more than one review takes. Review parts of it.")
@@ -188,13 +184,8 @@ def _whole(workspace: Path, inside: str, change: Change, permitted: Permitted) -
         found += [os.path.relpath(os.path.join(folder, file), workspace) for file in files if not file.startswith(".")]
         if len(found) > 10 * MAX_FILES:
             break
-    for path in _readable([inside] if top.is_file() else sorted(found), change, permitted):
-        text = _as_new(workspace, path, change)
-        if len(change.text) + len(text) > MAX_CHARACTERS:
-            change.not_seen.append(f"`{path}`: there was too much to look at.")
-        elif text:
-            change.files.append(path)
-            change.text += text
+    readable = _readable([inside] if top.is_file() else sorted(found), change, permitted)
+    _take(change, None, workspace, "", readable, readable)
     return change
 
 
@@ -258,69 +249,16 @@ def _inside(workspace: Path, path: str) -> str:
 # ---- the report
 
 
-def _worst_first(finding: Mapping[str, Any]) -> tuple[int, str, int]:
-    line = finding.get("line")
-    return SEVERITIES.index(finding["severity"]), str(finding.get("file", "")), line if isinstance(line, int) else 0
-
-
-def _verdict(findings: Sequence[Mapping[str, Any]], change: Change) -> str:
-    if not findings:
-        return "no findings" if change.text.strip() else "nothing to review"
-    return "needs changes" if findings[0]["severity"] in SEVERITIES[:2] else "has findings"
-
-
-def _counts(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = Counter(str(one["severity"]) for one in findings)
-    return {severity: counts[severity] for severity in SEVERITIES if counts[severity]}
-
-
-def _place(finding: Mapping[str, Any]) -> str:
-    line = finding.get("line")
-    return f"{finding.get('file', '')}{f':{line}' if line else ''}"
-
-
-def _report(
-    title: str,
-    number: int | None,
-    focus: str,
-    change: Change,
-    findings: Sequence[Mapping[str, Any]],
-    verdict: str,
-    data: Mapping[str, Any],
-) -> Iterator[str]:
-    numbers = ", ".join(f"{count} {severity}" for severity, count in _counts(findings).items())
+def _report(title: str, number: int | None, focus: str, change: Change, body: str) -> Iterator[str]:
     yield from (f"# Review: {_text(title)}", "")
     yield from (f"- **Task number**: {number}",) if number is not None else ()
     yield from (f"- **Asked for in particular**: {_text(focus)}",) if focus else ()
-    yield f"- **Verdict**: {verdict}"
+    yield f"- **Reviewed**: {_text(change.what)}"
     yield "- **Made by**: the reviewer that comes with remit, with `coder.review_code`."
-    yield from ("", f"Reviewed: {_text(change.what)}. {f'Findings: {numbers}.' if numbers else 'No findings.'}", "", "## Findings")
-    for severity, group in groupby(findings, key=lambda one: str(one["severity"])):
-        yield from ("", f"### {severity.capitalize()}", "")
-        for one in group:
-            kind = "/".join(str(one[key]) for key in ("category", "rule") if one.get(key))
-            place = f"**{_code(_place(one))}** " if _place(one) else ""
-            yield f"- {place}{_text(str(one.get('message', '')))}{f' *({_text(kind)})*' if kind else ''}"
-            yield from (f"  {_code(str(one['snippet']))}", "") if one.get("snippet") else ()
-            yield from (f"  → {_text(str(one['suggestion']))}",) if one.get("suggestion") else ()
-    yield from () if findings else ("", "None.")
-    yield from ("", "## What was looked at", "")
-    if data:
-        tools = ", ".join(f"{name} {version}" for name, version in dict(data.get("tools") or {}).items())
-        yield f"- Checks: {_text(', '.join(map(str, data.get('checked', []))))}." + (f" Tools: {_text(tools)}." if tools else "")
-    yield from (f"- Commit {_text(one)}" for one in change.commits[:MAX_LISTED])
-    yield from (f"- {_code(path)}" for path in change.files[:MAX_LISTED])
-    yield from (f"- and {len(change.files) - MAX_LISTED} more files",) if len(change.files) > MAX_LISTED else ()
+    yield from (f"- **Commit**: {_text(one)}" for one in change.commits[:MAX_LISTED])
+    yield from ("", body) if body else ()
     yield from ("", "## What was not looked at", "", "- Whether it does what it should: that takes a reader.")
     yield from (f"- {_text(one)}" for one in dict.fromkeys(change.not_seen))
-
-
-def _code(text: str) -> str:
-    """As inline code, whatever backticks it contains; one line."""
-    flat = " ".join(text.split())
-    longest = max((len(run) for run in re.findall(r"`+", flat)), default=0)
-    fence, pad = "`" * (longest + 1), " " if longest else ""
-    return f"{fence}{pad}{flat}{pad}{fence}"
 
 
 def _text(text: str) -> str:
@@ -328,24 +266,5 @@ def _text(text: str) -> str:
     return " ".join(text.split()).replace("<", "&lt;").replace("](", "] (")
 
 
-def _answer(
-    change: Change, findings: Sequence[Mapping[str, Any]], verdict: str, place: str, review: Return | None, *, is_complete: bool
-) -> dict[str, Any]:
-    counts = _counts(findings)
-    numbers = ", ".join(f"{count} {severity}" for severity, count in counts.items())
-    words = f"Review of {change.what.replace('`', '')}: {verdict}." + (f" Findings: {numbers}." if numbers else "")
-    if findings and findings[0]["severity"] in SEVERITIES[:3]:
-        worst = findings[0]
-        words += f" Worst: {shorten(' '.join((_place(worst), str(worst.get('message', '')))).replace('`', ''), 150)}"
-    data = {"verdict": verdict, "findings": list(findings), "counts": counts, "report": place, "notLookedAt": list(change.not_seen)}
-    if is_complete or review is None:
-        return answered("completed", words, data=data, next_steps="Settle the findings, then review again." if numbers else "")
-    error = ErrorInfo(
-        type="execution",
-        message=f"The change could not be checked: {shorten(review.summary, 200)}",
-        code="UNKNOWN_ERROR",
-        recoverable=True,
-        recommendation="Review a smaller part.",
-    )
-    advice = "Review a smaller part, or allow more time."
-    return answered("partial", f"Not complete. {words}", errors=review.errors or (error,), data=data, next_steps=advice)
+def _plain(text: str) -> str:
+    return text.replace("`", "")
