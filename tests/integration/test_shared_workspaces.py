@@ -98,7 +98,7 @@ def run_by_hand(command: str, folder: Path) -> None:
 
 @both
 async def test_a_shared_child_works_in_the_workspace_of_its_caller(project: Path, kind: str) -> None:
-    """S3.4, S3.12: its folder, its artifacts and its acceptance are its caller's; its changes are part of its caller's diff."""
+    """Its folder, its artifacts and its acceptance are its caller's; its changes are part of its caller's diff."""
     children: list[Return] = []
 
     async def body(ctx: Context) -> None:
@@ -127,6 +127,8 @@ async def test_at_any_depth_and_through_one_that_has_no_workspace(project: Path)
     result = await under(project, "worktree", body)
     assert result.data == ["caller's", str(project / ".remit" / "work" / result.session_id)], result
     assert not (project / "child.txt").exists()
+    result = await under(project, "shared", body)
+    assert result.data == ["caller's", str(project)], "below one that works in the project, it is the project"
 
 
 async def test_a_command_is_started_in_the_workspace_of_its_caller(project: Path) -> None:
@@ -154,19 +156,7 @@ async def test_the_changes_of_shared_children_are_merged_with_their_callers(proj
     assert git(project, "log", "-1", "--format=%s").strip() == f"{result.session_id}: caller"
 
 
-async def test_a_shared_child_of_the_project_works_in_the_project(project: Path) -> None:
-    async def body(ctx: Context) -> str:
-        return (await ctx.delegate("write")).data
-
-    result = await under(project, "shared", body)
-    assert result.data == str(project)
-    assert (project / "child.txt").exists()
-    assert work_folders(project) == []
-
-
 async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> None:
-    """S3.4."""
-
     @agent("reaches", answers="return", timeout=30)
     async def reaches(ctx: Context) -> dict[str, object]:
         (ctx.workspace / "up").symlink_to("../../../src/a.py")
@@ -185,7 +175,7 @@ async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> 
 
 @both
 async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(project: Path, kind: str) -> None:
-    """S2.6: the caller's own files, and what was checked out for it, are not the child's work."""
+    """The caller's own files, and what was checked out for it, are not the child's work."""
     children: list[Return] = []
 
     @agent("hangs", timeout=30)
@@ -464,7 +454,6 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project_of_a_tree(project
 
 @pytest.mark.parametrize("where", ["before", "after"])
 async def test_kill_9_in_the_middle_of_a_merge_into_the_callers_workspace_loses_nothing(project: Path, where: str) -> None:
-    """S8."""
     script = Path(__file__).with_name("workspace_crash.py")
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
     words = [sys.executable, str(script), str(project), f"read-tree {where}"]
@@ -506,10 +495,19 @@ async def test_an_old_git_merges_what_needs_no_merge_and_says_so_where_it_cannot
         commit_all(project, "meanwhile")
         return "done"
 
-    async with Remit.open(project, agents=[beside, *CHILDREN]) as remit:
+    @agent("caller", workspace="worktree", timeout=60)
+    async def caller(ctx: Context) -> None:
+        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
+        child = await ctx.delegate("merges", sees="seen.txt", path="below.txt")
+        assert child.ok, child
+        assert (ctx.workspace / "below.txt").exists()
+
+    async with Remit.open(project, agents=[beside, caller, *CHILDREN]) as remit:
         alone = await remit.delegate("merges")
+        below = await remit.delegate("caller")
         late = await remit.delegate("beside")
     assert alone.ok, alone
+    assert below.ok, below
     assert (project / "child.txt").exists()
     error = late.errors[0]
     assert (late.status, error.code) == ("partial", "MERGE_CONFLICT")
@@ -520,18 +518,3 @@ async def test_an_old_git_merges_what_needs_no_merge_and_says_so_where_it_cannot
     assert not (project / "mine.txt").exists()
     git(project, "merge", "-q", f"remit/{late.session_id}")
     assert (project / "mine.txt").exists()
-
-
-async def test_an_old_git_below_a_caller(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = shutil.which("git")
-    assert real is not None
-    monkeypatch.setenv("PATH", f"{old_git(tmp_path, real)}:{os.environ['PATH']}")
-    children: list[Return] = []
-
-    async def body(ctx: Context) -> None:
-        (ctx.workspace / "seen.txt").write_text("caller, not committed\n")
-        children.append(await ctx.delegate("merges", sees="seen.txt"))
-        assert (ctx.workspace / "child.txt").exists()
-
-    await under(project, "worktree", body)
-    assert children[0].ok, children

@@ -80,9 +80,11 @@ def is_cleared(project: Path) -> bool:
 # ---- what goes by itself
 
 
-@both
-async def test_a_stopped_one_that_changed_nothing_leaves_neither_folder_nor_branch(project: Path, kind: str) -> None:
-    async with Remit.open(project, agents=[hanging(kind)]) as remit:
+@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "caches")])
+async def test_a_stopped_one_that_changed_nothing_leaves_neither_folder_nor_branch(project: Path, kind: str, does: str) -> None:
+    (project / ".gitignore").write_text("node_modules/\n.remit/\n")
+    commit_all(project, "ignore")
+    async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
         result = await remit.delegate("hangs", timeout=1)
         assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
         assert "workspace" not in result.extra
@@ -93,16 +95,13 @@ async def test_a_stopped_one_that_changed_nothing_leaves_neither_folder_nor_bran
     await until(lambda: is_cleared(project), seconds=10)
 
 
-async def test_what_tools_fill_again_keeps_no_workspace(project: Path) -> None:
-    (project / ".gitignore").write_text("node_modules/\n.remit/\n")
-    commit_all(project, "ignore")
-    async with Remit.open(project, agents=[hanging("worktree", "caches")]) as remit:
-        await stopped(remit)
-        await until(lambda: is_cleared(project), seconds=10)
-
-
-@both
-@pytest.mark.parametrize("does", ["writes", "deletes", "is ignored", "names a file", "saves"])
+@pytest.mark.parametrize(
+    ("kind", "does"),
+    [
+        *((kind, does) for kind in ("worktree", "copy") for does in ("writes", "deletes", "is ignored", "names a file", "saves")),
+        ("worktree", "commits and reverts"),
+    ],
+)
 async def test_one_with_anything_in_it_stays_and_is_named(project: Path, kind: str, does: str) -> None:
     async with Remit.open(project, agents=[hanging(kind, does)]) as remit:
         result = await stopped(remit)
@@ -110,14 +109,6 @@ async def test_one_with_anything_in_it_stays_and_is_named(project: Path, kind: s
         assert any("Its workspace stays" in warning for warning in result.warnings)
         await clean_up(remit.engine, remit.settings)
     assert work_folders(project) == [result.session_id]
-
-
-async def test_commits_of_its_own_keep_it_even_when_they_come_to_nothing(project: Path) -> None:
-    async with Remit.open(project, agents=[hanging("worktree", "commits and reverts")]) as remit:
-        result = await stopped(remit)
-        await clean_up(remit.engine, remit.settings)
-    assert work_folders(project) == [result.session_id]
-    assert "mine" in git(project, "log", "--format=%s", f"remit/{result.session_id}")
 
 
 async def test_one_that_saved_where_it_was_goes_only_when_it_has_left_the_registry(project: Path) -> None:
@@ -153,14 +144,17 @@ def die(project: Path, kind: str, does: str) -> None:
     assert len(work_folders(project)) == 1
 
 
-@both
-async def test_what_a_crash_left_goes_at_the_next_opening_if_nothing_is_in_it(project: Path, kind: str) -> None:
-    die(project, kind, "nothing")
+@pytest.mark.parametrize(("kind", "does"), [("worktree", "nothing"), ("copy", "nothing"), ("worktree", "writes")])
+async def test_what_a_crash_left_goes_at_the_next_opening_only_if_nothing_is_in_it(project: Path, kind: str, does: str) -> None:
+    die(project, kind, does)
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
         assert record.result is not None
-        assert "workspace" not in record.result.extra
-        await until(lambda: is_cleared(project), seconds=10)
+        assert ("workspace" in record.result.extra) == (does == "writes")
+        if does == "nothing":
+            await until(lambda: is_cleared(project), seconds=10)
+        await clean_up(remit.engine, remit.settings)
+    assert work_folders(project) == ([record.session_id] if does == "writes" else [])
 
 
 def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> None:
@@ -183,14 +177,6 @@ def test_books_go_wholly_while_somebody_waits_for_their_lock(tmp_path: Path) -> 
     finally:
         is_over.set()
         waiting.join()
-
-
-async def test_what_a_crash_left_stays_if_something_is_in_it(project: Path) -> None:
-    die(project, "worktree", "writes")
-    async with Remit.open(project) as remit:
-        record = (await remit.history())[0]
-        await clean_up(remit.engine, remit.settings)
-    assert work_folders(project) == [record.session_id]
 
 
 async def test_a_clearing_that_was_cut_off_is_finished_at_the_next_opening(project: Path) -> None:
@@ -267,7 +253,7 @@ async def waits(ctx: Context) -> str:
 
 @agent("logs", workspace="worktree", timeout=30)
 async def logs(ctx: Context) -> str:
-    (ctx.workspace / "new.txt").write_text("new\\n")
+    (ctx.workspace / "logged.txt").write_text("new\\n")
     (ctx.workspace / "run.log").write_text("of worth\\n")
     return "written"
 """
@@ -310,25 +296,29 @@ def test_the_list_says_whose_what_is_in_it_and_whether_it_is_merged(shop: Path) 
     assert [w["session_id"] for w in remit_json(shop, "workspaces", "--unchanged")["workspaces"]] == [saved]
 
 
-def test_unchanged_ones_are_removed_without_asking_and_no_others(shop: Path) -> None:
+def test_only_what_is_nowhere_else_is_asked_about_before_it_is_removed(shop: Path) -> None:
     written, saved = ask(shop, "writes"), ask(shop, "saves", code=3)
     done = run_remit(shop, "workspaces", "--unchanged", "--remove")
     assert (done.returncode, done.stdout) == (0, f"removed  {saved}  saves\n")
-    assert work_folders(shop) == [written]
-    assert branches(shop) == ["main", f"remit/{written}"]
     assert run_remit(shop, "workspaces", "--unchanged", "--remove").stdout == "Nothing to remove.\n"
-
-
-def test_work_that_is_nowhere_else_is_removed_only_when_that_was_said(shop: Path) -> None:
-    written = ask(shop, "writes")
+    assert branches(shop) == ["main", f"remit/{written}"]
     done = run_remit(shop, "workspaces", written, "--remove")
     assert done.returncode == 4
     assert "1 file changed, not merged" in done.stderr
     assert "--yes" in done.stderr
-    assert work_folders(shop) == [written]
-    assert remit_json(shop, "workspaces", written[-6:], "--remove", "--yes")["workspaces"][0]["did"] == "removed"
+    git(shop, "merge", "-q", f"remit/{written}")
+    more = shop / ".remit" / "work" / written / "more.txt"
+    more.write_text("added by hand after the merge\n")
+    assert remit_json(shop, "workspaces")["workspaces"][0]["is_merged"] is False
+    assert run_remit(shop, "workspaces", written, "--remove").returncode == 4
+    more.unlink()
+    assert run_remit(shop, "workspaces", written, "--remove").returncode == 0, "merged already"
+    other = ask(shop, "writes", "path=other.txt")
+    assert remit_json(shop, "workspaces", other[-6:], "--remove", "--yes")["workspaces"][0]["did"] == "removed"
     assert is_cleared(shop)
     assert status(shop) == ""
+    assert "has no workspace" in run_remit(shop, "workspaces", other).stderr
+    assert "There is no delegation" in run_remit(shop, "workspaces", "sess_nobody").stderr
 
 
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 6)])
@@ -344,22 +334,6 @@ def test_at_a_terminal_it_is_asked_for(shop: Path, answer: str, code: int) -> No
         os.close(terminal)
     assert done.returncode == code, done.stderr
     assert work_folders(shop) == ([] if code == 0 else [written])
-
-
-def test_what_is_merged_already_is_removed_without_asking(shop: Path) -> None:
-    written = ask(shop, "writes")
-    git(shop, "merge", "-q", f"remit/{written}")
-    assert run_remit(shop, "workspaces", written, "--remove").returncode == 0
-    assert is_cleared(shop)
-    assert (shop / "new.txt").exists()
-
-
-def test_work_added_by_hand_after_the_merge_is_not_taken_for_merged(shop: Path) -> None:
-    written = ask(shop, "writes")
-    git(shop, "merge", "-q", f"remit/{written}")
-    (shop / ".remit" / "work" / written / "more.txt").write_text("more\n")
-    assert remit_json(shop, "workspaces")["workspaces"][0]["is_merged"] is False
-    assert run_remit(shop, "workspaces", written, "--remove").returncode == 4
 
 
 def test_one_whose_delegation_still_runs_is_never_removed(shop: Path) -> None:
@@ -382,17 +356,22 @@ def test_one_whose_delegation_still_runs_is_never_removed(shop: Path) -> None:
     assert "remit recover" in done.stdout
 
 
-def test_a_merge_by_hand_is_like_any_other_and_removes_the_workspace(shop: Path) -> None:
+def test_a_merge_by_hand_is_like_any_other_and_loses_nothing(shop: Path) -> None:
     written = ask(shop, "writes")
     done = run_remit(shop, "workspaces", written, "--merge")
     assert (done.returncode, done.stdout) == (0, f"merged  {written}  writes: into main\n"), done.stderr
     assert (shop / "new.txt").read_text() == "new\n"
     assert status(shop) == ""
     assert is_cleared(shop)
+    logged = ask(shop, "logs")
+    done = run_remit(shop, "workspaces", logged, "--merge")
+    assert (done.returncode, "run.log" in done.stdout) == (0, True)
+    assert (shop / ".remit" / "work" / logged / "run.log").exists()
+    assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "merged, but for what git ignores"
 
 
-def test_a_merge_by_hand_that_conflicts_names_the_files_and_touches_nothing(shop: Path) -> None:
-    written = ask(shop, "writes", "path=src/a.py", "text=theirs")
+def test_a_merge_by_hand_that_cannot_be_made_says_why_and_touches_nothing(shop: Path) -> None:
+    written, copied = ask(shop, "writes", "path=src/a.py", "text=theirs"), ask(shop, "copies")
     (shop / "src" / "a.py").write_text("mine\n")
     before = commit_all(shop, "meanwhile")
     done = run_remit(shop, "workspaces", written, "--merge")
@@ -400,30 +379,11 @@ def test_a_merge_by_hand_that_conflicts_names_the_files_and_touches_nothing(shop
     assert "src/a.py" in done.stdout
     assert "both sides changed the same lines" in done.stdout
     assert (git(shop, "rev-parse", "HEAD").strip(), status(shop)) == (before, "")
-    assert work_folders(shop) == [written]
-
-
-def test_what_git_ignores_is_not_lost_by_a_merge(shop: Path) -> None:
-    logged = ask(shop, "logs")
-    done = run_remit(shop, "workspaces", logged, "--merge")
-    assert done.returncode == 0
-    assert "run.log" in done.stdout
-    assert (shop / ".remit" / "work" / logged / "run.log").exists()
-    assert run_remit(shop, "workspaces", logged, "--remove").returncode == 4, "merged, but for what git ignores"
-
-
-def test_a_copy_cannot_be_merged_and_that_is_said(shop: Path) -> None:
-    done = run_remit(shop, "workspaces", ask(shop, "copies"), "--merge")
+    done = run_remit(shop, "workspaces", copied, "--merge")
     assert (done.returncode, "git apply" in done.stdout) == (1, True)
+    assert work_folders(shop) == [written, copied]
 
 
 @pytest.mark.parametrize("words", [("--remove",), ("--merge",), ("--unchanged", "--merge"), ("last", "--merge", "--remove")])
 def test_what_makes_no_sense_is_refused_with_advice(shop: Path, words: tuple[str, ...]) -> None:
     assert run_remit(shop, "workspaces", *words).returncode == 2
-
-
-def test_a_delegation_without_a_workspace_is_told_from_an_unknown_one(shop: Path) -> None:
-    written = ask(shop, "writes")
-    assert run_remit(shop, "workspaces", written, "--remove", "--yes").returncode == 0
-    assert "has no workspace" in run_remit(shop, "workspaces", written).stderr
-    assert "There is no delegation" in run_remit(shop, "workspaces", "sess_nobody").stderr

