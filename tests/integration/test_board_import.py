@@ -115,13 +115,18 @@ def test_a_status_that_todo_cannot_have_is_listed_and_kept_in_the_block(tmp_path
 
 
 def test_a_number_that_two_tasks_have_goes_to_the_first_and_the_other_gets_the_next(tmp_path: Path) -> None:
-    entries = [{"project_number": 5, "title": "One"}, {"project_number": 5, "title": "Two"}, {"title": "Three"}]
+    entries = [
+        {"project_number": 5, "title": "One"},
+        {"project_number": 5, "title": "Two"},
+        {"title": "Three"},
+        {"project_number": 1, "title": "A"},
+    ]
     board = place(
         tmp_path,
         state={"active_projects": entries, "completed_projects": [{"project_number": 5, "title": "Four"}], "next_project_number": 9},
     )
     told = import_board(board)
-    assert {task.number: task.title for task in board.look().state.tasks} == {5: "One", 9: "Two", 10: "Three"}
+    assert {task.number: task.title for task in board.look().state.tasks} == {1: "A", 5: "One", 9: "Two", 10: "Three"}
     assert any("'Two' had no number of its own: it is Task 9 now" in line for line in told.told)
     assert "Four" in board.archive_path.read_text()
 
@@ -135,15 +140,24 @@ def test_a_blocked_task_without_a_reason_stays_blocked(tmp_path: Path) -> None:
     )
 
 
-def test_artifacts_are_found_where_the_old_board_had_them(tmp_path: Path) -> None:
-    report = tmp_path / ".opencode/specs/005_one/reports/research-001.md"
+@pytest.mark.parametrize("named_in", ["todo", "state", "both"])
+def test_artifacts_are_found_where_the_old_board_had_them(tmp_path: Path, named_in: str) -> None:
+    path = "005_one/reports/research 001.md"
+    report = tmp_path / ".opencode/specs" / path
     report.parent.mkdir(parents=True)
     report.write_text("found")
-    paths = ["005_one/reports/research-001.md", "gone.md"]
-    board = place(tmp_path, state={"active_projects": [{"project_number": 5, "title": "One", "artifacts": paths}]})
+    entry = {"project_number": 5, "title": "One", "status": "researched", "artifacts": [{"type": "research", "path": path}]}
+    links = f"[it]({path.replace(' ', '%20')}), [gone](gone.md)"
+    todo = f"## Medium Priority\n\n### 5. One\n- **Status**: [RESEARCHED]\n- **Research**: {links}\n\n---\n"
+    files: dict[str, Any] = {"todo": todo} if named_in != "state" else {}
+    if named_in != "todo":
+        files["state"] = {"active_projects": [{**entry, "artifacts": [*entry["artifacts"], {"type": "research", "path": "gone.md"}]}]}
+    board = place(tmp_path, **files)
     told = import_board(board).told
-    assert [one.path for one in board.look().state.task(5).artifacts] == [".opencode/specs/005_one/reports/research-001.md", "gone.md"]
-    assert "(../.opencode/specs/005_one/reports/research-001.md)" in board.todo_path.read_text()
+    task = board.look().state.task(5)
+    assert [one.path for one in task.artifacts] == [f".opencode/specs/{path}", "gone.md"]
+    assert task.lines == ()
+    assert "(../.opencode/specs/005_one/reports/research%20001.md)" in board.todo_path.read_text()
     assert told == ("Task 5: the artifact 'gone.md' is missing.",)
 
 

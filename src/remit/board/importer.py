@@ -5,11 +5,13 @@ replaced or cannot be read is kept in the task's entry under `imported`. The old
 """
 
 import hashlib
+import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic_core import from_json
 
@@ -18,8 +20,8 @@ from remit.board.board import SPECS, Board
 from remit.board.pending_commits import Debt, owed
 from remit.board.state_file import DRAWN, data_to_state, entry_to_task, read_state, state_to_bytes, task_to_entry
 from remit.board.statuses import NEED_REASON, Status, status_of
-from remit.board.task import SCHEMA_VERSION, Priority, State, Task, slug_of
-from remit.board.todo import text_of
+from remit.board.task import SCHEMA_VERSION, Priority, State, Task, TaskArtifact, slug_of
+from remit.board.todo import link_to, text_of
 from remit.board.todo_merge import Merged, merge
 from remit.board.todo_parser import one_line, read_block, read_sheet
 from remit.board.write_set import read_or_none
@@ -31,6 +33,9 @@ MARK = "imported_from"
 NO_REASON = "not recorded before the import"
 _FILES = ("TODO.md", "state.json", "archive/state.json")
 _OTHER_NAMES = {"in_progress": Status.IMPLEMENTING, "todo": Status.NOT_STARTED, "pending": Status.NOT_STARTED, "done": Status.COMPLETED}
+_LINKED = ("Research", "Implementation", "Plan")
+_LINK = re.compile(r"\[[^\[\]]*\]\(<?([^()<>]+)>?\)")
+_LINK_LINE = re.compile(rf"^.*\*\*(?:{'|'.join(_LINKED)})\*\*:.*$", re.MULTILINE)
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
@@ -73,22 +78,24 @@ def import_board(board: Board, folder: Path | None = None, *, is_rehearsal: bool
     old.read("state.json", files.get("state.json"))
     old.read("archive/state.json", files.get("archive/state.json"))
     text = text_of(files.get("TODO.md", b""))
-    drawn = _tasks_in(text, old.tasks)
+    # A link to a file that is found elsewhere is not an edit.
+    text = _LINK_LINE.sub(lambda line: _LINK.sub(lambda link: link_to(old.placed(unquote(link[1]))), line[0]), text)
+    drawn = old.tasks_in(text)
     if not (old.tasks or old.ended or text.strip()):
         raise Misused(f"{name} has no task that could be read.", advice="; ".join(old.told) or "Look into its files.")
     state, shelf, seeded = old.boards(drawn)
-    merged = (
-        merge(state, text, at=board.now(), taken_numbers=[task.number for task in shelf.tasks]) if text.strip() else Merged(state=state)
-    )
+    before = {task.number for task in state.tasks} - seeded.keys()
+    taken = [task.number for task in shelf.tasks]
+    merged = merge(state, text, at=board.now(), taken_numbers=taken) if text.strip() else Merged(state=state)
     state = _with_replaced(state, merged.state)
     result = Imported(
         folder=name,
         tasks=len(state.tasks),
         archived=len(shelf.tasks) + len(shelf.completed),
         only_in_state=tuple(task.number for task in state.tasks if task.number not in drawn) if text.strip() else (),
-        only_in_todo=tuple(task.number for task in state.tasks if task.number in seeded or not old.has(task.number)),
+        only_in_todo=tuple(task.number for task in state.tasks if task.number not in before),
         merged=merged.taken,
-        told=(*old.told, *(line for line in merged.kept if "was taken out of" not in line), *_missing_artifacts(board.root, state.tasks)),
+        told=(*old.told, *(line for line in merged.kept if "drawn again" not in line), *_missing_artifacts(board.root, state.tasks)),
     )
     return replace(result, is_done=False) if is_rehearsal else _write(board, result, state, shelf, files, sha256)
 
@@ -110,33 +117,25 @@ class _OldState:
         """The other keys of state.json."""
         self.extra: dict[str, Any] = {}
         self.told: list[str] = []
-        self.next_number = 1
 
     def has(self, number: int) -> bool:
-        return number in self.tasks or number in self.ended or any(task.number == number for task in self.unnumbered)
+        return number in self.tasks or number in self.ended
 
     def read(self, name: str, data: bytes | None) -> None:
-        if data is None:
-            return
         try:
-            value: Any = from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
+            value: Any = {} if data is None else from_json(data.removeprefix(b"\xef\xbb\xbf"), allow_inf_nan=False)
         except ValueError as error:
             value = error
         if not isinstance(value, Mapping):
-            why = f" ({value})" if isinstance(value, ValueError) else ""
-            self.told.append(f"{name} could not be read{why}: a copy is kept, and TODO.md alone counts.")
+            self.told.append(f"{name} could not be read ({value!s:.80}): a copy is kept, and TODO.md alone counts.")
             return
         is_archive = name != "state.json"
         for key, is_ended in (("active_projects", is_archive), ("completed_projects", True)):
             entries = value.get(key) or []
             for raw in entries if isinstance(entries, list) else [entries]:
                 self._add(name, raw, is_ended=is_ended)
-        rest = {key: one for key, one in value.items() if key not in ("active_projects", "completed_projects", DRAWN) and one not in _EMPTY}
-        if is_archive:
-            more = {key: one for key, one in rest.items() if key not in ("_schema_version", "_last_updated", "next_project_number")}
-            self.extra |= {"imported_archive": more} if more else {}
-        else:
-            self._take_rest(rest)
+        if not is_archive:
+            self._take_rest({key: one for key, one in value.items() if key not in ("active_projects", "completed_projects", DRAWN)})
 
     def _take_rest(self, rest: Mapping[str, Any]) -> None:
         for key, value in rest.items():
@@ -175,8 +174,8 @@ class _OldState:
         else:
             (self.ended if is_ended else self.tasks)[number] = task
 
-    def boards(self, drawn: Mapping[int, Task]) -> tuple[State, State, Collection[int]]:
-        """The board that state.json has, with the tasks that only TODO.md has; its archive; and the numbers of those tasks."""
+    def boards(self, drawn: Mapping[int, Task]) -> tuple[State, State, Mapping[int, Task]]:
+        """The board that state.json has, with the tasks that only TODO.md has; its archive; and those tasks."""
         state = data_to_state(self.rest)
         ended = {number: task for number, task in self.ended.items() if number not in drawn}
         seeded = {number: task for number, task in drawn.items() if not self.has(number)}
@@ -186,19 +185,39 @@ class _OldState:
             self.told.append(f"{task.title[:60]!r} had no number of its own: it is Task {number} now.")
             tasks.append(replace(task, number=number))
             number += 1
-        self.unnumbered = tasks[len(tasks) - len(self.unnumbered) :] if self.unnumbered else []
         board = replace(state, tasks=tuple(tasks), next_number=number, extra={**state.extra, **self.extra})
         return board, State(tasks=tuple(ended.values()), completed=tuple(self.doubles), next_number=number), seeded
+
+    def tasks_in(self, text: str) -> dict[int, Task]:
+        """The numbered tasks of TODO.md: number, title, section, status and links. The rest is merged."""
+        found: dict[int, Task] = {}
+        for block in read_sheet(text, {number: one_line(task.title) for number, task in self.tasks.items()}, 1).blocks:
+            if not block.number or not block.title or block.number in found:
+                continue
+            fields = read_block(block.lines).fields
+            status = _status(fields.get("Status")) or Status.NOT_STARTED
+            links = {name: [_path_of(link) for link in _LINK.findall(fields.get(name, ""))] for name in _LINKED}
+            found[block.number] = Task(
+                number=block.number,
+                title=one_line(block.title),
+                slug=slug_of(block.title),
+                status=status,
+                priority=block.section or Priority.MEDIUM,
+                blocking_reason=(one_line(fields.get("Blocking Reason", "")) or NO_REASON) if status in NEED_REASON else "",
+                artifacts=tuple(TaskArtifact(type=name.lower(), path=path) for name in _LINKED[:2] for path in links[name]),
+                plan_path=links["Plan"][-1] if links["Plan"] else "",
+            )
+        return found
 
     def _placed_paths(self, task: Task) -> Task:
         return replace(
             task,
-            plan_path=self._placed(task.plan_path),
-            artifacts=tuple(replace(one, path=self._placed(one.path)) for one in task.artifacts),
-            plan_versions=tuple(replace(one, path=self._placed(one.path)) for one in task.plan_versions),
+            plan_path=self.placed(task.plan_path),
+            artifacts=tuple(replace(one, path=self.placed(one.path)) for one in task.artifacts),
+            plan_versions=tuple(replace(one, path=self.placed(one.path)) for one in task.plan_versions),
         )
 
-    def _placed(self, path: str) -> str:
+    def placed(self, path: str) -> str:
         """Old paths are relative to the root, to the folder, or to the one above it."""
         if not path or path.startswith("/") or "://" in path or "\0" in path:
             return path
@@ -230,25 +249,6 @@ def _readable(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     return entry, unread
 
 
-def _tasks_in(text: str, known: Mapping[int, Task]) -> dict[int, Task]:
-    """The numbered tasks of TODO.md: number, title, section and status. The rest is merged."""
-    found: dict[int, Task] = {}
-    for block in read_sheet(text, {number: one_line(task.title) for number, task in known.items()}, 1).blocks:
-        if block.number and block.title and block.number not in found:
-            fields = read_block(block.lines).fields
-            status = _status(fields.get("Status")) or Status.NOT_STARTED
-            reason = one_line(fields.get("Blocking Reason", "")) or NO_REASON
-            found[block.number] = Task(
-                number=block.number,
-                title=one_line(block.title),
-                slug=slug_of(block.title),
-                status=status,
-                priority=block.section or Priority.MEDIUM,
-                blocking_reason=reason if status in NEED_REASON else "",
-            )
-    return found
-
-
 def _with_replaced(before: State, after: State) -> State:
     """With each value that TODO.md replaced kept under `imported`."""
     tasks = []
@@ -262,6 +262,11 @@ def _with_replaced(before: State, after: State) -> State:
         }
         tasks.append(replace(task, extra={**task.extra, "imported": {**lost, **task.extra.get("imported", {})}}) if lost else task)
     return replace(after, tasks=tuple(tasks))
+
+
+def _path_of(link: str) -> str:
+    """The path relative to the root of a link that `link_to` wrote."""
+    return os.path.normpath(unquote(link if link.startswith("/") else f"{SPECS}/{link}"))
 
 
 def _status(value: Any) -> Status | None:
@@ -280,24 +285,15 @@ def _number(value: Any) -> int | None:
 
 
 def _source(board: Board, folder: Path | None) -> Path:
-    if folder is not None:
-        source = folder if folder.is_absolute() else Path.cwd() / folder
-        source = source.parent if source.is_file() else source
-        if not _has_board(source):
-            raise Misused(f"{folder} has neither TODO.md nor state.json.", code="FILE_NOT_FOUND", advice="Name the folder that has them.")
-        return source
-    found = next((board.root / place for place in PLACES if _has_board(board.root / place)), None)
+    if folder is not None and folder.is_file():
+        folder = folder.parent
+    places = [board.root / place for place in PLACES] if folder is None else [Path.cwd() / folder]
+    found = next((place for place in places if any((place / name).is_file() for name in _FILES[:2])), None)
     if found is None:
-        raise Misused(
-            f"There is no old board here: none of {', '.join(PLACES)} has a TODO.md or a state.json.",
-            code="FILE_NOT_FOUND",
-            advice="Name its folder: remit board import FOLDER",
-        )
+        where = f"none of {', '.join(PLACES)}" if folder is None else f"{folder}"
+        what = f"There is no old board here: {where} has neither TODO.md nor state.json."
+        raise Misused(what, code="FILE_NOT_FOUND", advice="Name its folder: remit board import FOLDER")
     return found
-
-
-def _has_board(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("TODO.md", "state.json"))
 
 
 def _is_done(board: Board, source: Path, sha256: str) -> bool:

@@ -85,14 +85,14 @@ def _links(task: Task) -> Iterator[str]:
     for artifact in task.artifacts:
         paths.setdefault(artifact.type, []).append(artifact.path)
     if found := paths.get("research") or paths.get("report"):
-        yield f"- **Research**: {', '.join(map(_link, dict.fromkeys(found)))}\n"
+        yield f"- **Research**: {', '.join(map(link_to, dict.fromkeys(found)))}\n"
     if task.plan_path:
-        yield f"- **Plan**: {_link(task.plan_path)}\n"
+        yield f"- **Plan**: {link_to(task.plan_path)}\n"
     if found := paths.get("summary") or paths.get("implementation"):
-        yield f"- **Implementation**: {', '.join(map(_link, dict.fromkeys(found)))}\n"
+        yield f"- **Implementation**: {', '.join(map(link_to, dict.fromkeys(found)))}\n"
 
 
-def _link(path: str) -> str:
+def link_to(path: str) -> str:
     """Relative to where TODO.md stands."""
     path = one_line(path)
     target = path.removeprefix("specs/") if path.startswith("specs/") else path if path.startswith("/") else f"../{path}"
