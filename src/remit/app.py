@@ -26,7 +26,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.agents.function import FunctionAgent
-    from remit.engine.doorbell import Doorbell
+    from remit.engine.peers import Doorbell
     from remit.engine.recovery import Recovered
     from remit.settings import Settings
     from remit.signals.telemetry import Signals
@@ -103,7 +103,7 @@ class Remit(Looking):
 
     async def __aenter__(self) -> "Remit":
         from remit.engine.embedded import EmbeddedEngine
-        from remit.engine.owners import this_owner
+        from remit.engine.peers import this_owner
         from remit.flow.house import House
         from remit.ledger import ErrorLedger, LedgerWriter
         from remit.signals.telemetry import open_signals
@@ -147,7 +147,7 @@ class Remit(Looking):
 
     async def _attach(self, token: str) -> None:
         """Opened by an agent: the owner of its tree runs and records what is delegated here; this one recovers nothing and ends nothing."""
-        from remit.engine.owners import this_owner
+        from remit.engine.peers import this_owner
         from remit.engine.recovery import Recovered
         from remit.ledger import ErrorLedger
         from remit.switchboard.attached import attach
@@ -170,7 +170,7 @@ class Remit(Looking):
 
     async def _move_in(self) -> None:
         """Be known as an owner, reachable by others, before anything runs; then look after what the dead left."""
-        from remit.engine.doorbell import Doorbell
+        from remit.engine.peers import Doorbell
         from remit.engine.recovery import Recovered
         from remit.switchboard.board import Switchboard
         from remit.upkeep import keep_house
@@ -192,8 +192,8 @@ class Remit(Looking):
         """Stop what still runs, write everything, leave nothing behind.
 
         With `hand_over` what can be run again is not ended: whoever opens the project next goes on with it. Gives what was handed over."""
-        from remit.engine import handing
-        from remit.engine.owners import note_closed
+        from remit.engine import recovery
+        from remit.engine.peers import note_closed
 
         handed_over: list[str] = []
         if not self._is_open:
@@ -212,7 +212,7 @@ class Remit(Looking):
             if self._recovery is not None and not self._recovery.done():  # what it has not come to, the next one finds
                 self._recovery.cancel()
                 await asyncio.wait([self._recovery])
-            handed_over = await handing.hand_over(self.engine)
+            handed_over = await recovery.hand_over(self.engine)
         await self.engine.close()
         if self._signals is not None:
             await self._signals.close()
@@ -310,7 +310,7 @@ class Remit(Looking):
         """Stop a delegation and everything below it; how each node ended. Also when another process runs it.
 
         `force`: processes that were started for it here are killed at once; otherwise they have `kill_grace_seconds` to tidy up."""
-        from remit.engine.cancelling import cancel_anywhere
+        from remit.engine.recovery import cancel_anywhere
 
         if self._attachment is not None:
             return await self._attachment.cancel(session_id, reason)
@@ -319,7 +319,7 @@ class Remit(Looking):
 
     async def recover(self) -> "Recovered":
         """Find what dead processes were running: resume it or settle it, and end the processes they left."""
-        from remit.engine.owners import sweep_bells
+        from remit.engine.peers import sweep_bells
         from remit.engine.recovery import Recovered, recover
 
         self._must_be_open()

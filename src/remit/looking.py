@@ -21,8 +21,7 @@ from remit.system.threads import off_loop
 if TYPE_CHECKING:
     from remit.core.metrics import Metrics
     from remit.engine.embedded import EmbeddedEngine
-    from remit.engine.happenings import Happenings, Listeners
-    from remit.engine.watcher import Watcher
+    from remit.engine.events import Happenings, Listeners, Watcher
     from remit.settings import Settings
 
 
@@ -40,9 +39,9 @@ class Looking:
 
     async def describe(self, session_id: str) -> Record:
         """What is known of a delegation."""
-        from remit.engine import following
+        from remit.engine.events import known
 
-        return await following.known(self.store, session_id)
+        return await known(self.store, session_id)
 
     async def tree(self, session_id: str) -> list[Record]:
         """The whole tree a delegation belongs to, callers before their children."""
@@ -67,19 +66,17 @@ class Looking:
         """The events of a delegation as they come, also of another process's, from the one after number `after`; the last is its return.
 
         Nothing waits for whoever reads slowly, and nothing is kept for it."""
-        from remit.engine import following
+        from remit.engine.events import follow
 
-        async with contextlib.aclosing(
-            following.follow(self.store, self._watcher(), self._running_here().get, session_id, after)
-        ) as events:
+        async with contextlib.aclosing(follow(self.store, self._watcher(), self._running_here().get, session_id, after)) as events:
             async for event in events:
                 yield event
 
     async def result(self, session_id: str, *, wait_seconds: float = 0.0) -> Return | None:
         """The return of a delegation, waiting up to `wait_seconds` for it."""
-        from remit.engine import following
+        from remit.engine.events import settled
 
-        return await following.settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
+        return await settled(self.store, self._watcher(), self._running_here().get, session_id, wait_seconds)
 
     async def metrics(self, since_seconds: float | None = None) -> "Metrics":
         """Of the delegations asked for in the last `since_seconds`, or of all on record, whoever ran them (S5.9)."""
@@ -102,7 +99,7 @@ class Looking:
     def note_visit(self, door: str, principal: str | None, error: ErrorInfo | None = None) -> None:
         """A door says that a request was let in, or (`error`) was not: to whoever listens for it."""
         if self.engine.listeners:
-            from remit.engine.happenings import tell_at_door
+            from remit.engine.events import tell_at_door
 
             tell_at_door(self.engine.listeners, door=door, principal=principal, at=self.clock.wall(), error=error)
 
@@ -116,7 +113,7 @@ class Looking:
         if self._attachment is None:
             return self.engine.watcher
         if self._own_watcher is None:
-            from remit.engine.watcher import Watcher
+            from remit.engine.events import Watcher
 
             self._own_watcher = Watcher(self.store, self.folder / "run")
         return self._own_watcher

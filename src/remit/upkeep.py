@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from remit.core.errors import Unavailable
 from remit.core.record import Record
 from remit.engine.embedded import EmbeddedEngine
-from remit.engine.vitals import living_owners
+from remit.engine.peers import living_owners
 from remit.settings import Settings
 from remit.system.threads import off_loop
 from remit.workspaces.changes import DIFF

@@ -11,7 +11,7 @@ from remit.core.delegation import Delegation
 from remit.core.errors import ErrorInfo
 from remit.core.policy import Policy
 from remit.core.record import Owner
-from remit.engine.options import EngineOptions
+from remit.engine.slots import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
 from remit.policy import open_policy

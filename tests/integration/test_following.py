@@ -13,9 +13,9 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.core.events import Event, EventKind
-from remit.engine import following
+from remit.engine import events as following
+from remit.engine.events import Watcher
 from remit.engine.running import Running
-from remit.engine.watcher import Watcher
 
 
 class Talk:

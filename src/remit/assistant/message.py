@@ -26,7 +26,7 @@ from remit.assistant.voice import Voice
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, OutOfTime, RemitError
 from remit.core.errors import Stopped as HasEnded
-from remit.engine.vitals import below
+from remit.engine.peers import below
 from remit.flow.context import Context
 from remit.flow.plain import clean
 from remit.models.client import Models

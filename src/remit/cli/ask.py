@@ -30,7 +30,7 @@ from remit.core.events import EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
-from remit.engine.vitals import below
+from remit.engine.peers import below
 from remit.flow.context import Handle
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from remit.cli.render import count, duration, one_line
 from remit.cli.tree import SPINNER, Node, View, collapsed, draw, forest
 from remit.core.events import Event, EventKind
 from remit.core.record import Record
-from remit.engine.vitals import signs_with_children, stuck
+from remit.engine.peers import signs_with_children, stuck
 
 if TYPE_CHECKING:
     from remit.app import Remit

@@ -215,7 +215,7 @@ def _place(rule: "Rule", source: str) -> str:
 
 
 def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
-    from remit.engine.vitals import below
+    from remit.engine.peers import below
     from remit.policy.audit_reading import entries
 
     with open_record(folder) as record:

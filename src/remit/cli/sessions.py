@@ -42,7 +42,7 @@ from remit.core.events import STEPS, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.engine.vitals import living_owners, signs_with_children, stuck
+from remit.engine.peers import living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -65,7 +65,7 @@ def show(
     as_json: Json = False,
 ) -> Exit:
     """Show a delegation: tree, times, return with artifacts, evidence and errors, and what it said."""
-    from remit.engine.vitals import below
+    from remit.engine.peers import below
 
     folder = find_root(root)
     with open_record(folder) as found:
@@ -456,7 +456,7 @@ def follow(
 def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> Iterator["tuple[Event, str]"]:
     """Events with the agent they are of, those that were before first; ends when the delegation is settled, or nobody runs it any more."""
 
-    from remit.engine.vitals import below
+    from remit.engine.peers import below
 
     watch = Watch(store)
     stamp: int | None = None

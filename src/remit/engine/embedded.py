@@ -18,19 +18,15 @@ from remit.core.ports import Store
 from remit.core.record import Begun, Owner, Settled, Started
 from remit.core.result import Return, StopReason
 from remit.core.states import State, move
-from remit.engine import ending, keys, refusals
-from remit.engine.deadlines import Deadlines
-from remit.engine.desk import EngineDesk
-from remit.engine.handle import LocalHandle, until_recorded
-from remit.engine.happenings import Listeners, tell_queued, tell_settled, tell_started
+from remit.engine import ending, handles
+from remit.engine.context_backend import EngineDesk
+from remit.engine.deadlines import Deadlines, Watchdog
+from remit.engine.events import Listeners, Watcher, tell_queued, tell_settled, tell_started
+from remit.engine.handles import LocalHandle, until_recorded
 from remit.engine.journal import Clash, Journal, KeyTaken, Overruled, Problem
-from remit.engine.options import EngineOptions
-from remit.engine.purses import Purses
 from remit.engine.replay import look_back
 from remit.engine.running import Running
-from remit.engine.slots import Slots
-from remit.engine.watchdog import Watchdog
-from remit.engine.watcher import Watcher
+from remit.engine.slots import EngineOptions, Purses, Slots
 from remit.flow import reply
 from remit.flow.accept import redrawn
 from remit.flow.context import Context, Handle
@@ -100,13 +96,13 @@ class EmbeddedEngine:
 
     async def start(self, order: Order) -> Handle:
         if order.refusal is not None or (order.delegation.resumes is not None and not await look_back(self, order)):
-            return SettledHandle(await refusals.refuse_whole(self, order))
+            return SettledHandle(await handles.refuse_whole(self, order))
         running = self.submit(order)
         holder = await until_recorded(running)
-        return LocalHandle(running, self) if holder is None else await keys.handle_of_holder(self, running, holder)
+        return LocalHandle(running, self) if holder is None else await handles.handle_of_holder(self, running, holder)
 
     async def refuse(self, order: Order) -> Return:
-        return await refusals.refuse(self, order)
+        return await handles.refuse(self, order)
 
     async def cancel(self, session_id: str, reason: str, source: str) -> list[dict[str, Any]]:
         running = self.running.get(session_id)
@@ -139,7 +135,7 @@ class EmbeddedEngine:
             self.slots.take(agent)
             running.has_slot = True
         elif self.slots.is_full:
-            refusals.refuse_for_lack_of_room(self, running)
+            handles.refuse_for_lack_of_room(self, running)
             return running
         else:
             self._reserve(running)
@@ -211,7 +207,7 @@ class EmbeddedEngine:
             if running.recorded is not None:
                 running.give_way(problem.session_id)
             else:
-                self.spawn(keys.answer_from_holder(self, running, problem.session_id))
+                self.spawn(handles.answer_from_holder(self, running, problem.session_id))
         else:
             assert isinstance(problem, Unavailable)
             running.tell_trouble(problem)

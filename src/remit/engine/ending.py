@@ -15,8 +15,8 @@ from remit.core.agents import Isolation
 from remit.core.errors import ErrorInfo, OutOfTime
 from remit.core.events import EventKind
 from remit.core.result import Artifact, Return, StopReason
+from remit.engine.deadlines import BlockedLoop
 from remit.engine.running import CHILDREN_SECONDS, Running
-from remit.engine.watchdog import BlockedLoop
 from remit.flow import reply
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.harvest import HARVEST_SECONDS, Harvest, Hunt, harvest

@@ -1,33 +1,32 @@
-"""Recovery: what a dead process was running is found, taken over atomically, and resumed or settled (S8).
+"""What becomes of delegations when their process ends: recovered after a crash, handed over at a graceful stop, cancelled from anywhere.
 
-Owners are judged by pid and start time; nobody takes over what a living one runs. What declared itself resumable runs again from its
-start, its finished children replayed; the rest is settled as partial / AGENT_CRASHED with what can be harvested. What an agent elsewhere
-had that will be back (`awaited`) is left as it is until then, or until its deadline. Processes that the dead one left behind are found by
-their mark and killed.
-"""
+A delegation of a dead owner is resumed if its agent is resumable, else settled with what it left. Nothing is run twice: an owner is dead
+only when its process is gone and its pipe has no reader."""
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from remit.core.errors import Misused
+from remit.core.errors import Misused, Unavailable
 from remit.core.events import EventKind
 from remit.core.ports import Store
 from remit.core.record import Record, Settled
 from remit.core.result import StopReason
 from remit.core.secrets import is_redacted
-from remit.engine.awaited import FOLDER, awaited
+from remit.engine import events, handles
 from remit.engine.embedded import EmbeddedEngine
-from remit.engine.ending import clear_later
-from remit.engine.happenings import tell_ended
-from remit.engine.owners import is_dead
-from remit.engine.restoring import artifact_of, delegation_of, restored, said_of, spent_of
+from remit.engine.ending import below, clear_later, let_go
+from remit.engine.events import tell_ended
+from remit.engine.peers import FOLDER, awaited, is_dead
+from remit.engine.replay import artifact_of, delegation_of, restored, said_of, spent_of
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.harvest import Hunt, harvest
+from remit.flow.reply import Stop
 from remit.flow.workspace import left_in_room, place_of, where_it_stays
 from remit.system.threads import off_loop
 from remit.workspaces.workspace import find_room
@@ -256,3 +255,88 @@ async def _left_behind(engine: EmbeddedEngine, record: Record) -> reply.Leftover
         return reply.Leftovers(artifacts=found.artifacts, warnings=found.warnings, data=data or None, spare_room=record.session_id)
     warnings = (where_it_stays(room), *found.warnings)
     return reply.Leftovers(artifacts=found.artifacts, warnings=warnings, data=data or None, workspace=place_of(room))
+
+
+STOP_SECONDS = 1.5
+NOTICE = "Handed over: its orchestrator was told to stop. It goes on when the project is served or opened again."
+
+
+async def hand_over(engine: "EmbeddedEngine") -> list[str]:
+    """The sessions of the roots that are left to others. Nothing runs of them when this returns, but for code that will not be stopped:
+    that ends with the process, and nothing is heard of it any more."""
+    engine.slots.is_shut = True
+    roots = [running for running in list(engine.running.values()) if running.parent is None and await _can_go_on(engine, running)]
+    roots = [root for root in roots if _is_free(root)]  # time has passed
+    nodes = [node for root in roots for node in _below(root)]
+    for node in nodes:
+        node.notice(NOTICE)
+        node.concluding = True  # from here on nothing ends it: neither its task, which is cancelled, nor the clock
+    tasks = [node.task for node in reversed(nodes) if node.task is not None]
+    for task in tasks:
+        task.cancel()
+    _, stubborn = await asyncio.wait(tasks, timeout=STOP_SECONDS) if tasks else (set(), set())
+    for task in stubborn:
+        let_go(task)
+    for node in nodes:
+        node.is_settled = True  # for this process; on record it lives
+        engine._leave(node)
+        engine._unregister(node)
+        node.rouse()
+        node.tell_trouble(Unavailable(NOTICE, advice=f"Ask for {node.delegation.session_id} again in a moment."))
+    return [root.delegation.session_id for root in roots]
+
+
+async def _can_go_on(engine: "EmbeddedEngine", running: Running) -> bool:
+    """It declared itself resumable, has time left, and everything it was given is on record."""
+    if not _is_free(running) or not running.agent.spec.resumable or running.remaining() <= 0:
+        return False
+    record = await off_loop(engine.store.get, running.delegation.session_id)
+    return record is not None and not is_redacted(record.parameters)
+
+
+def _is_free(running: Running) -> bool:
+    return running.is_recorded and not running.is_settled and not running.concluding and running.stop is None
+
+
+def _below(running: Running) -> Iterator[Running]:
+    yield running
+    for child in list((running.live_children or {}).values()):
+        if not child.is_settled and not child.concluding:
+            yield from _below(child)
+
+
+async def cancel_anywhere(
+    engine: "EmbeddedEngine",
+    session_id: str,
+    reason: str,
+    source: str,
+    reap: Callable[[str], int],
+    kill: Callable[[Collection[str]], None] | None = None,
+) -> list[dict[str, Any]]:
+    """How each node ended. `reap` ends the processes that a dead owner left; `kill`, those that run here, at once and without grace."""
+    running = engine.running.get(session_id)
+    if running is not None and kill is not None:
+        return await _killed(engine, running, reason, source, kill)
+    if running is not None:
+        return await engine.cancel(session_id, reason, source)
+    record = await events.known(engine.store, session_id)
+    if record.state.is_settled:
+        return [{"session_id": session_id, "agent": record.agent, "state": f"already {record.state}"}]
+    if not await handles.request_cancel(engine, engine.run_folder, record, reason, source):
+        owners = {owner.owner_id: owner for owner in await off_loop(engine.store.owners)}
+        if record.owner not in owners or is_dead(owners[record.owner], engine.run_folder):
+            await off_loop(reap, record.owner)
+            stop = Stop(reason=StopReason.CANCELLED, source=source, detail=reason)
+            return list(await cancel_left_behind(engine, record, stop))
+    return await handles.acknowledged(engine.store, record)
+
+
+async def _killed(
+    engine: "EmbeddedEngine", running: Running, reason: str, source: str, kill: Callable[[Collection[str]], None]
+) -> list[dict[str, Any]]:
+    nodes = frozenset(node.delegation.session_id for node in below(running))
+    cancelling = engine.spawn(engine.cancel(running.delegation.session_id, reason, source))
+    await asyncio.sleep(0)  # it is cancelled first, so that its death is no crash
+    kill(nodes)
+    ended: list[dict[str, Any]] = await asyncio.shield(cancelling)
+    return ended

@@ -20,7 +20,7 @@ from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.secrets import redacted_bytes
 from remit.core.states import State
 from remit.core.tracing import VARIABLE, traceparent_of
-from remit.engine.happenings import tell_reached, tell_said
+from remit.engine.events import tell_reached, tell_said
 from remit.flow.context import Context, Repair
 from remit.flow.house import House, Order
 from remit.flow.perform import Work

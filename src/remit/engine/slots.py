@@ -1,16 +1,34 @@
-"""Who runs next: slots in all and per agent, and a bounded queue ordered by priority with slow ageing (S5.6).
+"""What limits how much runs at once: slots by agent and priority, options of the engine, and one budget for each principal."""
 
-Waiting raises priority by one each `ageing_seconds`. All who wait age alike, so the order between two of them never changes:
-one fixed key, `since - priority * ageing`, is enough, and low is never starved.
-
-A delegation that waits for its children lends its slot to them: callers can never hold all slots while their children queue.
-"""
-
+import asyncio
 import heapq
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from remit.core.budget import Budget, Limits
+from remit.core.record import Record
 from remit.core.states import Priority
+from remit.system.threads import off_loop
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineOptions:
+    slots_total: int = 256
+    queue_limit: int = 10_000
+    ageing_seconds: float = 30.0
+    kill_grace_seconds: float = 0.25
+    block_limit_seconds: float = 2.0
+    chunk_limit_bytes: int = 4 * 1024 * 1024
+    project: str = "remit"
+    """Names the project in the marks of its processes."""
+    accept_env: tuple[str, ...] = ()
+    """Variables that acceptance commands get beside the usual ones."""
+    commit_in_loop: bool = True
+    """False with durability "power": each group costs an fsync, which the loop must not wait for."""
 
 
 class Slots:
@@ -89,3 +107,51 @@ class Slots:
                 return None
             return heapq.heappop(self._lanes[best])[2]
         return None
+
+
+class Purses:
+    def __init__(self, engine: "EmbeddedEngine") -> None:
+        self._engine = engine
+        self._open: dict[str, Budget] = {}
+        self._read_at: dict[str, float] = {}
+        """Wall clock: what was asked for before is counted."""
+        self._reading = asyncio.Lock()
+
+    async def of(self, principal: str, limits: Limits | None = None) -> Budget:
+        """`limits`: those it has now; None: as they were last said."""
+        purse = self._open.get(principal)
+        if purse is None:
+            async with self._reading:  # two at once would have a scope each
+                purse = self._open.get(principal) or await self._opened(principal)
+        if limits is not None:
+            purse.limits = limits
+        return purse
+
+    async def of_restored(self, record: Record) -> Budget | None:
+        """The one that a delegation of a dead process draws from again: it is counted there, and enters once more."""
+        if record.came is None:
+            return None
+        principal = record.came.principal
+        purse = await self.of(principal)
+        if record.created_at >= self._read_at[principal]:  # another process began it since: what that drew is not counted yet
+            async with self._reading:
+                await self._read(principal, purse)
+        purse.delegations -= 1
+        return purse
+
+    async def _opened(self, principal: str) -> Budget:
+        purse = Budget(Limits(), opened_at=self._engine.loop.time())
+        await self._read(principal, purse)
+        self._open[principal] = purse
+        return purse
+
+    async def _read(self, principal: str, purse: Budget) -> None:
+        """Never less than is known here: what is not written yet has been drawn all the same."""
+        self._read_at[principal] = self._engine.clock.wall()
+        drawn = await off_loop(self._engine.store.drawn, principal)
+        purse.delegations = max(purse.delegations, drawn.delegations)
+        purse.tokens = max(purse.tokens, drawn.tokens)
+        purse.cost = max(purse.cost, drawn.cost)
+        if drawn.since is not None:
+            age = max(0.0, self._engine.clock.wall() - drawn.since)
+            purse.opened_at = min(purse.opened_at, self._engine.loop.time() - age)

@@ -23,9 +23,9 @@ from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.result import Return
 from remit.core.spelling import snake
-from remit.engine.following import LAST
-from remit.engine.handle import LocalHandle
-from remit.engine.vitals import below, is_gone, living_owners
+from remit.engine.events import LAST
+from remit.engine.handles import LocalHandle
+from remit.engine.peers import below, is_gone, living_owners
 from remit.flow.context import Handle
 from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop

@@ -12,7 +12,7 @@ from remit.agents.process.errors import AgentRaised
 from remit.agents.process.wire import delegation_to_wire, repair_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Failed, Misused, RemitError, Unavailable
-from remit.engine.desk import EngineDesk
+from remit.engine.context_backend import EngineDesk
 from remit.flow.context import Context
 from remit.system.processes import process_start
 

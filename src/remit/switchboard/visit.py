@@ -15,7 +15,7 @@ from remit.agents.process.wire import request_from_wire
 from remit.core.agents import Isolation
 from remit.core.errors import Misused, Refused, RemitError
 from remit.core.ports import AgentPort
-from remit.engine.desk import EngineDesk
+from remit.engine.context_backend import EngineDesk
 from remit.engine.running import Running
 from remit.flow.house import Agents, House
 from remit.flow.request import Request

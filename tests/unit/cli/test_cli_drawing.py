@@ -12,7 +12,7 @@ from remit.cli.tree import View, draw, forest
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
-from remit.engine.vitals import below, signs_with_children
+from remit.engine.peers import below, signs_with_children
 
 NOW = 1_700_000_100.0
 

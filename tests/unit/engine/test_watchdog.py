@@ -8,7 +8,7 @@ from typing import Any
 
 import remit.engine.journal
 import remit.flow.plain
-from remit.engine.watchdog import _frame_of_agent, _place
+from remit.engine.deadlines import _frame_of_agent, _place
 
 
 class Caught(Exception):

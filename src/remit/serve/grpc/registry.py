@@ -26,7 +26,7 @@ from remit.core.errors import Misused, Refused, RemitError
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
 from remit.core.ports import Store
-from remit.engine.awaited import FOLDER, awaited
+from remit.engine.peers import FOLDER, awaited
 from remit.engine.running import Running
 from remit.flow.output_schema import checked_schema
 from remit.flow.plain import clean

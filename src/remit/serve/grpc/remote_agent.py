@@ -16,7 +16,7 @@ from remit.core.errors import Failed, InvalidReturn, Misused, RemitError, Unavai
 from remit.core.parameters import WrongParameters
 from remit.core.spelling import own_spelling
 from remit.core.tracing import traceparent_of
-from remit.engine.desk import EngineDesk
+from remit.engine.context_backend import EngineDesk
 from remit.engine.running import Running
 from remit.flow.artifacts import FILE_CLOCK_LAG_SECONDS
 from remit.flow.context import Context

@@ -11,7 +11,7 @@ from typing import Any
 from remit.core.errors import Misused
 from remit.core.record import HistoryQuery
 from remit.core.states import Priority, State
-from remit.engine.handle import LocalHandle
+from remit.engine.handles import LocalHandle
 from remit.flow.context import Handle
 from remit.proto.times import nanoseconds, seconds
 from remit.proto.v1 import tasks_pb2 as pb

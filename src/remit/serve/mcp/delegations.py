@@ -22,7 +22,7 @@ from remit.core.ports import Store
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.tracing import parse
-from remit.engine.vitals import Stuck, below, living_owners, signs_with_children, stuck
+from remit.engine.peers import Stuck, below, living_owners, signs_with_children, stuck
 from remit.flow.context import Handle
 from remit.flow.plain import clean
 from remit.serve.mcp import answers

@@ -1,13 +1,10 @@
-"""The engine's side of a `ctx`: what an agent asks for while it runs, done on the loop for its delegation.
-
-Once the delegation is stopped or settled, every request is refused with `Stopped`: an agent that was abandoned can do no more harm.
-"""
+"""The engine's side of `ctx`: what an agent asks of its context, and the children it delegates to."""
 
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import to_json
 
@@ -15,9 +12,13 @@ from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import Misused, Refused, Stopped, Unavailable
 from remit.core.events import EventKind
+from remit.core.record import Checkpointed
 from remit.core.result import ARTIFACT_ALIASES, ARTIFACT_TYPES, Artifact, Return, StopReason
-from remit.engine import children
+from remit.engine.handles import LocalHandle
+from remit.engine.journal import Problem
+from remit.engine.replay import restored
 from remit.engine.running import Running
+from remit.flow import delegate as halves
 from remit.flow import reply
 from remit.flow.context import Handle, Repair
 from remit.flow.house import House
@@ -25,8 +26,66 @@ from remit.flow.permit import on_behalf_of, permit, permitted
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
+from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop
 from remit.workspaces.changes import is_recorded_diff
+
+if TYPE_CHECKING:
+    from remit.engine.embedded import EmbeddedEngine
+
+
+async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Return:
+    """Waiting for a child, its caller lends its slot, so that callers cannot starve their own children.
+
+    `house`: where the caller knows agents that the engine's own house does not.
+    """
+    engine.lend_slot(running)
+    try:
+        if running.replay is not None:
+            child = await _reclaimed(engine, running, request)
+            if child is not None:
+                return await asyncio.shield(child.done) if isinstance(child, Running) else child
+        return await halves.delegate(request, running, house or engine.house, engine)
+    finally:
+        engine.take_slot_back(running)
+
+
+async def start_child(engine: "EmbeddedEngine", running: Running, request: Request, house: House | None = None) -> Handle:
+    child = None if running.replay is None else await _reclaimed(engine, running, request)
+    if isinstance(child, Running):
+        return LocalHandle(child, engine, running)
+    if child is not None:
+        return SettledHandle(child)
+    handle = await halves.start(request, running, house or engine.house, engine)
+    return handle.waited_for_by(running) if isinstance(handle, LocalHandle) else handle
+
+
+async def _reclaimed(engine: "EmbeddedEngine", running: Running, request: Request) -> Running | Return | None:
+    """What became of this call in the run before: its recorded return, or the child itself, which goes on."""
+    record = running.replay.take(request) if running.replay is not None else None
+    if record is None:
+        return None
+    if record.result is None:
+        return await restored(engine, record, running)
+    running.notice(f"{record.agent} had finished in the run before ({record.session_id}): its recorded result is used.")
+    running.add_failure(record.result)
+    return record.result
+
+
+async def write_checkpoint(engine: "EmbeddedEngine", running: Running, value: Any) -> None:
+    written: asyncio.Future[None] = engine.loop.create_future()
+
+    def then(problem: Problem) -> None:
+        if written.done():
+            return
+        if isinstance(problem, Unavailable):
+            written.set_exception(problem)
+        else:
+            written.set_result(None)
+
+    engine.journal.write(Checkpointed(running.delegation.session_id, engine.clock.wall(), value), then)
+    await written
+
 
 GATHER_AT_ONCE = 64
 MESSAGE_LIMIT = 4000
@@ -103,11 +162,11 @@ class EngineDesk:
 
     async def delegate(self, request: Request, house: House | None = None) -> Return:
         running = self._alive()
-        return await children.delegate_child(running.engine, running, request, house)
+        return await delegate_child(running.engine, running, request, house)
 
     async def start(self, request: Request, house: House | None = None) -> Handle:
         running = self._alive()
-        return await children.start_child(running.engine, running, request, house)
+        return await start_child(running.engine, running, request, house)
 
     async def gather(self, requests: Sequence[Request], limit: int | None) -> list[Return]:
         """At once as many as asked, as the budget has room for, and no more than a sensible number."""
@@ -175,7 +234,7 @@ class EngineDesk:
         running = self._alive()
         kept = plain(value)
         running.hear()
-        await children.write_checkpoint(running.engine, running, kept)
+        await write_checkpoint(running.engine, running, kept)
         running.saved = kept
 
     async def permit(self, action: str, facts: Mapping[str, Any]) -> None:
