@@ -9,7 +9,7 @@ from reviewed_change import changed, diff_of, git, new_file, source, write
 from remit.agents.builtin.coder.review.change import State
 from remit.core.errors import Misused
 
-NAMES = ["plain.py", "with space.py", 'quote"d.py', "ünïcode.py", "x b/y.py", "back\\slash"]
+NAMES = ["plain.py", "with space.py", 'quote"d.py', '"q\\"', "ünïcode.py", "x b/y.py", "back\\slash"]
 
 
 def test_names_are_read_as_git_writes_them(tmp_path: Path) -> None:

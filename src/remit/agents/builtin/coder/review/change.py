@@ -275,15 +275,10 @@ def read_below(root: Path, path: str) -> Content:
     return Content(data)
 
 
-def quote(name: str) -> str:
-    """As git quotes a name in its headers and streams."""
-    return '"' + "".join(_octal(character) for character in name) + '"'
-
-
-def _octal(character: str) -> str:
-    if character.isascii() and character.isprintable() and character not in '"\\':
-        return character
-    return "".join(f"\\{byte:03o}" for byte in character.encode("utf-8", "surrogateescape"))
+def _stream_name(name: str) -> bytes:
+    """For `git fast-import`; `leads_out` has refused control characters."""
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return os.fsencode(f'"{quoted}"' if name.startswith('"') else name)
 
 
 def _unquote(name: str) -> str:
@@ -339,9 +334,9 @@ class TreeStore:
         ref = f"refs/heads/{next(self._numbers)}"
         parts = [f"commit {ref}\ncommitter remit <remit@localhost> 0 +0000\ndata 0\n".encode()]
         parts += [f'M 040000 {base} ""\n'.encode()] if base else []
-        parts += [f"D {quote(name)}\n".encode() for name in removed]
+        parts += [b"D %b\n" % _stream_name(name) for name in removed]
         for name, data in files.items():
-            parts += [f"M 100644 inline {quote(name)}\ndata {len(data)}\n".encode(), data, b"\n"]
+            parts += [b"M 100644 inline %b\ndata %d\n" % (_stream_name(name), len(data)), data, b"\n"]
         self._git.run("fast-import", "--quiet", "--force", stdin=b"".join(parts))
         return self._git.says("rev-parse", f"{ref}^{{tree}}")
 
