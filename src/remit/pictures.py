@@ -4,6 +4,8 @@ Labels come from repositories and from people: every text is escaped, and charac
 """
 
 import importlib
+import itertools
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -172,11 +174,21 @@ def _place_connected(views: dict[str, _View], paths: dict[tuple[str, str], _Path
         upper = min(upper, min(y for _, y in corners))
         for view in inside:
             view.xy = (view.xy[1] - left, view.xy[0] - upper + top)
+        _separate(inside)
         for route in routes:
             route.points = [(y - left, x - upper + top) for x, y in route.points]
         width = max(width, *(view.xy[0] + BOX_WIDTH / 2 for view in inside))
         top = max(*(view.xy[1] + view.w / 2 for view in inside), *(y for route in routes for _, y in route.points)) + 2 * _GAP_Y
     return width, max(0.0, top - 2 * _GAP_Y)
+
+
+def _separate(views: Sequence[_View]) -> None:
+    """Move boxes of one layer apart: grandalf sometimes puts two in the same place."""
+    for _, layer in itertools.groupby(sorted(views, key=lambda view: (round(view.xy[0]), view.xy[1])), key=lambda view: round(view.xy[0])):
+        top = -math.inf
+        for view in layer:
+            view.xy = (view.xy[0], max(view.xy[1], top + view.w / 2))
+            top = view.xy[1] + view.w / 2 + _GAP_Y / 2
 
 
 def _place_rows(views: Sequence[_View], width: float, height: float) -> tuple[float, float]:
@@ -193,9 +205,8 @@ def _place_rows(views: Sequence[_View], width: float, height: float) -> tuple[fl
 
 def _arrow(arrow: Arrow, points: list[tuple[float, float]], views: dict[str, _View]) -> str:
     """A smooth line through the points, from the side of one box to the side of the other."""
-    sign = 1 if views[arrow.start].xy[0] <= views[arrow.end].xy[0] else -1
-    half = sign * BOX_WIDTH / 2
-    (x, y), (last_x, last_y) = points[0], points[-1]
+    (x, y), (last_x, last_y) = views[arrow.start].xy, views[arrow.end].xy
+    half = BOX_WIDTH / 2 if x <= last_x else -BOX_WIDTH / 2
     x += half
     drawn = f"M{x:.1f} {y:.1f}"
     via = [point for px, py in points[1:-1] for point in ((px - half, py), (px + half, py))]  # straight past the boxes of that layer
