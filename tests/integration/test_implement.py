@@ -1,4 +1,4 @@
-"""`implement`: phases carried out in turn, judged, marked and committed by program code (S6.6, S6.7, S6.8)."""
+"""`implement`: phases carried out in turn, judged, marked and committed by program code."""
 
 import asyncio
 import os
@@ -29,7 +29,6 @@ def markers(board: Board) -> list[str]:
 
 
 async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -> None:
-    """S6.7, S6.8."""
     board, worker, told = made_project(tmp_path), Worker(), list[str]()
     outcome = await worker.implement(board, telling=told.append)
     assert outcome.status == "completed"
@@ -54,7 +53,6 @@ async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -
 
 
 async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: Path) -> None:
-    """S6.11."""
     worker = Worker()
     await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)))
     asked = worker.asked[1]
@@ -68,7 +66,7 @@ async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: P
 
 
 async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) -> None:
-    """S6.6, S6.7: failed keeps IMPLEMENTING, later phases are untouched."""
+    """Failed keeps IMPLEMENTING, later phases are untouched."""
     board = made_project(tmp_path, in_git=False)
     first = Worker(p2=lambda _ctx, _phase: returned(status="failed"))
     outcome = await first.implement(board)
@@ -86,7 +84,6 @@ async def test_a_failure_stops_and_the_next_run_goes_on_there(tmp_path: Path) ->
 
 
 async def test_blocked_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
-    """S6.6."""
     board = made_project(tmp_path)
     outcome = await Worker(p2=lambda _ctx, _phase: returned(status="blocked")).implement(board)
     assert outcome.status == "blocked"
@@ -97,8 +94,6 @@ async def test_blocked_blocks_the_task_with_its_reason(tmp_path: Path) -> None:
 
 
 async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_path: Path) -> None:
-    """S2.6, S6.7."""
-
     async def sleeps(ctx: Context, _phase: int) -> Any:
         (ctx.root / "half.txt").write_text("half")
         await asyncio.sleep(30)
@@ -108,7 +103,7 @@ async def test_a_timeout_makes_the_task_partial_and_says_where_to_resume(tmp_pat
         outcome = await implement(remit, board, 1, timeout=2.0)
         harvested = (await remit.describe(outcome.session_id)).result
     assert harvested is not None
-    assert [one.path for one in harvested.artifacts if one.path.startswith("specs/")] == [PLAN_PATH], "what remit wrote is not its work"
+    assert not BOARD_FILES & {one.path for one in harvested.artifacts}, "what remit wrote is not its work"
     assert not any("not its own" in words for words in outcome.warnings)
     assert (outcome.status, outcome.stop_reason) == ("partial", "deadline")
     assert outcome.data["resume_from_phase"] == 2
@@ -131,7 +126,7 @@ async def test_no_phase_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
 
 
 async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> None:
-    """S3.12: the phase's commands and the plan's for each phase, the task's for the last."""
+    """The phase's commands and the plan's for each phase, the task's for the last."""
     plan = PLAN.replace("# Plan\n", "# Plan\n\n- **Accept**: `test ! -e broken`\n")
 
     def breaks(ctx: Context, phase: int) -> Any:
@@ -154,7 +149,6 @@ async def test_acceptance_decides_whether_a_phase_is_done(tmp_path: Path) -> Non
 
 
 async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None:
-    """S6.6."""
     board = made_project(tmp_path, in_git=False)
     outcome = await Worker(p2=lambda _ctx, _phase: returned()).implement(board)
     assert (outcome.status, outcome.errors[0].code) == ("failed", "VALIDATION_FAILED")
@@ -163,7 +157,7 @@ async def test_completed_without_a_file_is_not_completed(tmp_path: Path) -> None
 
 
 async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path: Path) -> None:
-    """S6.8, S3.4: named paths only; what a person has staged stays staged."""
+    """Named paths only; what a person has staged stays staged."""
     board = made_project(tmp_path)
     (tmp_path / "mine.txt").write_text("mine")
     (tmp_path / "staged.txt").write_text("staged")
@@ -187,7 +181,7 @@ async def test_files_that_nobody_named_stay_where_they_are_and_are_told(tmp_path
 
 
 async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None:
-    """S6.7: nothing runs; but the task's own acceptance is asked."""
+    """Nothing runs; but the task's own acceptance is asked."""
     board = made_project(tmp_path, in_git=False, plan=PLAN.replace("NOT STARTED", "COMPLETED"), accept=("test -e there",))
     worker = Worker()
     outcome = await worker.implement(board)
@@ -203,7 +197,7 @@ async def test_all_phases_done_already_completes_at_once(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("plan", [None, "# Plan\n\nJust do it.\n"])
 async def test_without_phases_the_task_is_one_piece(tmp_path: Path, plan: str | None) -> None:
-    """S4.3: direct."""
+    """Direct."""
     board, worker = made_project(tmp_path, plan=plan), Worker()
     outcome = await worker.implement(board)
     assert (outcome.status, worker.phases) == ("completed", [0])
@@ -215,7 +209,7 @@ async def test_without_phases_the_task_is_one_piece(tmp_path: Path, plan: str | 
 
 
 async def test_an_agent_cannot_mark_other_phases_done(tmp_path: Path) -> None:
-    """S6.6: that is program code's to say."""
+    """That is program code's to say."""
 
     def eager(ctx: Context, phase: int) -> Any:
         path = ctx.root / PLAN_PATH
@@ -287,7 +281,6 @@ async def test_dependencies_that_are_not_completed_are_named(tmp_path: Path) -> 
 
 
 async def test_several_tasks_are_done_by_their_dependencies_up_to_the_first_that_is_not(tmp_path: Path) -> None:
-    """S6.9."""
     board = made_project(tmp_path, in_git=False, plan=None)
     with_tasks(board, task(2, 4), task(3, status=Status.COMPLETED), task(4), task(5, 2), task(6))
     worker = Worker()
@@ -356,7 +349,7 @@ asyncio.run(Worker(**doings).implement(Board(Path(sys.argv[1])), waiting=returne
 
 @pytest.mark.parametrize("dies_in", ["working", "filing"])
 def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str) -> None:
-    """S6.1, S6.7: what was finished when the process was killed is filed, what was not is run again."""
+    """What was finished when the process was killed is filed, what was not is run again."""
     board = made_project(tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
     script = KILLED.format(dies_in=repr(dies_in))
@@ -376,7 +369,6 @@ def test_killed_in_a_phase_it_is_gone_on_with_there(tmp_path: Path, dies_in: str
 
 
 def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path) -> None:
-    """S6.8."""
     board = made_project(tmp_path, plan="### Phase 1: Build it [NOT STARTED]\n")
 
     @agent("task-executor", workspace="worktree", merge=True)
@@ -398,7 +390,6 @@ def test_a_worktree_that_is_merged_bears_the_subject_of_its_phase(tmp_path: Path
 
 
 async def test_two_tasks_at_once_do_not_mix_their_files(tmp_path: Path) -> None:
-    """S6.8."""
     board = made_project(tmp_path)
     with_tasks(board, replace(task(2), description="the other"))
     (tmp_path / "odd.md").write_text("mine")

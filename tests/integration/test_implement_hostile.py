@@ -1,4 +1,4 @@
-"""`implement` beside agents that do what they like to the board, the plan, other tasks' files and the person's (S6.6, S6.7, S6.8)."""
+"""`implement` beside agents that do what they like to the board, the plan, other tasks' files and the person's."""
 
 import os
 import shutil
@@ -89,7 +89,7 @@ async def test_a_pipe_in_the_place_of_the_board_hangs_nobody(tmp_path: Path, nam
 
 
 async def test_files_of_another_task_and_of_a_person_are_not_in_its_commit(tmp_path: Path) -> None:
-    """S6.8: also when the agent names them as its own."""
+    """Also when the agent names them as its own."""
     report = "specs/002_other/reports/research-001.md"
 
     def takes(ctx: Context, phase: int) -> Any:
@@ -127,7 +127,7 @@ async def test_no_summary_is_written_through_a_link_that_leads_out(tmp_path: Pat
 
 
 async def test_who_was_overtaken_after_their_time_leaves_the_board_to_the_other(tmp_path: Path) -> None:
-    """S6.1: the clock was set, or the machine slept; another has taken the task since."""
+    """The clock was set, or the machine slept; another has taken the task since."""
     board = made_project(tmp_path)
     late = Board(tmp_path, clock=Clock(wall=lambda: time.time() + 100_000))
     other = claim(late, 1, "implement", seconds=60)

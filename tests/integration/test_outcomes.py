@@ -5,7 +5,6 @@ import itertools
 import json
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,9 @@ async def precious(ctx: Context) -> dict[str, int]:
 
 
 async def test_an_answer_survives_its_deadline_falling_during_its_acceptance_commands(tmp_path: Path) -> None:
-    """S3.12, S2.6: not accepted, so not completed; but what it said and made is there."""
+    """Not accepted, so not completed; but what it said and made is there."""
     async with Remit.open(tmp_path, agents=[precious]) as remit:
-        began = time.monotonic()
         result = await remit.delegate("precious", timeout=0.5, accept=["sleep 30"])
-        assert time.monotonic() - began < 1.8
     assert result.status is Status.PARTIAL
     assert "'precious': 1" in str(result.data)
     assert [artifact.path for artifact in result.artifacts] == ["report.md"]
@@ -82,9 +79,7 @@ async def test_a_caller_with_less_time_than_the_holder_of_its_key_is_answered_by
     holder = Scripted("holder", hang())
     async with Remit.open(tmp_path, agents=[holder]) as remit:
         held = await remit.start("holder", key="k", timeout=60)
-        began = time.monotonic()
         result = await remit.delegate("holder", key="k", timeout=0.2)
-        assert time.monotonic() - began < 1.2
         assert (result.status, code_of(result), result.session_id) == (Status.PARTIAL, "TIMEOUT", held.session_id)
         assert (await remit.describe(held.session_id)).state is State.RUNNING, "the holder goes on"
 
@@ -109,29 +104,7 @@ async def test_with_one_slot_a_caller_that_waits_through_a_key_lends_it(tmp_path
         assert (remit.engine.slots.used, remit.engine.slots.waiting) == (0, 0)
 
 
-async def test_one_call_with_a_key_of_another_does_not_lose_the_rest_of_its_group(tmp_path: Path) -> None:
-    @agent("groups")
-    async def groups(ctx: Context) -> list[str]:
-        await ctx.delegate("quick", n=1, key="k")
-        return [str(result.status) for result in await ctx.gather(call("quick", n=2), call("quick", n=3, key="k"), call("quick", n=4))]
-
-    async with Remit.open(tmp_path, agents=[groups, quick]) as remit:
-        assert (await remit.delegate("groups")).data == ["completed", "failed", "completed"]
-
-
 # ---- the queue
-
-
-async def test_the_bound_of_the_queue_holds_for_those_that_come_at_once(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    worker = Scripted("worker", wait(go, answer("ran")))
-    async with Remit.open(tmp_path, agents=[worker], settings={"slots_total": 1, "queue_limit": 3}) as remit:
-        asked = [asyncio.create_task(remit.delegate("worker", n=n)) for n in range(10)]
-        await until(lambda: sum(task.done() for task in asked) == 6)
-        go.set()
-        results = await asyncio.gather(*asked)
-        assert [result.ok for result in results] == [True] * 4 + [False] * 6
-        assert {code_of(result) for result in results if not result.ok} == {"QUEUE_FULL"}
 
 
 async def test_a_place_in_the_queue_is_free_when_whoever_waited_there_has_ended(tmp_path: Path) -> None:
@@ -179,33 +152,8 @@ async def test_a_checkpoint_and_what_a_child_says_are_signs_of_life(tmp_path: Pa
 # ---- looking
 
 
-async def test_following_ones_own_delegation_ends_with_its_return(tmp_path: Path) -> None:
-    go = asyncio.Event()
-    worker = Scripted("worker", wait(go, answer("done")))
-    async with Remit.open(tmp_path, agents=[worker]) as remit:
-        handle = await remit.start("worker")
-
-        async def followed() -> list[str]:
-            return [event.kind async for event in remit.follow(handle.session_id)]
-
-        following = asyncio.create_task(followed())
-        await asyncio.sleep(0.1)
-        go.set()
-        kinds = await asyncio.wait_for(following, 2)
-        assert kinds[-1] == "complete"
-        assert kinds.count("complete") == 1
-
-
-async def test_waiting_for_a_result_takes_no_longer_than_asked(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=[Scripted("worker", hang())]) as remit:
-        handle = await remit.start("worker")
-        began = time.monotonic()
-        assert await remit.result(handle.session_id, wait_seconds=0.3) is None
-        assert time.monotonic() - began < 0.5
-
-
 async def test_the_registry_lists_what_was_settled_within_the_retention_however_long_it_ran(tmp_path: Path) -> None:
-    """S2.7, S4.6: it counts from the end of a delegation, not from its beginning."""
+    """It counts from the end of a delegation, not from its beginning."""
     clock = ManualClock()
     go = asyncio.Event()
     slow = Scripted("slow", wait(go))
@@ -226,8 +174,6 @@ async def test_the_registry_lists_what_was_settled_within_the_retention_however_
 
 
 async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refused(tmp_path: Path) -> None:
-    """S2.2."""
-
     @agent("long", timeout=20_000)
     async def long(ctx: Context) -> float:
         return ctx.remaining
@@ -239,8 +185,6 @@ async def test_a_declared_timeout_above_the_maximum_is_cut_and_an_asked_one_refu
 
 
 async def test_a_child_works_on_the_task_of_its_caller_unless_it_is_given_another(tmp_path: Path) -> None:
-    """S1.6."""
-
     @agent("shows")
     async def shows(ctx: Context) -> Any:
         return ctx.task.task_number if ctx.task else None
@@ -288,7 +232,7 @@ async def model(ctx: Context, first: str) -> str:
 
 
 async def test_the_original_is_kept_when_a_return_was_found_amid_prose_or_repaired(tmp_path: Path) -> None:
-    """S3.7: the original is always kept."""
+    """The original is always kept."""
     async with Remit.open(tmp_path, agents=[model]) as remit:
         clean = await remit.delegate("model", first="RETURN")
         assert (clean.status, clean.artifacts) == (Status.COMPLETED, ())
@@ -306,7 +250,7 @@ async def rambler(ctx: Context) -> str:
 
 
 async def test_when_the_repair_is_no_better_both_answers_are_kept(tmp_path: Path) -> None:
-    """S3.7: the first usually holds the work."""
+    """The first usually holds the work."""
     async with Remit.open(tmp_path, agents=[rambler]) as remit:
         failed = await remit.delegate("rambler")
         assert (failed.status, failed.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
@@ -328,7 +272,6 @@ def deep_inside() -> None:
 
 
 async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path: Path) -> None:
-    """S4.7."""
     async with Remit.open(tmp_path, agents=[breaks_inline, breaks_process]) as remit:
         await remit.delegate("breaks-inline")
         await remit.delegate("breaks-process")
@@ -342,7 +285,7 @@ async def test_the_ledger_keeps_the_stack_trace_of_what_an_agent_raised(tmp_path
 
 
 async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S1.1: the registry guarantees uniqueness, for roots and children alike."""
+    """The registry guarantees uniqueness, for roots and children alike."""
     draws = itertools.chain([5, 5, 5, 6, 6, 5, 7], itertools.count(8))
     monkeypatch.setattr(ids, "_draw", lambda: next(draws))
 
@@ -360,15 +303,6 @@ async def test_a_session_id_that_is_taken_is_drawn_again(tmp_path: Path, monkeyp
         assert len(await remit.children(tree[0])) == 3
         assert {record.root_id for record in await remit.tree(tree[0])} == {tree[0]}
         assert remit.engine.running == {}
-
-
-GREETERS = """
-from remit import agent
-
-@agent("greets")
-def greets(name: str) -> str:
-    return f"Hello, {name}."
-"""
 
 
 @pytest.fixture

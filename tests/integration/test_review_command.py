@@ -1,4 +1,4 @@
-"""`remit review`: reports filed, tasks made of findings, and a task's record compared with the facts (S6.9)."""
+"""`remit review`: reports filed, tasks made of findings, and a task's record compared with the facts."""
 
 import asyncio
 import json
@@ -102,7 +102,7 @@ async def test_the_built_in_reviewer_looks_at_what_is_not_committed_and_its_repo
 
 
 async def test_the_built_in_reviewer_looks_at_the_commits_of_a_task_and_says_what_its_record_lacks(project: Path) -> None:
-    """S6.9 `task --review N`: artifacts, phases, commits and acceptance commands."""
+    """`task --review N`: artifacts, phases, commits and acceptance commands."""
     plan = "specs/004_run_it/plans/implementation-001.md"
     links = (TaskArtifact(type="research", path="specs/004_run_it/reports/research-001.md"),)
     done = task(4, "Run it", status=Status.COMPLETED, plan_path=plan, artifacts=links, accept=("true", "exit 3"))
@@ -179,7 +179,6 @@ async def test_a_review_in_prose_is_filed_and_says_what_tasks_would_need(project
 
 
 async def test_the_reviewer_is_told_path_focus_and_where_to_write(project: Path) -> None:
-    """S6.11"""
     await reviewed(project, reading([]), path="src", focus="only the locks", base="HEAD")
     told = (project / "specs/reviews/review-001.md").read_text()
     assert "Review src." in told
@@ -188,8 +187,6 @@ async def test_the_reviewer_is_told_path_focus_and_where_to_write(project: Path)
 
 
 async def test_a_review_without_a_report_fails_whatever_the_agent_says(project: Path) -> None:
-    """S6.6"""
-
     @agent("reviewer")
     async def says_so(ctx: Context, task: str, **_more: Any) -> dict[str, Any]:
         return {"status": "completed", "summary": "All is well. Nothing found.", "artifacts": []}

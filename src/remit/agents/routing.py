@@ -1,4 +1,4 @@
-"""Commands of the board that agents take by themselves: `operations` and `languages` of an agent as rules of the routing table (S4.3, S7).
+"""Commands of the board that agents take by themselves: `operations` and `languages` of an agent as rules of the routing table.
 
 What the settings say goes before them, the table that comes with remit behind them. `Routes` is the table of an open project: one object
 for as long as it is open, whose rules follow the agents that come and go. Pure; used by `app`, `agents.directory` and the command line.

@@ -26,7 +26,7 @@ async def wait_for_result(remit: "Remit", handle: "Handle") -> "Return":
 class Outcome:
     command: str
     status: str
-    """completed, partial, failed or blocked: as a return has it (S4.4)."""
+    """completed, partial, failed or blocked: as a return has it."""
     summary: str
     task_number: int | None = None
     task_status: str = ""

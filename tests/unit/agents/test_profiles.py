@@ -1,4 +1,4 @@
-"""Profiles: agent files carried out by whichever agent is configured (issue 3, item 10)."""
+"""Profiles: agent files carried out by whichever agent is configured."""
 
 from pathlib import Path
 

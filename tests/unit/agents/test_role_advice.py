@@ -1,4 +1,4 @@
-"""What is said of a role that is bound to nobody: lines that put it right, and never others (S4.3)."""
+"""What is said of a role that is bound to nobody: lines that put it right, and never others."""
 
 import tomllib
 from pathlib import Path

@@ -1,15 +1,13 @@
-"""Who carries out a role (item 3 of the board, S4.3): the first that says anything decides, and a name that leads nowhere is told."""
+"""Who carries out a role: the first that says anything decides, and a name that leads nowhere is told."""
 
 from pathlib import Path
 
 import pytest
 
-from remit.agents.bindings import binding_problems
 from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
-from remit.agents.files import declarations_of
-from remit.agents.profiles import By, definition_for
+from remit.agents.profiles import definition_for
 from remit.agents.roles import seen_role, seen_roles
 from remit.core.agents import ROLES, is_built_in, is_role
 from remit.settings import load_settings
@@ -164,8 +162,3 @@ def test_what_carries_a_role_gets_its_instructions_and_its_terms(tmp_path: Path)
     assert "You write the plan" in definition.instructions
     assert definition.spec.requires_artifacts
     assert file_of("planner").read_text().startswith("---\n")
-
-
-def test_bindings_of_nobody_are_no_problem(tmp_path: Path) -> None:
-    assert list(binding_problems(declarations_of(tmp_path, load_settings(tmp_path, environ={})), ())) == []
-    assert By("setting") is By.SETTING

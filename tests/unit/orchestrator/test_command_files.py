@@ -1,4 +1,4 @@
-"""Command files: found, judged, fill_arguments in and carried out (S6.9, issue 5 item 6)."""
+"""Command files: found, judged, filled in and carried out."""
 
 import os
 from pathlib import Path
@@ -55,7 +55,7 @@ def test_a_shell_line_is_told_and_stays_text() -> None:
 
 @given(st.text(), st.lists(st.text(), max_size=12))
 def test_any_arguments_stand_in_the_text_as_they_were_typed(body: str, arguments: list[str]) -> None:
-    """S6.11: the user's words always reach the agent."""
+    """The user's words always reach the agent."""
     text = fill_arguments(body, arguments).text
     assert all(one in text for one in arguments)
     assert fill_arguments("<$ARGUMENTS>", arguments).text == f"<{' '.join(arguments)}>"

@@ -1,4 +1,4 @@
-"""How complex a task is, and what context that loads (S4.1)."""
+"""How complex a task is, and what context that loads."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Research, plan and revise: what a return comes to on the board (S6.6), whatever the agent does."""
+"""Research, plan and revise: what a return comes to on the board, whatever the agent does."""
 
 import asyncio
 import os
@@ -78,7 +78,6 @@ def the_task(root: Path, number: int = 12) -> Task:
 
 
 async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> None:
-    """S6.5, S6.6, S6.11"""
     board_with(tmp_path, task(description="It fails on tabs.", accept=("true",)))
     outcome = await study(tmp_path, diligent, focus="only tabs")
     found = the_task(tmp_path)
@@ -96,8 +95,6 @@ async def test_a_completed_study_is_filed_marked_and_linked(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("content", [None, "", "  \n"], ids=["missing", "empty", "blank"])
 async def test_without_a_report_the_status_does_not_advance(tmp_path: Path, content: str | None) -> None:
-    """S6.6"""
-
     @agent("researcher")
     async def idle(ctx: Context, write_to: str) -> dict[str, Any]:
         if content is not None:
@@ -113,8 +110,6 @@ async def test_without_a_report_the_status_does_not_advance(tmp_path: Path, cont
 
 @pytest.mark.parametrize("status", ["partial", "failed"])
 async def test_unfinished_work_keeps_the_marker_and_what_there_is(tmp_path: Path, status: str) -> None:
-    """S6.6"""
-
     @agent("researcher")
     async def half(ctx: Context, write_to: str) -> dict[str, Any]:
         (ctx.root / write_to).write_text("half a report")
@@ -225,7 +220,7 @@ async def test_a_report_that_the_next_study_changes_is_put_back(tmp_path: Path) 
 
 
 async def test_a_plan_is_linked_and_revised_to_the_next_version(tmp_path: Path) -> None:
-    """S6.9: plan version + 1; the old plan stays."""
+    """Plan version + 1; the old plan stays."""
     board = board_with(tmp_path, task(status=Status.RESEARCHED))
     async with Remit.open(tmp_path, agents=[planning]) as remit:
         first = await plan(remit, board, 12)
@@ -256,7 +251,6 @@ async def test_a_plan_that_cannot_be_carried_out_does_not_count(tmp_path: Path, 
 
 
 async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
-    """S6.10"""
     board = board_with(tmp_path, task())
     async with Remit.open(tmp_path, agents=[planning]) as remit:
         with pytest.raises(Misused) as missing:
@@ -268,7 +262,6 @@ async def test_the_plain_errors_are_said_literally(tmp_path: Path) -> None:
 
 
 async def test_an_illegal_move_is_refused_and_force_warns(tmp_path: Path) -> None:
-    """S6.4, S6.9"""
     board_with(tmp_path, task(status=Status.COMPLETED))
     with pytest.raises(Refused) as refused:
         await study(tmp_path, diligent)
@@ -293,7 +286,7 @@ async def test_what_was_refused_leaves_the_task_where_it_was(tmp_path: Path) -> 
 
 
 async def test_a_person_who_moves_or_removes_the_task_meanwhile_is_right(tmp_path: Path) -> None:
-    """S6.1: a person's edits are never lost."""
+    """A person's edits are never lost."""
     board = board_with(tmp_path, task(), task(13, "Paint it"))
 
     @agent("researcher")
@@ -347,8 +340,6 @@ async def test_open_dependencies_are_told_and_do_not_keep_from_studying(tmp_path
 
 
 async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> None:
-    """S6.8"""
-
     def git(*words: str) -> str:
         return subprocess.run(("git", *words), cwd=tmp_path, check=True, capture_output=True, text=True).stdout
 
@@ -376,7 +367,6 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
 
 
 async def test_the_agent_of_a_language_gets_its_tasks(tmp_path: Path) -> None:
-    """S4.3"""
     board_with(tmp_path, task(language="lean"))
     outcome = await study(tmp_path, returning("lean-research-agent", status="completed", data={"report": "# Lean"}))
     assert outcome.data["agent"] == "lean-research-agent"
@@ -411,7 +401,7 @@ async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: 
 
 
 async def test_route_context_and_steps_are_on_record(tmp_path: Path) -> None:
-    """S4, S4.1, S4.3: what was decided and loaded can be read afterwards."""
+    """What was decided and loaded can be read afterwards."""
     common = tmp_path / ".remit" / "context" / "common"
     common.mkdir(parents=True)
     (common / "style.md").write_text("Be brief.")

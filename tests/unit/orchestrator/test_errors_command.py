@@ -1,4 +1,4 @@
-"""`errors`: open errors become one task with a diagnosis and a plan, once (S6.9, issue 5 item 6)."""
+"""`errors`: open errors become one task with a diagnosis and a plan, once."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -142,7 +142,7 @@ async def test_a_timeout_above_the_maximum_is_refused_before_anything_is_made(tm
 
 
 async def test_a_plan_that_does_not_come_leaves_a_task_that_the_next_run_goes_on_with(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """S6.6: nothing advances without the artifact; no error gets a second task."""
+    """Nothing advances without the artifact; no error gets a second task."""
     agents = crew(plan=answer({"status": "completed", "summary": "I planned it. In my head.", "artifacts": [], "errors": []}))
     async with Remit.open(tmp_path, agents=agents) as remit:
         outcome = await errors(remit, Board(tmp_path))
@@ -163,7 +163,7 @@ async def test_a_diagnosis_that_fails_ends_the_chain(tmp_path: Path, ledger: Err
 
 
 async def test_after_a_crash_a_finished_diagnosis_is_not_repeated(tmp_path: Path, ledger: ErrorLedger) -> None:
-    """S8: what is finished is not run twice; here the process ends between the diagnosis and the plan."""
+    """What is finished is not run twice; here the process ends between the diagnosis and the plan."""
 
     class Gone(BaseException):
         pass

@@ -1,4 +1,4 @@
-"""`errors` with a ledger that somebody else wrote, and with a task that went another way meanwhile (S4.7, S6.9)."""
+"""`errors` with a ledger that somebody else wrote, and with a task that went another way meanwhile."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Research killed with -9 between any two of its steps: the next one goes on from what is there (S6.1, S8)."""
+"""Research killed with -9 between any two of its steps: the next one goes on from what is there."""
 
 import subprocess
 import sys

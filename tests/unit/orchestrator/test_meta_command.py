@@ -1,4 +1,4 @@
-"""`meta`: new agents and commands from a description, filed only if they load (S6.9, issue 5 item 6)."""
+"""`meta`: new agents and commands from a description, filed only if they load."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Commands that name a task which is not on the board, or a project that has none (S6.10)."""
+"""Commands that name a task which is not on the board, or a project that has none."""
 
 from pathlib import Path
 

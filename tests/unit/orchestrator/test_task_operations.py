@@ -1,4 +1,4 @@
-"""`remit task` and `remit todo` on the board alone (S6.9): recorded, abandoned, recovered, divided, brought together, archived."""
+"""`remit task` and `remit todo` on the board alone: recorded, abandoned, recovered, divided, brought together, archived."""
 
 import json
 import logging
@@ -48,7 +48,7 @@ def agreed(_tasks: Sequence[Task]) -> bool:
 
 
 def test_a_task_is_recorded_as_it_is_said_and_nothing_is_guessed(board: Board) -> None:
-    """S4.2, S6.9: a text that speaks of Lean and of urgency decides neither language nor priority."""
+    """A text that speaks of Lean and of urgency decides neither language nor priority."""
     outcome = record(board, Wanted(text="Delete all Lean proofs, urgently! High priority, run `rm -rf proofs`."))
     task = task_of(board, 1)
     assert (task.language, task.priority, task.status) == (None, Priority.MEDIUM, Status.NOT_STARTED)
@@ -71,7 +71,7 @@ def test_what_is_given_is_kept(board: Board) -> None:
 
 
 def test_the_routing_of_a_task_is_logged(board: Board, caplog: pytest.LogCaptureFixture) -> None:
-    """S4.3: task → atomic-task-numberer, in process."""
+    """Task → atomic-task-numberer, in process."""
     with caplog.at_level(logging.INFO, logger="remit"):
         record(board, Wanted(text="One"))
     assert "Routing /task to atomic-task-numberer (in_process)" in caplog.messages
@@ -140,7 +140,7 @@ def _record_many(root: str, count: int) -> None:
 
 
 def test_two_at_once_never_give_the_same_number(board: Board) -> None:
-    """S6.3: numbers are given under the board's lock."""
+    """Numbers are given under the board's lock."""
     context = multiprocessing.get_context("fork")
     processes = [context.Process(target=_record_many, args=(str(board.root), 8)) for _ in range(3)]
     for process in processes:
@@ -205,7 +205,6 @@ def test_abandoned_tasks_come_back_from_the_board_and_from_the_archive(board: Bo
 
 
 def test_only_abandoned_tasks_are_recovered_and_completed_is_final(board: Board) -> None:
-    """S6.4"""
     add(board, "One")
     add(board, "Two")
     set_to(board, 2, Status.COMPLETED)
@@ -259,7 +258,7 @@ def test_parts_are_taken_from_the_phases_of_a_plan(board: Board) -> None:
 
 @pytest.mark.parametrize("prompt", ["", "only one thing", "one thing; another", "- a", "\n".join(f"- {n}" for n in range(6))])
 def test_fewer_than_two_or_more_than_five_parts_are_refused_with_what_to_write(board: Board, prompt: str) -> None:
-    """S6.9, and nothing is thought up."""
+    """Nothing is thought up."""
     add(board, "Nothing to go by here")
     with pytest.raises(Misused, match="2 to 5 parts") as refused:
         divide(board, 1, prompt)
@@ -268,7 +267,6 @@ def test_fewer_than_two_or_more_than_five_parts_are_refused_with_what_to_write(b
 
 
 def test_only_what_is_not_started_is_divided(board: Board) -> None:
-    """S6.4"""
     add(board, "One\n- a\n- b")
     set_to(board, 1, Status.PLANNED)
     with pytest.raises(Refused, match="cannot become"):
@@ -279,7 +277,6 @@ def test_only_what_is_not_started_is_divided(board: Board) -> None:
 
 
 def test_sync_takes_over_what_a_person_wrote_and_draws_the_rest_again(board: Board) -> None:
-    """S6.1"""
     add(board, "One")
     board.todo_path.write_text(board.todo_path.read_text().replace("**Priority**: Medium", "**Priority**: High"))
     outcome = sync(board)
@@ -323,7 +320,6 @@ def test_sync_tells_what_does_not_fit_and_changes_no_status(board: Board) -> Non
 
 
 def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
-    """S6.9"""
     for place in range(7):
         add(board, f"Task {place}")
     abandon(board, [1, 2, 3], "x")
@@ -348,7 +344,6 @@ def test_todo_archives_what_is_done_and_asks_above_five(board: Board) -> None:
 
 
 def test_numbers_of_archived_tasks_are_not_given_again(board: Board) -> None:
-    """S6.3"""
     add(board, "One")
     abandon(board, [1], "x")
     todo(board, agreed=agreed)
@@ -365,8 +360,6 @@ def test_a_divided_task_stays_when_the_done_ones_leave(board: Board) -> None:
 
 
 def test_each_change_is_a_commit_of_the_named_paths_alone(board: Board) -> None:
-    """S6.8"""
-
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=board.root, check=True, capture_output=True, text=True).stdout
 
