@@ -8,7 +8,7 @@ from bench.figures import Figure, median, microseconds, percentile
 from bench.sizes import Sizes
 from remit.core.clock import SYSTEM_CLOCK
 from remit.core.policy import Asked, Policy
-from remit.flow.facts import path_facts, url_facts
+from remit.flow.permit import path_facts, url_facts
 from remit.policy import open_policy
 from remit.policy.judging import Judge
 from remit.policy.source import default_text

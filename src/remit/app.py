@@ -17,7 +17,7 @@ from remit.core.policy import Approver, Policy
 from remit.core.ports import AgentPort, Store
 from remit.core.result import Return
 from remit.core.secrets import redact_logs
-from remit.flow import delegate as halves
+from remit.flow import accept
 from remit.flow.context import Handle
 from remit.flow.request import call
 from remit.looking import Looking
@@ -238,7 +238,7 @@ class Remit(Looking):
         if self._attachment is not None:
             return await self._attachment.delegate(call(agent, **asked))
         caller, origin = self._caller()
-        return await halves.delegate(call(agent, **asked), caller, self._house, self.engine, origin)
+        return await accept.delegate(call(agent, **asked), caller, self._house, self.engine, origin)
 
     async def start(self, agent: str, /, **asked: Any) -> Handle:
         """Hand work to `agent` and go on; the handle streams, cancels and gives the result."""
@@ -246,7 +246,7 @@ class Remit(Looking):
         if self._attachment is not None:
             return await self._attachment.start(call(agent, **asked))
         caller, origin = self._caller()
-        return await halves.start(call(agent, **asked), caller, self._house, self.engine, origin)
+        return await accept.start(call(agent, **asked), caller, self._house, self.engine, origin)
 
     def _caller(self) -> tuple[Any, Origin | None]:
         """Delegating from inside one of our agents, by whatever way, makes a child of it: limits cannot be stepped around.

@@ -221,7 +221,7 @@ async def test_a_call_that_is_cancelled_cancels_the_delegation(tool: DelegateToo
 
 async def test_one_that_waits_for_a_person_is_paused(tmp_path: Path) -> None:
     """S5.5: told by the notice that `flow.approve` gives."""
-    from remit.flow import approve
+    from remit.flow import permit as approve
     from remit.tool.chunks import WAITING
 
     assert WAITING in inspect.getsource(approve), "its words have changed: `remit.tool.chunks` reads them"

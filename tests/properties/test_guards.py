@@ -12,8 +12,7 @@ from remit.core.deadline import TimeLimits, effective_deadline
 from remit.core.delegation import Delegation
 from remit.core.errors import CODES, ErrorInfo, Misused, RemitError
 from remit.core.ports import AgentPort
-from remit.flow.accept import accept
-from remit.flow.guard import LADDER, Case, first_refusal
+from remit.flow.accept import LADDER, Case, accept, first_refusal
 from remit.flow.house import House, Order, Rules, Tree
 from remit.flow.request import Request
 from remit.flow.route import DEFAULT_TABLE

@@ -18,7 +18,7 @@ from remit.agents.function import FunctionAgent
 from remit.core.agents import AgentSpec
 from remit.core.errors import AgentCrashed, Stopped
 from remit.flow.context import Context
-from remit.flow.raised import words_of
+from remit.flow.reply import words_of
 
 IDLE_SECONDS = 10.0
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.errors import RemitError
-from remit.flow.raised import TOOL_UNAVAILABLE, error_of
-from remit.flow.reply import shortened
-from remit.flow.summary import summary_warnings
+from remit.flow.reply import TOOL_UNAVAILABLE, error_of, shortened
+from remit.flow.validate import summary_warnings
 from remit.models.messages import Ended
 
 _MARKUP = re.compile(r"```.{0,4000}?(?:```|\Z)|[`*_#>|~\[\]]|^\s*(?:[-+]|\d+[.)])\s+", re.DOTALL | re.MULTILINE)

@@ -110,7 +110,7 @@ def _check_bare(agent: str, given: list[str], folder: Path) -> None:
 def _refuse_unknown(agent: str, directory: "Directory") -> None:
     """Followed by a bare word it may be a target whose name was mistyped: that says more than that the word is no pair."""
 
-    from remit.flow.guard import switched_off
+    from remit.flow.accept import switched_off
 
     names = directory.names()
     if off := switched_off(agent, names):

@@ -30,8 +30,8 @@ from remit.cli.results import record_document
 from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status
 from remit.flow.context import Context
+from remit.flow.harvest import Bounds, search
 from remit.flow.request import call
-from remit.flow.search import Bounds, search
 from remit.system.files import atomic_write
 
 REPORT = ".remit/demo/report.md"

@@ -180,7 +180,7 @@ def _note_unknown(folder: Path, action: str) -> None:
 
 def _asked(folder: Path, action: str, words: list[str], caller: str, depth: int) -> "list[Asked]":
     """Each thing that is named, and where it leads, as it would be asked."""
-    from remit.flow.facts import facts_of, facts_said, real_path_facts
+    from remit.flow.permit import facts_of, facts_said, real_path_facts
     from remit.policy.judging import CALLER, kind_of_principal
 
     known = open_directory(folder).find(action)

@@ -18,15 +18,13 @@ from remit.engine.handles import LocalHandle
 from remit.engine.journal import Problem
 from remit.engine.replay import restored
 from remit.engine.running import Running
-from remit.flow import delegate as halves
-from remit.flow import reply
-from remit.flow.context import Handle, Repair
+from remit.flow import accept, reply
+from remit.flow.context import Handle, Repair, SettledHandle
 from remit.flow.house import House
 from remit.flow.permit import on_behalf_of, permit, permitted
 from remit.flow.plain import clean, plain
 from remit.flow.reply import Stop
 from remit.flow.request import Request
-from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop
 from remit.workspaces.changes import is_recorded_diff
 
@@ -45,7 +43,7 @@ async def delegate_child(engine: "EmbeddedEngine", running: Running, request: Re
             child = await _reclaimed(engine, running, request)
             if child is not None:
                 return await asyncio.shield(child.done) if isinstance(child, Running) else child
-        return await halves.delegate(request, running, house or engine.house, engine)
+        return await accept.delegate(request, running, house or engine.house, engine)
     finally:
         engine.take_slot_back(running)
 
@@ -56,7 +54,7 @@ async def start_child(engine: "EmbeddedEngine", running: Running, request: Reque
         return LocalHandle(child, engine, running)
     if child is not None:
         return SettledHandle(child)
-    handle = await halves.start(request, running, house or engine.house, engine)
+    handle = await accept.start(request, running, house or engine.house, engine)
     return handle.waited_for_by(running) if isinstance(handle, LocalHandle) else handle
 
 

@@ -29,9 +29,8 @@ from remit.engine.running import Running
 from remit.engine.slots import EngineOptions, Purses, Slots
 from remit.flow import reply
 from remit.flow.accept import redrawn
-from remit.flow.context import Context, Handle
+from remit.flow.context import Context, Handle, SettledHandle
 from remit.flow.house import House, Order
-from remit.flow.settled import SettledHandle
 from remit.system.threads import off_loop
 
 CURRENT: contextvars.ContextVar[Running | None] = contextvars.ContextVar("remit_current", default=None)

@@ -21,8 +21,7 @@ from remit.flow import reply
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.harvest import HARVEST_SECONDS, Harvest, Hunt, harvest
 from remit.flow.perform import perform
-from remit.flow.raised import words_of
-from remit.flow.reply import Leftovers, Stop
+from remit.flow.reply import Leftovers, Stop, words_of
 from remit.flow.workspace import Stay, begun_in, is_spare, joined, late_changes, place_of, where_it_stays
 from remit.system.files import write_beside
 from remit.system.threads import off_loop

@@ -23,8 +23,8 @@ from remit.core.record import Head, Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.engine.peers import living_owners
+from remit.flow.context import final_event
 from remit.flow.reply import state_of
-from remit.flow.settled import final_event
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from remit.engine.peers import ring
 from remit.engine.running import Running
 from remit.flow import reply
 from remit.flow.accept import normalised_call, redrawn
-from remit.flow.context import Handle
+from remit.flow.context import Handle, SettledHandle, final_event
 from remit.flow.house import Order
-from remit.flow.settled import SettledHandle, final_event
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

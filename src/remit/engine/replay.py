@@ -15,8 +15,7 @@ from remit.core.result import Artifact, Return, StopReason
 from remit.core.states import State
 from remit.engine.running import Running
 from remit.flow import reply
-from remit.flow.accept import normalised_call
-from remit.flow.guard import Case, budget, expired
+from remit.flow.accept import Case, budget, expired, normalised_call
 from remit.flow.house import Order, Tree
 from remit.flow.permit import pending_again
 from remit.flow.request import Request

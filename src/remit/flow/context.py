@@ -1,21 +1,100 @@
-"""`ctx`: what an agent holds while it works. The same names on the event loop, on a thread and in a process of its own.
+"""`Context`, what an agent is given while it works: its task, files to read first, delegating, events; and the handle of a child."""
 
-This is the async one. `agents.blocking` gives sync functions the same names without `await`; `agents.process` carries them
-over a pipe. An agent whose delegation has ended keeps a `ctx` that refuses to do anything more (`Stopped`).
-"""
-
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation, TaskContext, context_of
-from remit.core.events import Event
+from remit.core.errors import Misused
+from remit.core.events import Event, EventKind
 from remit.core.result import Return
-from remit.flow.context_files import ContextFiles, context_files, level_of
 from remit.flow.request import Request, call
 from remit.flow.route import language_of
+
+LEVELS = {"simple": 1, "moderate": 2, "complex": 3}
+LIMIT_BYTES = 200_000
+"""About 50,000 tokens: what a model can be given beside its task."""
+SUFFIXES = frozenset({".md", ".txt", ".rst", ".json", ".yaml", ".yml", ".toml"})
+"""Only text is context: a picture or a database in the folder is passed over."""
+COMMON = "common"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextFiles:
+    paths: tuple[str, ...]
+    """Relative to the context folder, in the order of the text."""
+    text: str
+    warnings: tuple[str, ...]
+    """What was left out, and why."""
+
+
+def level_of(complexity: str) -> int:
+    try:
+        return LEVELS[complexity]
+    except (KeyError, TypeError):
+        raise Misused(f"Unknown complexity {complexity!r}.", advice=f"Use {', '.join(LEVELS)}.") from None
+
+
+def context_files(root_dir: Path, level: int, language: str, limit_bytes: int = LIMIT_BYTES) -> ContextFiles:
+    """Level 1 `common/`, 2 also the language's folder, 3 everything; the most widely valid first, by name within each.
+
+    A file that does not fit into `limit_bytes` is left out whole and named; smaller ones after it still go in.
+    """
+    if level not in LEVELS.values():
+        raise Misused(f"Unknown context level {level!r}.", advice="Use 1, 2 or 3.")
+    if not root_dir.is_dir():
+        return ContextFiles(paths=(), text="", warnings=())
+    paths: list[str] = []
+    parts: list[str] = []
+    warnings = _missing_folders(root_dir, level, language)
+    used = 0
+    for path in _candidates(root_dir, level, language):
+        name = path.relative_to(root_dir).as_posix()
+        try:
+            block = f"--- {name}\n{path.read_bytes().decode('utf-8').rstrip()}\n"
+        except (OSError, UnicodeDecodeError) as error:
+            warnings.append(f"Context file {name} was left out: {error}.")
+            continue
+        size = len(block.encode())
+        if used + size > limit_bytes:
+            warnings.append(f"Context file {name} was left out: its {size} bytes do not fit into the limit of {limit_bytes}.")
+            continue
+        used += size
+        paths.append(name)
+        parts.append(block)
+    return ContextFiles(paths=tuple(paths), text="".join(parts), warnings=tuple(warnings))
+
+
+def _missing_folders(root_dir: Path, level: int, language: str) -> list[str]:
+    if level == 2 and not _is_folder_of(root_dir, language):
+        return [f"There is no context folder for language {language!r}: only {COMMON}/ was loaded."]
+    return []
+
+
+def _is_folder_of(root_dir: Path, language: str) -> bool:
+    """A language is one plain name: one with a slash or dots would lead out of the context folder."""
+    return not language.startswith(".") and Path(language).name == language != "" and (root_dir / language).is_dir()
+
+
+def _candidates(root_dir: Path, level: int, language: str) -> Iterator[Path]:
+    folders = [root_dir / COMMON]
+    if level >= 2 and _is_folder_of(root_dir, language):
+        folders.append(root_dir / language)
+    seen: set[Path] = set()
+    for folder in folders if level < 3 else [*folders, root_dir]:
+        for path in sorted(folder.rglob("*"), key=lambda p: p.as_posix()):
+            if path not in seen and _is_context(path, root_dir):
+                seen.add(path)
+                yield path
+
+
+def _is_context(path: Path, root_dir: Path) -> bool:
+    """Text, not hidden, and not a link that leads out of the folder."""
+    if path.suffix.lower() not in SUFFIXES or any(part.startswith(".") for part in path.relative_to(root_dir).parts):
+        return False
+    return path.is_file() and path.resolve().is_relative_to(root_dir.resolve())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,3 +317,31 @@ def warn(ctx: Context, message: str) -> None:
         ctx._desk.warn(message)
     else:
         ctx.progress(message)
+
+
+def final_event(result: Return, number: int, at: float) -> Event:
+    """The last chunk of a stream: the same object `result()` gives (S5.7)."""
+    if result.ok:
+        return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.COMPLETE, body={"result": result.to_dict()})
+    body = {"error": result.errors[0].to_dict() if result.errors else {}, "result": result.to_dict()}
+    return Event(session_id=result.session_id, number=number, at=at, kind=EventKind.ERROR, body=body)
+
+
+class SettledHandle:
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Return) -> None:
+        self._result = result
+
+    @property
+    def session_id(self) -> str:
+        return self._result.session_id
+
+    async def result(self) -> Return:
+        return self._result
+
+    async def stream(self) -> AsyncIterator[Event]:
+        yield final_event(self._result, 1, 0.0)
+
+    async def cancel(self, reason: str = "") -> list[Mapping[str, Any]]:
+        return []

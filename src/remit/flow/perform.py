@@ -18,14 +18,14 @@ from remit.core.policy import Pending
 from remit.core.ports import AgentPort
 from remit.core.result import Artifact, Evidence, Return, Status, StopReason
 from remit.flow import reply
-from remit.flow.approve import admitted
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.context import Context, Repair
 from remit.flow.house import House
 from remit.flow.output_schema import must_be_checkable, schema_faults
+from remit.flow.permit import admitted
 from remit.flow.plain import MAX_CHARACTERS, clean, plain, shown
-from remit.flow.raised import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.flow.receive import Received, read_answer
+from remit.flow.reply import MAX_ERROR_CHARACTERS, error_of, stop_reason_of, trace_of, words_of
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:

@@ -1,14 +1,15 @@
-"""The one judge of what agents hand in (S3): a candidate becomes a return here, or every fault in it is named.
+"""The one judge of what agents hand in: a candidate becomes a return here, or every fault in it is named.
 
 Believes nothing an agent says about evidence, hashes, times or its own place in the tree. Looks at files, so it is called off
-the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's.
-"""
+the event loop. Finding the candidate is `receive`'s work, asking for a repair the engine's."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from remit.core.errors import ErrorInfo, Failed, InvalidReturn, code_of_type
@@ -19,8 +20,191 @@ from remit.flow.format import EXAMPLE_SUMMARY
 from remit.flow.output_schema import schema_faults
 from remit.flow.plain import plain
 from remit.flow.receive import NOT_JSON, read_answer
-from remit.flow.summary import summary_faults, summary_warnings
-from remit.flow.wire import Shape, WireArtifact, WireError, WireReturn, read_shape, shown
+
+MAX_CHARACTERS = 500
+ADVISED_CHARACTERS = 400
+ADVISED_TOKENS = 100
+ADVISED_SENTENCES = range(2, 6)
+
+_PIECE = re.compile(r"[^\W_]+|[^\w\s]|_+")
+_CHARACTERS_PER_TOKEN = 6
+"""Long words are several tokens; so is each character of scripts without spaces, counted apart below."""
+_WIDE = re.compile(r"[぀-ヿ㐀-鿿가-힯]")
+
+# Begins with the marks, which are rare, and looks back from there; so does what follows.
+_SENTENCE_END = re.compile(r"[.!?…。！？](?:(?<=[。！？])|(?<=[^\s.!?…].)[.!?…]*[\"'”’)\]]*(?=\s|\Z))")
+_ABBREVIATED = ("e.g.", "i.e.", "etc.", "vs.", "cf.", "approx.", "no.", "Dr.", "Mr.", "Mrs.", "Ms.", "St.")
+_ABBREVIATION = re.compile(r"\.(?=\s+[a-z0-9(])(?:" + "|".join(rf"(?<=\b{re.escape(one)})" for one in _ABBREVIATED) + ")", re.IGNORECASE)
+
+_MARKUP = re.compile(
+    r"^\s{0,3}(?:#{1,6}|[-*+]|\d+[.)]|>)\s"  # headings, lists, quotations
+    r"|`[^`\n]+`|```|~~~"  # code
+    r"|\*\*[^*\n]+\*\*|__(?=\S)[^_\n]*\s[^_\n]*(?<=\S)__"  # bold; one word alone is a name, as in __main__.py
+    r"|\[[^\]\n]{1,400}\]\([^)\n]{1,400}\)"  # links
+    r"|</?[a-zA-Z][a-zA-Z0-9]{0,20}(?:\s[^<>\n]{0,400})?/?>",  # tags
+    re.MULTILINE,
+)
+_EMOJI = re.compile("[\U0001f000-\U0001faff☀-➿⬀-⯿️]")
+
+
+def summary_faults(summary: str) -> list[str]:
+    if not summary.strip():
+        return ["summary: is empty"]
+    if len(summary) > MAX_CHARACTERS:
+        return [f"summary: is {len(summary)} characters long, at most {MAX_CHARACTERS} are allowed"]
+    return []
+
+
+def summary_warnings(summary: str) -> list[str]:
+    """Remarks on a summary that is accepted."""
+    warnings = []
+    if len(summary) > ADVISED_CHARACTERS:
+        warnings.append(f"summary: {len(summary)} characters; at most {ADVISED_CHARACTERS} are advised")
+    # No token is shorter than a character: what is as short needs no count.
+    if len(summary) > ADVISED_TOKENS and (tokens := count_tokens(summary)) > ADVISED_TOKENS:
+        warnings.append(f"summary: about {tokens} tokens; at most {ADVISED_TOKENS} are advised")
+    if (sentences := count_sentences(summary)) not in ADVISED_SENTENCES:
+        low, high = ADVISED_SENTENCES[0], ADVISED_SENTENCES[-1]
+        warnings.append(f"summary: {sentences} sentence{'' if sentences == 1 else 's'}; {low} to {high} are advised")
+    if _MARKUP.search(summary):
+        warnings.append("summary: contains markup; plain sentences are advised")
+    if not summary.isascii() and _EMOJI.search(summary):
+        warnings.append("summary: contains emoji; plain sentences are advised")
+    return warnings
+
+
+def count_tokens(text: str) -> int:
+    """A rough count, without any model's vocabulary."""
+    wide = 0 if text.isascii() else len(_WIDE.findall(text))
+    pieces = _PIECE.findall(_WIDE.sub(" ", text) if wide else text)
+    return wide + sum(-(-len(piece) // _CHARACTERS_PER_TOKEN) for piece in pieces)
+
+
+def count_sentences(text: str) -> int:
+    text = _ABBREVIATION.sub("x", text.strip())
+    ends = list(_SENTENCE_END.finditer(text))
+    tail = text[ends[-1].end() :] if ends else text
+    return len(ends) + bool(tail.strip())
+
+
+_Words = Annotated[str, StringConstraints(min_length=1)]
+_SHOWN_CHARACTERS = 80
+
+
+class _Wire(BaseModel):
+    # Strict: "1" is not a depth. What we do not know is kept (S3.1).
+    model_config = ConfigDict(strict=True, extra="allow", protected_namespaces=(), defer_build=True)
+
+
+class WireArtifact(_Wire):
+    type: _Words
+    path: str
+    summary: str | None = None
+
+
+class WireError(_Wire):
+    type: _Words
+    message: _Words
+    code: str | None = None
+    recoverable: bool = False
+    recommendation: str | None = None
+
+
+class WireMetadata(_Wire):
+    session_id: str
+    agent_type: _Words
+    delegation_depth: Annotated[int, Field(ge=0)]
+    delegation_path: list[str]
+
+
+class WireReturn(_Wire):
+    # Read by value although strict: JSON has no enumerations.
+    status: Annotated[Status, Field(strict=False)]
+    summary: str
+    artifacts: list[WireArtifact]
+    metadata: WireMetadata
+    errors: list[WireError] | None = None
+    next_steps: str | list[str] | None = None
+    data: Any = None
+    stop_reason: Any = None
+    warnings: Any = None
+    evidence: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """A candidate read as far as it can be: what is damaged stands in as sound, so that the rest can be judged too."""
+
+    wire: WireReturn
+    faults: tuple[str, ...]
+    damaged: frozenset[str]
+    """Names of fields that stand in: `status`, `metadata.session_id`, …"""
+
+
+_NOTHING: frozenset[str] = frozenset()
+_STAND_IN: dict[str, Any] = {"status": "failed", "summary": "Stands in.", "artifacts": [], "errors": []}
+_METADATA_STAND_IN: dict[str, Any] = {"session_id": "", "agent_type": "agent", "delegation_depth": 0, "delegation_path": []}
+
+
+def read_shape(candidate: Mapping[str, Any]) -> Shape:
+    """Of a plain JSON object; every fault at once."""
+    try:
+        return Shape(wire=WireReturn.model_validate(candidate), faults=(), damaged=_NOTHING)
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False)
+    locations = [fault["loc"] for fault in found]
+    mended, damaged = _mend(candidate, locations)
+    faults = dict.fromkeys(f"{_name(fault['loc'])}: {_words(fault['type'], fault['msg'], fault['input'])}" for fault in found)
+    return Shape(wire=WireReturn.model_validate(mended), faults=tuple(faults), damaged=frozenset(damaged))
+
+
+def _mend(candidate: Mapping[str, Any], locations: list[tuple[int | str, ...]]) -> tuple[dict[str, Any], set[str]]:
+    mended, damaged = dict(candidate), set[str]()
+    items: dict[str, set[int]] = {}
+    for field, *inner in locations:
+        name = str(field)
+        if inner and isinstance(inner[0], int) and name in ("artifacts", "errors"):
+            items.setdefault(name, set()).add(inner[0])
+        elif inner and name == "metadata":
+            damaged.add(f"metadata.{inner[0]}")
+        else:
+            damaged.add(name)
+            mended.pop(name, None)
+    for name, bad in items.items():
+        mended[name] = [item for index, item in enumerate(candidate[name]) if index not in bad]
+    metadata = mended.get("metadata", {})
+    good = {key: value for key, value in metadata.items() if f"metadata.{key}" not in damaged}
+    return {**_STAND_IN, **mended, "metadata": {**_METADATA_STAND_IN, **good}}, damaged
+
+
+def _name(location: tuple[int | str, ...]) -> str:
+    """`artifacts[0].type`; the branches of a union, which come after the field itself, are left out."""
+    name = ""
+    for part in location:
+        if isinstance(part, int):
+            name += f"[{part}]"
+        elif part in ("str", "list[str]"):
+            break
+        else:
+            name += f".{part}" if name else part
+    return name
+
+
+def _words(kind: str, message: str, given: Any) -> str:
+    if kind == "missing":
+        return "is missing"
+    if kind == "string_too_short":
+        return "is empty"
+    return f"{message[:1].lower()}{message[1:]}, not {shown(given)}"
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short enough to read."""
+    if isinstance(value, dict | list):
+        return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "…"
+
 
 MAX_ARTIFACTS = 10_000
 _MOST_FAULTS = 100

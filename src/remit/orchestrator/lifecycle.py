@@ -26,7 +26,7 @@ from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.engine.embedded import CURRENT
-from remit.flow.context_files import LEVELS, context_files, level_of
+from remit.flow.context import LEVELS, context_files, level_of
 from remit.flow.route import GENERAL, Route, RoutingTable, route
 from remit.orchestrator.outcome import Waiting, wait_for_result
 from remit.switchboard.here import token_here

@@ -15,7 +15,7 @@ import cedarpy
 from remit.core.agents import AgentSpec
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
-from remit.flow.facts import COMPUTED, is_listed
+from remit.flow.permit import COMPUTED, is_listed
 from remit.policy.judging import CALLER, CALLERS, DELEGATE, action_id, groups_of
 from remit.policy.reading import Faulty, Rule, read_rules
 

@@ -13,7 +13,7 @@ from typing import Any
 from remit.core.errors import RemitError
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Asked, Decision, Mode, Verdict
-from remit.flow.facts import COMPUTED
+from remit.flow.permit import COMPUTED
 from remit.policy.audit import AuditLog, entry_text
 from remit.policy.judging import OUTCOMES_KEPT, VOLATILE, Judge, Outcome
 from remit.policy.reading import Faulty

@@ -26,8 +26,7 @@ from remit.core.spelling import snake
 from remit.engine.events import LAST
 from remit.engine.handles import LocalHandle
 from remit.engine.peers import below, is_gone, living_owners
-from remit.flow.context import Handle
-from remit.flow.settled import SettledHandle
+from remit.flow.context import Handle, SettledHandle
 from remit.system.threads import off_loop
 from remit.tool.catalogue import Catalogue, parts_of
 from remit.tool.chunks import ANSWERED, WAITING, Chunk, ChunkType, chunk_of, ended

@@ -15,8 +15,7 @@ from remit.core.events import EventKind
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
-from remit.flow.context import Handle
-from remit.flow.settled import SettledHandle
+from remit.flow.context import Handle, SettledHandle
 from remit.tool.catalogue import Catalogue
 from remit.tool.chunks import Chunk, begun, chunk_of, ended, is_paused
 from remit.tool.faults import DelegateError

@@ -7,7 +7,7 @@ import pytest
 
 from remit.core.delegation import TaskContext
 from remit.core.errors import Misused, Refused
-from remit.flow.context_files import context_files, level_of
+from remit.flow.context import context_files, level_of
 from remit.flow.route import DEFAULT_TABLE, Rule, check_route, language_of, route
 
 

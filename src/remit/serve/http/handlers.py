@@ -17,7 +17,7 @@ from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.lineage import ROOT_CALLER
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
-from remit.flow.settled import SettledHandle
+from remit.flow.context import SettledHandle
 from remit.serve.http.exchange import HOLD
 from remit.serve.http.models import CancelRequest, EventsQuery, ListQuery, MetricsQuery, NoQuery, TaskRequest, WaitQuery
 from remit.serve.http.problems import HttpRefused, document_of
