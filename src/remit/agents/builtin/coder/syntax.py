@@ -6,7 +6,6 @@ process of its own, which is killed when its time is up. A file that it did not 
 
 import ast
 import asyncio
-import importlib
 import json
 import resource
 import signal
@@ -27,14 +26,7 @@ MAX_CHARACTERS = 1_000_000
 """Of one file."""
 _SPELLED = {"C++": "cpp", "C#": "csharp", "Vue": "html", "Svelte": "html"}
 """Languages that are named otherwise here than in `core.languages`, but for the case."""
-_GRAMMARS = {
-    "javascript": ("tree_sitter_javascript", "language"),
-    "typescript": ("tree_sitter_typescript", "language_typescript"),
-    "tsx": ("tree_sitter_typescript", "language_tsx"),
-    "go": ("tree_sitter_go", "language"),
-    "rust": ("tree_sitter_rust", "language"),
-    "java": ("tree_sitter_java", "language"),
-}
+_GRAMMARS = {name.lower(): name for name in ("JavaScript", "TypeScript", "TSX", "Go", "Rust", "Java")}
 """C and C++ are left out: without their preprocessor, correct files have errors."""
 OWN_PARSERS = frozenset({"python", "json", "toml", "yaml"})
 """Parsers that are never older than the language."""
@@ -108,11 +100,12 @@ def _has_parser(path: str, text: str) -> bool:
 
 def _parser(language: str) -> Any:
     """None where the grammar is not installed."""
+    from remit.agents.builtin.coder.analysis.grammars import load
+
     try:
-        tree_sitter, grammar = importlib.import_module("tree_sitter"), importlib.import_module(_GRAMMARS[language][0])
+        return load(_GRAMMARS[language])[0]
     except ImportError:
         return None
-    return tree_sitter.Parser(tree_sitter.Language(getattr(grammar, _GRAMMARS[language][1])()))
 
 
 def find_fault(path: str, text: str) -> Fault | None:

@@ -19,6 +19,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+from remit.agents.builtin.coder.analysis.grammars import TEST_FILE
 from remit.agents.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.agents.builtin.coder.review.report import Finding, Review, Severity, sort_findings
 from remit.agents.builtin.coder.syntax import OWN_PARSERS, parse_files
@@ -44,7 +45,6 @@ _INFO = ("T20",)
 _PASSWORDS = ("S105", "S106", "S107")
 _LOW = ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701")
 _CATEGORIES = (("S", "security"), ("T", "leftovers"), ("E9", "correctness"), ("B", "correctness"), ("PLE", "correctness"))
-_TEST = re.compile(r"(^|/)(tests?|__tests__|specs?|e2e|testdata|fixtures)/|(^|/)(test_[^/]*|conftest\.py)$|[._](test|spec)\.\w+$")
 _GENERATED = re.compile(r"(^|/)(node_modules|vendor|third_party|dist|site-packages)/|\.min\.|_pb2\.pyi?$|\.pb\.go$|\.snap$|\.map$")
 _LOCKED = re.compile(r"(^|/)([\w.-]+[.-]lock(\.\w+)?|npm-shrinkwrap\.json|go\.sum)$")
 _DOCUMENT = re.compile(r"\.(md|rst|txt|adoc|svg|csv|tsv|ipynb|po|tex)$|(^|/)(LICENSE|NOTICE|CHANGELOG)$")
@@ -234,7 +234,7 @@ class Checks:
             near = (fault.line, fault.line - 1, fault.line - 2, fault.line + 1, fault.line + 2)
             line = next((number for number in near if number in file.added), None)
             severity = Severity.HIGH if file.language in OWN_PARSERS else Severity.LOW if file.is_new else Severity.MEDIUM
-            severity = severity.lowered() if _TEST.search(path) else severity
+            severity = severity.lowered() if _is_test(path) else severity
             message = f"The file does not parse: {fault.message} (line {fault.line})."
             yield _finding(file, severity, "correctness", "syntax", message, "Fix it.", line)
 
@@ -296,7 +296,7 @@ def _finding(
 
 
 def _secret_finding(file: ChangedFile, number: int, line: str, secret: Secret) -> Finding:
-    is_mild = _TEST.search(file.path) is not None or _DOCUMENT.search(file.path) is not None
+    is_mild = _is_test(file.path) or _DOCUMENT.search(file.path) is not None
     severity = Severity.CRITICAL if secret.is_sure else Severity.MEDIUM if "Entropy" in secret.kind else Severity.HIGH
     severity = Severity.HIGH if is_mild and secret.is_sure else Severity.LOW if is_mild else severity
     shown = f" ({masked(secret.value)})" if len(secret.value) >= 8 and secret.kind != "Private Key" else ""
@@ -320,7 +320,7 @@ def _ruff_finding(file: ChangedFile, one: Mapping[str, Any]) -> Finding | None:
     column = start.get("column") if line == row else None
     if code == "invalid-syntax":
         return replace(_finding(file, Severity.HIGH, "correctness", "syntax", f"{message}.", "Fix it.", line), column=column)
-    is_test = _TEST.search(file.path) is not None
+    is_test = _is_test(file.path)
     if is_test and code.startswith(("S101", "T20", *_PASSWORDS)):
         return None
     severity = _severity(code, message).lowered(2 if is_test else 0)
@@ -336,6 +336,10 @@ def _severity(code: str, message: str) -> Severity:
     if "seems safe" in message or code in _LOW:
         return Severity.LOW
     return Severity.HIGH if code.startswith(_HIGH) else Severity.MEDIUM if code.startswith(_MEDIUM) else Severity.LOW
+
+
+def _is_test(path: str) -> bool:
+    return TEST_FILE.search(f"/{path}") is not None
 
 
 def _is_generated(path: str) -> bool:
