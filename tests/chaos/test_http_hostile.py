@@ -1,4 +1,4 @@
-"""Hostile HTTP over bare sockets: smuggled, oversized, malformed, dripped and half-open requests (issue 7 item 5).
+"""Hostile HTTP over bare sockets: smuggled, oversized, malformed, dripped and half-open requests.
 
 Each is refused clearly, or cut off; and the server goes on serving others.
 """
@@ -203,7 +203,7 @@ async def test_names_with_odd_characters_are_simply_not_found(stage: Stage) -> N
 # ---- slow
 
 
-async def dripped(stage: Stage, raw: bytes, seconds: float = 4.0) -> bytes:
+async def dripped(stage: Stage, raw: bytes, seconds: float = 60) -> bytes:
     """A byte every so often, for longer than anybody should wait; what came back."""
     reader, writer = await stage.connect()
 
@@ -245,7 +245,7 @@ async def dripped_after(stage: Stage, header: bytes, body: bytes) -> bytes:
 
     dripping = asyncio.create_task(drip())
     try:
-        async with asyncio.timeout(4.0):
+        async with asyncio.timeout(60):
             return await heard_from(reader)
     finally:
         dripping.cancel()
@@ -274,7 +274,7 @@ async def test_many_connections_that_say_nothing_keep_nobody_out(stage: Stage) -
         writer.write(b"GET /v1/agents HTTP/1.1\r\nHost: 127.0")
     await still_serves(stage)
     assert stage.server.connections <= 16
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         for reader, _ in silent:
             with contextlib.suppress(ConnectionError):
                 await reader.read()
@@ -298,12 +298,12 @@ async def test_a_client_that_never_reads_its_stream_is_cut_off_and_costs_no_memo
     held = sum(connection.transport.get_write_buffer_size() for connection in stage.server.open)
     assert 0 < held < 4 * 200_000
     await still_serves(stage)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await stage.left_alone()
 
 
 async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_limit(tmp_path: Path) -> None:
-    """Issue 7 item 4: back-pressure instead of memory growth."""
+    """Back-pressure instead of memory growth."""
     from remit.serve.http.server import HttpLimits
 
     limits = HttpLimits(all_bodies_bytes=100 * 1024, body_seconds=20)
@@ -312,14 +312,14 @@ async def test_many_bodies_that_are_each_small_enough_are_together_held_to_a_lim
         reader, writer = await stage.connect()
         writer.write(post(stage, body, path="/v1/tasks?wait=10")[:-10])  # in hand, and not whole
         await writer.drain()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (status := status_of(heard := await stage.say(post(stage, body)))) in (201, 202):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)  # the first one has not been read so far, which tells nobody
         assert (status, problem_of(heard)["code"]) == (503, "QUEUE_FULL")
         assert b"retry-after: 1" in heard
         await still_serves(stage)
         writer.write(body[-10:])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert status_of(await reader.read()) == 201
         writer.close()
         assert status_of(await stage.say(post(stage, body))) in (201, 202), "what it held is given back"

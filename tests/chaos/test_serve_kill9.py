@@ -1,6 +1,6 @@
 """`remit serve` killed with -9 under load and started again at the same addresses: clients of every door go on and lose nothing.
 
-Issue 7 item 7. Real processes, real clients, moments drawn from a seed.
+Real processes, real clients, moments drawn from a seed.
 """
 
 import asyncio

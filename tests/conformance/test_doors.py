@@ -1,6 +1,6 @@
 """Every door keeps every promise of `support.doors.checks`, by its own protocol's client: the same outcomes everywhere.
 
-One server of one project with all its doors open, on loopback, in this process (issue 7 item 7).
+One server of one project with all its doors open, on loopback, in this process.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Push notifications of A2A: kept, sent in order, sent again, and never to where they must not go (issue 7 item 2)."""
+"""Push notifications of A2A: kept, sent in order, sent again, and never to where they must not go."""
 
 import asyncio
 from pathlib import Path

@@ -11,7 +11,6 @@ import pytest_asyncio
 from a2a_stage import BINDINGS, Stage, a2a_stage, said, sent, state_name
 
 from remit import Context, agent
-from remit.access.visitor import Doing
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 RUNS: list[str] = []
@@ -117,20 +116,6 @@ async def test_states_are_mapped_and_what_is_finer_stands_in_the_metadata(stage:
     assert datetime.fromisoformat(task.metadata["https://remit.dev/extensions/delegation/v1"]["createdAt"]).tzinfo is not None
 
 
-async def test_a_refusal_is_a_rejected_task(stage: Stage) -> None:
-    client = await stage.client(token=stage.token("shallow", max_depth=0), streaming=False)
-    task = await one_task(client, said(skill="echo", data={"text": "x"}))
-    assert state_name(task) == "REJECTED"
-    assert "depth" in task.status.message.parts[0].text
-
-
-async def test_a_timeout_is_completed_with_what_there_was_and_says_so(stage: Stage) -> None:
-    """A timeout never makes a failure of it."""
-    client = await stage.client(streaming=False)
-    task = await one_task(client, said(data={"target": "slow", "parameters": {}, "timeout": 200}))
-    assert (state_name(task), task.metadata["status"], task.metadata["stopReason"]) == ("COMPLETED", "partial", "deadline")
-
-
 async def test_leaving_a_stream_ends_nothing_and_it_is_subscribed_to_again(stage: Stage) -> None:
     from a2a.types import CancelTaskRequest, GetTaskRequest, SendMessageRequest, SubscribeToTaskRequest
 
@@ -163,19 +148,6 @@ async def test_what_has_ended_is_neither_cancelled_nor_subscribed_to(stage: Stag
             await anext(client.subscribe(SubscribeToTaskRequest(id=ended.id)))
         with pytest.raises(TaskNotFoundError):
             await client.get_task(GetTaskRequest(id="sess_1700000000_aaaaaa"))
-
-
-async def test_somebody_elses_task_is_not_there(stage: Stage) -> None:
-    from a2a.types import CancelTaskRequest, GetTaskRequest
-    from a2a.utils.errors import TaskNotFoundError
-
-    mine = await one_task(await stage.client(streaming=False), said(skill="slow", data={}), return_immediately=True)
-    other = await stage.client(token=stage.token("other"))
-    with pytest.raises(TaskNotFoundError):
-        await other.get_task(GetTaskRequest(id=mine.id))
-    with pytest.raises(TaskNotFoundError):
-        await other.cancel_task(CancelTaskRequest(id=mine.id))
-    assert mine.id in stage.remit.engine.running
 
 
 async def test_a_message_that_is_sent_again_runs_once(stage: Stage) -> None:
@@ -364,26 +336,3 @@ async def test_words_go_to_whoever_takes_words_and_nobody_is_guessed(stage: Stag
     few = await stage.client(token=stage.token("few", agents=("echo",)), streaming=False)
     with pytest.raises(Exception, match="may not use slow"):
         await one_task(few, said(skill="slow", data={}))
-
-
-async def place_of(stage: Stage, token: str, **told: Any) -> Any:
-    client = await stage.client(token=token, streaming=False)
-    extension = "https://remit.dev/extensions/delegation/v1"
-    task = await one_task(client, said(skill="echo", data={"text": "x"}, metadata={extension: told}))
-    return task, data_in(task) if task.artifacts else None
-
-
-async def test_depth_and_path_are_believed_of_those_granted_relay_alone(stage: Stage) -> None:
-    from a2a.utils.errors import InvalidParamsError
-
-    relay = stage.token("relay", frozenset({Doing.DELEGATE, Doing.RELAY}))
-    _, data = await place_of(stage, relay, depth=2, path=["orchestrator", "a", "b"])
-    assert (data["depth"], data["path"]) == (3, ["orchestrator", "a", "b", "echo"])
-    task, _ = await place_of(stage, relay, depth=3, path=["orchestrator", "a", "b", "c"])
-    assert state_name(task) == "REJECTED"
-    task, _ = await place_of(stage, relay, depth=1, path=["orchestrator", "echo"])
-    assert state_name(task) == "REJECTED"
-    _, data = await place_of(stage, stage.token(), depth=2, path=["orchestrator", "echo"])
-    assert (data["depth"], data["path"]) == (1, ["token:client", "echo"])
-    with pytest.raises(InvalidParamsError, match="cannot be read"):
-        await place_of(stage, relay, depth="deep", path=[])

@@ -1,4 +1,4 @@
-"""What a caller with a token tries at the HTTP and MCP doors: others' work and names, the place of the owner (issue 7 item 5)."""
+"""What a caller with a token tries at the HTTP and MCP doors: others' work and names, the place of the owner."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,6 @@ from http_stage import Stage, http_stage
 
 from remit.access.visitor import Doing, Grants, Visitor
 from remit.core.errors import Misused, RemitError, Unavailable
-from remit.core.record import HistoryQuery
 from remit.serve.service import Call, Service, own_key
 
 ONLY = frozenset({Doing.DELEGATE})
@@ -138,7 +137,7 @@ async def test_whoever_waits_is_counted_and_sent_away_when_its_token_is_revoked(
     assert (await client.get(f"/v1/tasks/{task_id}?wait=30")).status_code == 429
     assert (await client.get(f"/v1/tasks/{task_id}")).status_code == 200
     stage.entrance.tokens.revoke("waits")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await waiting).status_code == 401
     await stage.remit.cancel(task_id)
 
@@ -171,18 +170,6 @@ def test_a_socket_takes_the_place_of_nothing_but_a_dead_socket_and_leaves_folder
     with pytest.raises(RemitError), bound(place):  # it goes with the server, however that ends
         raise RemitError("it failed")
     assert os.listdir(folder) == []
-
-
-async def test_lists_of_a_caller_end_with_its_own(stage: Stage) -> None:
-    """All pages, by the cursor that each gives."""
-    call = Call(visitor=Visitor(principal="token:pages"), door="http")
-    for _ in range(3):
-        await (await stage.service.begin(call, {"target": "text", "operation": "count", "parameters": {"text": "x"}})).result()
-    found, page = 0, None
-    while page is not None or not found:
-        records, page = await stage.service.list(call, HistoryQuery(limit=1, before_session=page))
-        found += len(records)
-    assert found == 3
 
 
 # ---- mutual TLS, and `remit mcp --http` where other machines reach it

@@ -1,4 +1,4 @@
-"""What strangers may send to the gRPC door: it answers the next honest caller all the same (issue 7 items 4, 5 and 7)."""
+"""What strangers may send to the gRPC door: it answers the next honest caller all the same."""
 
 import asyncio
 import contextlib
@@ -44,7 +44,7 @@ def connected(stage: Stage, where: int) -> socket.socket:
 
 
 async def works(stage: Stage) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await (await stage.tasks()).ExecuteTask(ask("text.count", text="still here"))).task.data.number_value == 2
 
 
@@ -54,7 +54,7 @@ async def test_bytes_that_are_no_http_2_are_dropped(stage: Stage, where: int) ->
     for sent in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(range(256)) * 64, b"\0" * 65536, b"\x16\x03\x01" + b"x" * 500):
         with connected(stage, where) as sock, contextlib.suppress(OSError):
             await loop.sock_sendall(sock, sent)
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await loop.sock_recv(sock, 65536):
                     pass
         await works(stage)
@@ -137,7 +137,7 @@ def _varint(number: int) -> bytes:
 
 
 async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage: Stage) -> None:
-    """Issue 7 item 7; the delegation goes on."""
+    """The delegation goes on."""
     pb = messages()
     tasks = await stage.tasks()
     task_id = (await tasks.ExecuteTask(ask("slow", wait=0, seconds=30.0))).task_id
@@ -153,7 +153,7 @@ async def test_two_hundred_streams_that_are_opened_and_left_leave_nothing(stage:
 
 
 async def test_a_reader_that_does_not_read_costs_no_memory(stage: Stage) -> None:
-    """Issue 7 item 4: back-pressure. What it has not read waits in the store, not in the server."""
+    """Back-pressure. What it has not read waits in the store, not in the server."""
     import grpc.aio
 
     pb, tasks = messages(), await stage.tasks(max_receive_message_length=-1)
@@ -185,7 +185,7 @@ async def test_a_request_that_does_not_come_is_not_waited_for(stage: Stage, monk
     """Slow drops: a stranger is sent away before anything is read, anybody else after a while."""
     method = "/remit.v1.TaskService/ExecuteTask"
     port = (await stage.channel(address=stage.door.addresses[1])).stream_unary(method)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         calls = [port() for _ in range(50)]
         told = {(await call.code()).name for call in calls}
     assert told == {"UNAUTHENTICATED", "RESOURCE_EXHAUSTED"}  # wrong too often, it is told to wait

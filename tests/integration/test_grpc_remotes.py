@@ -1,8 +1,7 @@
-"""Agents of another remit as agents of ours, over gRPC: `[agents.NAME] grpc = "…"` (issue 7 item 2)."""
+"""Agents of another remit as agents of ours, over gRPC: `[agents.NAME] grpc = "…"`."""
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,8 @@ async def test_the_deadline_is_ours_and_what_was_done_by_then_is_kept(tmp_path: 
     async with both(tmp_path, "hurried", "slow") as (near, far):
         early = await near.delegate("far-hurried", timeout=1.5)
         assert (early.status, early.summary) == ("partial", "Half of it was done in time.")
-        began = time.monotonic()
         late = await near.delegate("far-slow", timeout=1.0)
         assert (late.status, late.stop_reason) == ("partial", "deadline")
-        assert time.monotonic() - began < 3
         await until(lambda: not far.remit.engine.running)  # and over there nothing goes on
 
 

@@ -1,4 +1,4 @@
-"""The task service over gRPC, by a real client on the project's own socket (issue 7 item 1)."""
+"""The task service over gRPC, by a real client on the project's own socket."""
 
 import asyncio
 import time
@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 from grpc_stage import SECOND, Stage, ask, bearer, grpc_stage, refusal, trailer, until
-
-from remit.access.visitor import Doing
 
 
 @pytest.fixture
@@ -87,7 +85,7 @@ async def test_an_agent_is_named_by_its_target_or_by_its_whole_name(stage: Stage
     ],
 )
 async def test_a_faulty_request_is_refused_and_nothing_runs(stage: Stage, request_: Any, status: str, code: str | None) -> None:
-    """S5.3: before dispatch, with what is allowed."""
+    """Before dispatch, with what is allowed."""
     tasks = await stage.tasks()
     error = await refusal(tasks.ExecuteTask(request_))
     assert error.code().name == status
@@ -122,15 +120,7 @@ async def test_what_no_metadata_can_hold_is_told_all_the_same(stage: Stage) -> N
     assert "日本" in error.details()
 
 
-async def test_a_task_that_ran_and_failed_is_an_answer(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    task = (await tasks.ExecuteTask(ask("fails"))).task
-    assert (task.state, task.success, task.error.code) == (pb.TASK_STATE_FAILED, False, "TASK_FAILED")
-    assert "it broke" in task.error.message
-
-
 async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -> None:
-    """S2.1, S2.2."""
     tasks, pb = await stage.tasks(), messages()
     request = ask("slow")
     request.config.timeout_ns = SECOND // 5
@@ -141,85 +131,7 @@ async def test_time_is_nanoseconds_and_too_much_of_it_is_refused(stage: Stage) -
     assert trailer(await refusal(tasks.ExecuteTask(request)), "remit-code") == "INVALID_PARAMETERS"
 
 
-async def test_integers_and_everything_else_arrive_as_they_were_sent(stage: Stage) -> None:
-    from remit.proto.values import json_of
-
-    tasks = await stage.tasks()
-    value = {"whole": 3, "half": 0.5, "large": 2**53, "list": [None, True, "ä"], "empty": {}}
-    task = (await tasks.ExecuteTask(ask("echo", value=value))).task
-    back = json_of(task.data)["value"]
-    assert back == value
-    assert isinstance(back["large"], int)
-    assert (await stage.remit.describe(task.task_id)).parameters["value"] == value
-
-
-async def test_a_key_gives_the_task_that_runs_and_later_its_result(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    request = ask("slow", wait=0, seconds=0.2)
-    request.config.key = "once"
-    first, second = await tasks.ExecuteTask(request), await tasks.ExecuteTask(request)
-    assert first.task_id == second.task_id
-    request.wait_ns = 10 * SECOND
-    assert (await tasks.ExecuteTask(request)).task.success
-    again = await tasks.ExecuteTask(request)
-    assert (again.task_id, again.task.success) == (first.task_id, True)
-
-
 # ---- looking and following
-
-
-async def test_a_stream_tells_everything_and_ends_with_the_same_task(stage: Stage) -> None:
-    """S5.7: the same final object either way."""
-    tasks, pb = await stage.tasks(), messages()
-    chunks = [chunk async for chunk in tasks.RunTask(ask("slow", seconds=0.1))]
-    kinds = [chunk.WhichOneof("chunk") for chunk in chunks]
-    assert kinds == ["status", "status", "progress", "output", "complete"]
-    assert [chunk.status.state for chunk in chunks[:2]] == [pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNING]
-    task_id = chunks[0].task_id
-    assert all(chunk.task_id == task_id for chunk in chunks)
-    assert (chunks[2].progress.message, chunks[2].progress.fraction) == ("begun", 0.5)
-    known = await tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=task_id))
-    assert chunks[-1].complete == known.task
-    again = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id))]
-    assert again == chunks
-
-
-async def test_a_stream_is_taken_up_after_the_last_chunk_that_came(stage: Stage) -> None:
-    """Issue 7 item 1: resumable from a chunk number."""
-    tasks, pb = await stage.tasks(), messages()
-    task_id = await begun(tasks, "loud", chunks=20, size=10)
-    first = []
-    call = tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id))
-    async for chunk in call:
-        first.append(chunk)
-        if len(first) == 8:
-            break
-    call.cancel()
-    numbers = [chunk.number for chunk in first if chunk.number]
-    rest = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task_id, after=numbers[-1]))]
-    said = [c.output.chunk.struct_value.fields["number"].number_value for c in (*first, *rest) if c.HasField("output")]
-    assert said == list(range(20))
-    assert rest[-1].complete.success
-
-
-async def test_a_stream_of_what_failed_ends_with_its_error_and_its_task(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    last = [chunk async for chunk in tasks.RunTask(ask("fails"))][-1]
-    assert last.WhichOneof("chunk") == "error"
-    assert last.error.error.code == last.error.task.error.code == "TASK_FAILED"
-
-
-async def test_what_does_not_exist_is_not_found(stage: Stage) -> None:
-    tasks, pb = await stage.tasks(), messages()
-    nobody = "sess_1766000000_zzzzzz"
-    calls = (
-        tasks.GetTaskStatus(pb.GetTaskStatusRequest(task_id=nobody)),
-        tasks.CancelTask(pb.CancelTaskRequest(task_id=nobody)),
-        tasks.StreamTask(pb.StreamTaskRequest(task_id=nobody)).read(),
-    )
-    for call in calls:
-        error = await refusal(call)
-        assert (error.code().name, trailer(error, "remit-code")) == ("NOT_FOUND", "TASK_NOT_FOUND")
 
 
 async def test_tasks_are_listed_by_what_they_are_and_page_by_page(stage: Stage) -> None:
@@ -275,23 +187,6 @@ async def test_agents_are_listed_as_far_as_one_may_use_them(stage: Stage) -> Non
 # ---- ending
 
 
-async def test_cancelling_answers_when_the_work_and_all_below_it_has_stopped(stage: Stage) -> None:
-    """Issue 7 item 1: really stops the work, and says so."""
-    tasks, pb = await stage.tasks(), messages()
-    task_id = await begun(tasks, "asks")
-    await until(lambda: stage.remit.store.children(task_id))
-    children = await stage.remit.children(task_id)
-    answer = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id, reason="no longer needed"))
-    assert (answer.state, answer.cancelled) == (pb.TASK_STATE_CANCELLED, True)
-    assert {node.task_id for node in answer.nodes} == {task_id, children[0].session_id}
-    assert answer.task.state == pb.TASK_STATE_CANCELLED
-    assert "no longer needed" in answer.task.error.message
-    assert not stage.remit.engine.running
-    assert (await stage.remit.describe(children[0].session_id)).state.is_settled
-    again = await tasks.CancelTask(pb.CancelTaskRequest(task_id=task_id))
-    assert (again.state, again.cancelled) == (pb.TASK_STATE_CANCELLED, False)
-
-
 @pytest.mark.parametrize("force", [False, True])
 async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_path: Path, force: bool) -> None:
     script = 'trap "touch tidied; exit" TERM; touch begun; while :; do sleep 0.02; done'
@@ -305,44 +200,7 @@ async def test_forced_a_cancellation_leaves_processes_no_time_to_tidy_up(tmp_pat
         assert (tmp_path / "tidied").exists() is not force
 
 
-async def test_leaving_ends_nothing(stage: Stage) -> None:
-    """A call's deadline is how long its client waits."""
-    tasks, pb = await stage.tasks(), messages()
-    error = await refusal(tasks.ExecuteTask(ask("slow", seconds=0.6), timeout=0.2))
-    assert error.code().name == "DEADLINE_EXCEEDED"
-    call = tasks.RunTask(ask("slow", seconds=0.6))
-    assert (await call.read()).task_id
-    call.cancel()
-    listed = (await tasks.ListTasks(pb.ListTasksRequest())).tasks
-    assert len(listed) == 2
-    for task in listed:
-        chunks = [chunk async for chunk in tasks.StreamTask(pb.StreamTaskRequest(task_id=task.task_id))]
-        assert chunks[-1].complete.success
-
-
 # ---- what comes along
-
-
-async def test_another_remits_depth_path_and_deadline_count_on(stage: Stage) -> None:
-    tasks = await stage.tasks()
-    deadline = time.time_ns() + 5 * SECOND
-    came = (("remit-depth", "2"), ("remit-path", '["orchestrator", "a", "b"]'), ("remit-deadline-ns", str(deadline)))
-    trusted = stage.token("relay", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
-    task = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(trusted, *came))).task
-    assert (task.depth, list(task.path)) == (3, ["orchestrator", "a", "b", "echo"])
-    assert task.deadline_ns == pytest.approx(deadline, abs=SECOND // 10)
-    assert task.principal == "token:relay"
-    plain = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(stage.token("other"), *came))).task
-    assert (plain.depth, list(plain.path)) == (1, ["token:other", "echo"])
-
-
-async def test_a_cycle_through_another_remit_is_found(stage: Stage) -> None:
-    """S1.4."""
-    tasks, pb = await stage.tasks(), messages()
-    came = (("remit-depth", "1"), ("remit-path", '["orchestrator", "echo"]'))
-    trusted = stage.token("relay", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
-    task = (await tasks.ExecuteTask(ask("echo"), metadata=bearer(trusted, *came))).task
-    assert (task.state, task.error.details.fields["code"].string_value) == (pb.TASK_STATE_FAILED, "CYCLE_DETECTED")
 
 
 @pytest.mark.parametrize(
@@ -415,7 +273,6 @@ async def test_reflection_names_the_services(stage: Stage, version: str) -> None
 
 
 async def test_a_server_that_stops_takes_nothing_new_and_lets_what_runs_be_followed(stage: Stage) -> None:
-    """Issue 7 item 4."""
     tasks, pb = await stage.tasks(), messages()
     task_id = await begun(tasks, seconds=1.0)
     stage.service.is_stopping = True

@@ -1,4 +1,4 @@
-"""A runtime that is told to stop hands over what can be run again (issue 7, item 4)."""
+"""A runtime that is told to stop hands over what can be run again."""
 
 import asyncio
 import os

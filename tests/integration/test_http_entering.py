@@ -1,4 +1,4 @@
-"""Who comes in by HTTP: tokens, certificates, the Unix socket; Host and Origin; what every answer carries (issue 7 item 5)."""
+"""Who comes in by HTTP: tokens, certificates, the Unix socket; Host and Origin; what every answer carries."""
 
 import asyncio
 import ssl
@@ -125,7 +125,7 @@ async def test_each_caller_has_its_rate_its_size_and_its_streams(stage: Stage) -
         third = await one.post("/v1/tasks", json=begin, headers={"Accept": "text/event-stream"})
         assert third.status_code == 429
         assert len((await one.get("/v1/tasks")).json()["tasks"]) == 1  # what could not be streamed was not begun
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (again := await one.send(one.build_request("GET", f"{place}/events"), stream=True)).status_code != 200:
             await again.aclose()  # the server hears a little later that the first was left
     await again.aclose()
@@ -140,7 +140,7 @@ async def until(lines: AsyncIterator[str], wanted: str) -> AsyncIterator[str]:
 async def test_a_stream_ends_when_its_token_is_revoked(stage: Stage) -> None:
     client = await stage.client(stage.token("leaving", DELEGATES))
     begin = {"target": "slow", "parameters": {"seconds": 30}}
-    async with asyncio.timeout(10), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
+    async with asyncio.timeout(60), client.stream("POST", "/v1/tasks", json=begin, headers={"Accept": "text/event-stream"}) as answer:
         lines = answer.aiter_lines()
         assert [line async for line in until(lines, "event: data")]
         stage.entrance.tokens.revoke("leaving")
@@ -164,7 +164,7 @@ async def test_whoever_opens_the_unix_socket_is_the_owner(tmp_path: Path) -> Non
 
 
 async def test_where_a_caller_stands_is_honoured_of_those_that_may_say_it(stage: Stage) -> None:
-    """Issue 7 item 2: depth and path of another remit count on; of anybody else they do not."""
+    """Depth and path of another remit count on; of anybody else they do not."""
     said = {"remit-depth": "1", "remit-path": '["elsewhere", "planner"]', "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}
     found = []
     for name, doing in (("remit", frozenset({Doing.DELEGATE, Doing.RELAY})), ("anybody", DELEGATES)):

@@ -134,7 +134,7 @@ def test_closed_stdin_or_stdout_is_told_in_a_line(project: Path, closed: int) ->
 
 
 async def test_a_file_whose_name_is_no_text_harms_no_answer(project: Path) -> None:
-    """S2.6: whatever an agent leaves is harvested, names of any bytes too; the wire carries text only."""
+    """Whatever an agent leaves is harvested, names of any bytes too; the wire carries text only."""
     name = os.fsdecode(b"half-\xff.txt")
 
     @agent("leaves")
@@ -186,7 +186,6 @@ def test_a_server_over_http_that_is_stopped_says_nothing_of_the_streams_it_cuts(
 
 
 def test_nothing_listens_beyond_this_machine_in_the_clear_and_a_name_that_is_none_is_refused(project: Path) -> None:
-    """Issue 7 item 5."""
     command = [sys.executable, "-m", "remit", "mcp", "--http", "--port", "0", "--root", str(project)]
     done = subprocess.run([*command, "--host", "0.0.0.0"], capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, "can be reached from other machines" in done.stderr) == (2, True), done.stderr
@@ -196,7 +195,7 @@ def test_nothing_listens_beyond_this_machine_in_the_clear_and_a_name_that_is_non
 
 @pytest.mark.parametrize("timeout", [0, 7_200_001])
 async def test_a_timeout_out_of_bounds_is_refused_in_milliseconds(project: Path, timeout: int) -> None:
-    """S2.1: whoever reads "7200 s" here passes 7200, and is given seven seconds."""
+    """Whoever reads "7200 s" here passes 7200, and is given seven seconds."""
     async with stdio(project) as client:
         told = (await client.call_tool("delegate", {"target": "noop", "parameters": {}, "timeout": timeout})).structured_content
     error = told["errors"][0]  # type: ignore[index]

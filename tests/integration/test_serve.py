@@ -1,4 +1,4 @@
-"""`remit serve`: one process, all doors, each switchable; it stops gracefully, hands over and reloads (issue 7, item 4)."""
+"""`remit serve`: one process, all doors, each switchable; it stops gracefully, hands over and reloads."""
 
 import signal
 import time

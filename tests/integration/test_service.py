@@ -1,11 +1,10 @@
-"""The service behind every door: whose work is whose, what is begun whole or not at all, what a visitor's tree may do (issue 7)."""
+"""The service behind every door: whose work is whose, what is begun whole or not at all, what a visitor's tree may do."""
 
 import asyncio
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.serve.service import Call, Service
-from remit.tool.chunks import ChunkType
 from remit.tool.faults import DelegateError
 from remit.tool.result import TaskState
 
@@ -114,28 +112,8 @@ async def test_whoever_asks_sees_follows_and_ends_its_own_work_only(remit: Remit
     assert [node["session_id"] for node in nodes] == [task_id]
 
 
-async def test_lists_hold_ones_own_work_page_by_page(remit: Remit) -> None:
-    service, ours, theirs = Service(remit), call(session="talk"), call(visitor("token:b"))
-    for number in range(3):
-        await done(service, replace(ours, session="talk" if number else "other"), "quick", text=str(number))
-    await done(service, theirs, "nests")
-    await remit.delegate("quick")
-    first = await service.list(ours, HistoryQuery(limit=2))
-    second = await service.list(ours, HistoryQuery(limit=2, before_session=first.next_page))
-    assert [len(first.records), len(second.records), second.next_page] == [2, 1, None]
-    assert {record.came.principal for page in (first, second) for record in page.records if record.came} == {"token:a"}
-    assert len((await service.list(ours, HistoryQuery(conversation="talk"))).records) == 2
-    assert (await service.list(ours, HistoryQuery(principal="token:b"))).records == ()
-    both, roots = HistoryQuery(), HistoryQuery(roots_only=True)
-    assert [record.agent for record in (await service.list(theirs, both)).records] == ["quick", "nests"]
-    assert [record.agent for record in (await service.list(theirs, roots)).records] == ["nests"]
-    assert len((await service.list(call(OWNER), HistoryQuery())).records) == 6
-    with pytest.raises(Misused, match="no such page"):
-        await service.list(ours, HistoryQuery(before_session="sess_1700000000_zzzzzz"))
-
-
 async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: Remit) -> None:
-    """With the token of a delegation: what it asks for is its child (issue 7 item 5)."""
+    """With the token of a delegation: what it asks for is its child."""
     service = Service(remit)
     parent = await service.begin(call(), {"target": "waits"})
     other = await service.begin(call(), {"target": "waits"})
@@ -158,15 +136,6 @@ async def test_a_delegation_sees_what_is_below_it_and_cannot_end_itself(remit: R
     await parent.result()
     with pytest.raises(Refused, match="has ended"):
         await service.begin(inside, {"target": "quick"})
-
-
-async def test_keys_of_two_visitors_are_two_keys(remit: Remit) -> None:
-    service = Service(remit)
-    asked = {"target": "quick", "parameters": {"text": "same"}, "key": "k"}
-    ours, again, theirs = [await service.begin(by, asked) for by in (call(), call(), call(visitor("token:b")))]
-    assert ours.session_id == again.session_id != theirs.session_id
-    other = {**asked, "parameters": {"text": "another"}}
-    assert (await (await service.begin(call(visitor("token:c")), other)).result()).ok
 
 
 async def test_nobody_goes_on_from_somebody_elses_work(remit: Remit) -> None:
@@ -221,7 +190,7 @@ async def test_a_call_that_is_cancelled_while_it_begins_has_begun_it_whole(remit
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    await asyncio.wait_for(service.finish(), 5)
+    await asyncio.wait_for(service.finish(), 60)
     (record,) = (await service.list(call(), HistoryQuery())).records
     assert record.state is State.COMPLETED
     assert not service.is_busy
@@ -235,7 +204,7 @@ async def test_a_call_that_is_cancelled_while_it_is_refused_is_refused_whole(rem
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    await asyncio.wait_for(heard.wait(), 5)
+    await asyncio.wait_for(heard.wait(), 60)
     (record,) = (await service.list(call(), HistoryQuery())).records
     assert record.state is State.REFUSED
 
@@ -246,7 +215,7 @@ async def test_those_who_follow_what_is_being_begun_miss_nothing_when_whoever_be
     (session_id,) = remit.engine.running
     following = asyncio.create_task(_kinds_of(remit, session_id))
     starting.cancel()
-    assert "complete" in await asyncio.wait_for(following, 5)
+    assert "complete" in await asyncio.wait_for(following, 60)
 
 
 async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothing_to_wait_for(tmp_path: Path) -> None:
@@ -264,7 +233,7 @@ async def test_a_call_that_is_cancelled_while_another_holds_its_key_leaves_nothi
         await asyncio.sleep(0)
         GO["go"].set()
         assert (await holder.result()).ok
-        await asyncio.wait_for(finishing, 5)
+        await asyncio.wait_for(finishing, 60)
 
 
 async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit) -> None:
@@ -278,7 +247,7 @@ async def test_what_is_refused_while_the_engine_closes_is_answered(remit: Remit)
 
     engine.journal.close = closed  # type: ignore[method-assign]
     await engine.close()
-    handle = await asyncio.wait_for(refused[0], 5)
+    handle = await asyncio.wait_for(refused[0], 60)
     assert "idle" in (await handle.result()).errors[0].message
 
 
@@ -308,7 +277,6 @@ async def test_each_who_waits_is_told_and_who_leaves_or_waits_no_longer_ends_not
 
 
 async def test_faults_that_only_the_flow_finds_are_raised_before_anything_runs(remit: Remit) -> None:
-    """S5.3"""
     service = Service(remit)
     for extra in ({"idle": -1}, {"budget": {"nonsense": 1}}, {"resume": 7}, {"key": ""}):
         with pytest.raises(DelegateError) as fault:
@@ -317,30 +285,6 @@ async def test_faults_that_only_the_flow_finds_are_raised_before_anything_runs(r
     service.is_stopping = True
     with pytest.raises(Refused, match="stopping"):
         await service.begin(call(), {"target": "quick"})
-
-
-async def test_a_run_tells_its_id_first_then_how_it_stands_and_last_the_same_result(remit: Remit) -> None:
-    service = Service(remit)
-    chunks = [chunk async for chunk in service.run(call(), {"target": "quick", "parameters": {"text": "x"}})]
-    assert [chunk.type for chunk in chunks] == [ChunkType.STATUS, ChunkType.STATUS, ChunkType.COMPLETE]
-    assert [chunk.data["state"] for chunk in chunks[:-1]] == ["QUEUED", "RUNNING"]
-    assert chunks[0].task_id is not None
-    assert chunks[-1].result == await service.look(call(), chunks[0].task_id)
-    refused = [chunk async for chunk in service.run(call(visitor(max_depth=0)), {"target": "quick"})]
-    assert refused[-1].type is ChunkType.ERROR
-    assert refused[-1].result is not None
-    assert "MAX_DEPTH_EXCEEDED" in str(refused[-1].result.to_dict())
-
-
-async def test_leaving_a_stream_leaves_its_delegation_running(remit: Remit) -> None:
-    service = Service(remit)
-    chunks = service.run(call(), {"target": "waits"})
-    first = await anext(chunks)
-    await chunks.aclose()
-    assert first.task_id is not None
-    assert (await service.look(call(), first.task_id)).task_state is TaskState.RUNNING
-    GO["go"].set()
-    assert (await service.result(call(), first.task_id, 5)).success
 
 
 # ---- which agent
@@ -368,23 +312,6 @@ async def test_without_a_target_the_agent_that_has_least_to_do_is_chosen_among_t
 # ---- what came along
 
 
-async def test_depth_and_path_of_another_remit_count_on_from_those_that_are_trusted(remit: Remit) -> None:
-    """S1.3, S1.4"""
-    service, relay = Service(remit), visitor("token:remit", doing=frozenset({Doing.DELEGATE, Doing.RELAY}))
-    trusted = await done(service, call(relay, depth=1, path=("orchestrator", "planner")), "quick")
-    assert (trusted.data["depth"], trusted.data["path"]) == (2, ["orchestrator", "planner", "quick"])
-    plain = await done(service, call(depth=2, path=("orchestrator", "quick")), "quick")
-    assert (plain.data["depth"], plain.data["path"]) == (1, ["token:a", "quick"])
-    local = await done(service, call(OWNER, depth=1, path=("orchestrator", "planner")), "quick")
-    assert local.data["depth"] == 2
-    circle = await done(service, call(relay, depth=1, path=("orchestrator", "quick")), "quick")
-    assert [error.code for error in circle.errors] == ["CYCLE_DETECTED"]
-    deep = await done(service, call(relay, depth=3, path=("orchestrator", "a", "b", "c")), "quick")
-    assert [error.code for error in deep.errors] == ["MAX_DEPTH_EXCEEDED"]
-    below = await done(service, call(relay, depth=2, path=("orchestrator", "a", "b")), "nests")
-    assert below.data["codes"] == ["MAX_DEPTH_EXCEEDED"], "it runs, and may not delegate further"
-
-
 async def test_nothing_of_a_visitors_tree_goes_deeper_than_it_was_granted(remit: Remit) -> None:
     service = Service(remit)
     whole = await done(service, call(), "twice")
@@ -397,7 +324,7 @@ async def test_nothing_of_a_visitors_tree_goes_deeper_than_it_was_granted(remit:
 
 
 async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> None:
-    """S2.3: it only shrinks on the way down."""
+    """It only shrinks on the way down."""
     service, now = Service(remit), time.time()
     bounded = await done(service, call(deadline_at=now + 5), "quick")
     assert bounded.data["deadline"] == pytest.approx(now + 5, abs=0.5)
@@ -409,11 +336,11 @@ async def test_the_deadline_of_the_caller_is_the_latest_end(remit: Remit) -> Non
     with pytest.raises(Misused, match="at most 3 s"):
         await service.begin(call(longest), {"target": "quick", "timeout": 4000})
     stopped = await service.begin(call(deadline_at=time.time() + 0.3), {"target": "waits"})
-    assert (await asyncio.wait_for(stopped.result(), 3)).stop_reason is StopReason.DEADLINE
+    assert (await asyncio.wait_for(stopped.result(), 60)).stop_reason is StopReason.DEADLINE
 
 
 async def test_each_tree_and_all_trees_of_a_principal_draw_from_its_budget(remit: Remit) -> None:
-    """S8: children draw on it and cannot refill it; the refusal names the limit."""
+    """Children draw on it and cannot refill it; the refusal names the limit."""
     service = Service(remit)
     tree = await done(service, call(visitor(tree=Limits(delegations=1))), "nests")
     assert tree.data["codes"] == ["BUDGET_EXCEEDED"]
@@ -471,7 +398,7 @@ asyncio.run(main())
 
 
 async def test_whoever_asked_is_known_and_its_budget_drawn_on_after_the_server_was_killed(tmp_path: Path) -> None:
-    """Issue 7 item 7; S8: what is restored is the same visitor's, within the same limits."""
+    """S8: what is restored is the same visitor's, within the same limits."""
     left: list[Any] = []
 
     @agent("goes-on", isolation="inline", timeout=60, resumable=True)

@@ -1,4 +1,4 @@
-"""A thousand idle streams cost nothing, and each hears the end (issue 7, item 4)."""
+"""A thousand idle streams cost nothing, and each hears the end."""
 
 import asyncio
 import os

@@ -153,7 +153,7 @@ class Service:
 
     async def execute(self, call: Call, request: DelegateRequest) -> Handle:
         """Begun and on record when this returns; it goes on whatever becomes of the connection. Whoever is cancelled here has begun it
-        whole, or not at all. A fault that only the flow could find is raised like one that `read` finds (S5.3)."""
+        whole, or not at all. A fault that only the flow could find is raised like one that `read` finds."""
         if self.is_stopping:
             raise Refused("This server is stopping and takes nothing new.", code="STOPPING", advice="Try again in a moment.")
         is_whole = request.also.get("resume") is None and self._engine is not None

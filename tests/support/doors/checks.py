@@ -6,7 +6,6 @@
 
 import asyncio
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -39,7 +38,7 @@ async def _is_told(door: DoorClient, code: str, waiting: Any) -> None:
 
 @_promise
 async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: DoorStage) -> None:
-    """S5.3, in its order: target, operation, parameters, and the rest."""
+    """Target, operation, parameters, and the rest."""
     door = await stage.client()
     wrong = [
         ("INVALID_TARGET", asked("nobody")),
@@ -63,7 +62,6 @@ async def what_is_wrong_with_a_request_is_told_before_anything_runs(stage: DoorS
 
 @_promise
 async def names_come_in_either_spelling(stage: DoorStage) -> None:
-    """S5.2."""
     door = await stage.client()
     for name in ("minLength", "min_length"):
         assert (await done(door, "text", _operation="count", text="a bcd ef", **{name: 2})).data == 2
@@ -91,7 +89,7 @@ async def agents_are_told_by_name(stage: DoorStage) -> None:
 
 @_promise
 async def a_refusal_runs_nothing_and_is_an_outcome(stage: DoorStage) -> None:
-    """By the policy: S5.10; it is on record, found again by its id."""
+    """By the policy; it is on record, found again by its id."""
     door, mark = await stage.client(), secrets.token_hex(4)
     seen = await done(door, "forbidden", mark=mark)
     assert (seen.shown, seen.stop_reason, seen.code) == (door.traits.shows["refused"], "refused", "POLICY_DENIED")
@@ -121,7 +119,7 @@ async def a_cycle_is_refused(stage: DoorStage) -> None:
 
 @_promise
 async def a_remit_that_calls_counts_its_depth_and_path_on(stage: DoorStage) -> None:
-    """S1.3, S1.4 across machines: only for those that were granted it."""
+    """Only for those that were granted it."""
     if not (await stage.client()).traits.relays:
         return
     door = await stage.client("relay", Standing(depth=1, path=("far", "away")))
@@ -139,14 +137,12 @@ async def a_remit_that_calls_counts_its_depth_and_path_on(stage: DoorStage) -> N
 
 @_promise
 async def a_caller_that_has_less_time_left_is_the_deadline(stage: DoorStage) -> None:
-    """S2.3: it only shrinks on the way down."""
+    """It only shrinks on the way down."""
     if not (await stage.client()).traits.relays:
         return
     door = await stage.client("relay", Standing(path=("far",), seconds_left=0.6))
-    began = time.monotonic()
     seen = await done(door, "writes")
     assert (seen.shown, seen.stop_reason, seen.code) == (door.traits.shows["timeout"], "deadline", "TIMEOUT")
-    assert time.monotonic() - began < 10
 
 
 # ---- whose work is whose
@@ -206,7 +202,6 @@ async def _talked(stage: DoorStage, door: DoorClient, listeners: int = 1) -> tup
 
 @_promise
 async def a_stream_tells_everything_in_order_and_ends_as_polling_does(stage: DoorStage) -> None:
-    """S5.7."""
     door = await stage.client()
     task_id, (told,) = await _talked(stage, door)
     assert told[-1].kind == "end"
@@ -313,7 +308,7 @@ async def a_key_is_its_callers_own(stage: DoorStage) -> None:
 
 @_promise
 async def the_more_urgent_runs_first(stage: DoorStage) -> None:
-    """S5.6: when slots are full."""
+    """When slots are full."""
     door, mark = await stage.client(), secrets.token_hex(4)
     task_ids = [await door.execute(asked("narrow", mark=mark, name="first"))]
     await until(lambda: bool(marks(stage.root, mark)))
@@ -404,7 +399,7 @@ async def what_ends_otherwise_says_so_and_keeps_what_was_done(stage: DoorStage) 
 
 @_promise
 async def what_runs_out_of_time_hands_in_what_there_is(stage: DoorStage) -> None:
-    """S2.6: partial, never failed, with the artifacts and chunks so far."""
+    """Partial, never failed, with the artifacts and chunks so far."""
     door = await stage.client()
     seen = await done(door, "writes", _timeout=500)
     _is(door, seen, "timeout", "partial", "deadline", "TIMEOUT")

@@ -77,7 +77,7 @@ class DoorClient(Protocol):
     traits: Traits
 
     async def execute(self, arguments: Mapping[str, Any]) -> str:
-        """Begin a task and give its id; does not wait for its end. `arguments`: of the delegate tool (S5.1), and `key`, `budget` and
+        """Begin a task and give its id; does not wait for its end. `arguments`: of the delegate tool, and `key`, `budget` and
         `session` (a word for the conversation). Raises `DoorFault`, as do all."""
 
     async def status(self, task_id: str) -> Seen: ...

@@ -1,9 +1,8 @@
 """Where the doors differ by design: the one table. Everything that is not in it is the same through each of them.
 
-States are those of S5.5 but for A2A (interop.md: a partial one, also one that ran out of time, is COMPLETED, with its status and stop
-reason in the metadata; blocked asks for input; refused is REJECTED) and MCP, whose tools tell the registry's own (S4.6). The status and the
-stop reason are the same through all of them.
-"""
+States are those of the delegate tool, but for A2A (interop.md: a partial one, also one that ran out of time, is COMPLETED, with its status
+and stop reason in the metadata; blocked asks for input; refused is REJECTED) and MCP, whose tools tell the registry's own. The status and
+the stop reason are the same through all of them. """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ class Traits:
     """Lists hold what has ended too, by state and conversation and page by page; else what is queued or running, all at once."""
     lists_by_agent: bool = True
     judges_shape_first: bool = False
-    """What breaks the schema of the message is told before what the message means; else in the order of S5.3 throughout."""
+    """What breaks the schema of the message is told before what the message means; else in the usual order throughout."""
     chooses: bool = True
     """Without a target, any agent that has the operation."""
     relays: bool = True

@@ -26,7 +26,7 @@ STATES: Mapping[State, TaskState] = {
     State.QUEUED: TaskState.TASK_STATE_SUBMITTED,
     State.RUNNING: TaskState.TASK_STATE_WORKING,
     State.COMPLETED: TaskState.TASK_STATE_COMPLETED,
-    # Something was done, and what was not done stands in the metadata: a timeout never makes a failure of it (S2.6).
+    # Something was done, and what was not done stands in the metadata: a timeout never makes a failure of it.
     State.PARTIAL: TaskState.TASK_STATE_COMPLETED,
     State.TIMEOUT: TaskState.TASK_STATE_COMPLETED,
     State.FAILED: TaskState.TASK_STATE_FAILED,

@@ -95,7 +95,7 @@ def _complain(ctx: Any, error: RemitError) -> None:
 
 
 def _result(said: pb.WorkDone, ctx: Any) -> Any:
-    """The value; of what is meant as a return, the return (S3.7), or the fault that it is none."""
+    """The value; of what is meant as a return, the return, or the fault that it is none."""
     value = json_of(said.result) if said.HasField("result") else None
     received = read_answer(value)
     named = received.candidate.get("artifacts") if received.candidate is not None else None

@@ -1,8 +1,7 @@
-"""One request and its answer, held to limits on both ways: how large a body may be, how long it may take, what every answer carries.
+"""One request and its answer within limits: the size of the body, the time it takes, the headers of every answer.
 
-Stands between the server and whatever application answers, and needs nothing of it: a body that breaks a limit is answered here, and the
-application sees a client that has left. Made by `entering`, which also says who may come in.
-"""
+Sits between the server and the application, and needs nothing of it: a body over a limit is answered here, and the application sees a
+client that has left. Made by `auth_middleware`."""
 
 import asyncio
 import contextlib
@@ -26,22 +25,22 @@ Send = Callable[[Message], Awaitable[None]]
 
 REQUEST_ID = "remit.request_id"
 HOLD = "remit.hold"
-"""Where the scope has `Exchange.hold`, for a handler that begins something before it answers with a stream."""
+"""Key of the scope: `Exchange.hold`, for handlers that start something before they answer with a stream."""
 _GIVEN_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _GONE: dict[str, Any] = {"type": "http.disconnect"}
-CARRIED: tuple[tuple[bytes, bytes], ...] = (
+HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-"""By every answer, unless the application says otherwise."""
+"""Of every answer, unless the application sets them."""
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Bodies:
-    """What the bodies of all requests in hand take together: many that each are small enough must not fill the memory."""
+    """Bytes of the bodies of all requests in progress: many small ones together must not fill the memory."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -49,8 +48,7 @@ class Bodies:
 
     def take(self, size: int) -> None:
         if self.held_bytes + size > self.most_bytes:
-            fault = "More is being sent to this server at this moment than it takes."
-            raise Refused(fault, code="QUEUE_FULL", advice="Try again in a moment.")
+            raise Refused("The server receives too much at the moment.", code="QUEUE_FULL", advice="Try again in a moment.")
         self.held_bytes += size
 
 
@@ -67,35 +65,36 @@ class Exchange:
         given = self.one(b"x-request-id")
         self.request_id = given.decode() if given and _GIVEN_ID.fullmatch(given) else secrets.token_hex(8)
         self.most_bytes = 0
-        """Of a body; nothing is read before it is known who asks."""
+        """Of the body; nothing is read before the caller is known."""
         self.place: Callable[[], Open] | None = None
         """Among the caller's open streams."""
         self.places = contextlib.ExitStack()
-        """To be left in the task of the request, and what its body takes."""
+        """Left in the task of the request: gives back its place and what its body takes."""
         self._task = asyncio.current_task()
         self._has_place = False
         self._read_bytes = 0
         self._body_end_at: float | None = None
         self._is_read = b"transfer-encoding" not in self.headers and self.length == 0
-        """All of the body is here."""
+        """The whole body has arrived."""
         self.is_answered = False
         self.is_over = False
-        """Answered by us, or left by the client: whatever the application still says goes nowhere."""
+        """Answered by us, or the client has left: the application's messages are dropped."""
 
     @property
     def length(self) -> int:
-        """Of the body, as announced; 0: there is none, or it comes in chunks."""
+        """Of the body, as announced; 0 if there is none, or it comes in chunks."""
         announced = self.one(b"content-length")
         return int(announced) if announced and announced.isdigit() else 0
 
     def one(self, name: bytes) -> bytes | None:
-        """The value of a header that is there exactly once."""
+        """The value of a header that is present exactly once."""
         values = self.headers.get(name, ())
         return values[0] if len(values) == 1 else None
 
     # ---- from the client
 
     async def receive(self) -> Message:
+        """Answers a body that is too large or too late itself."""
         if self.is_over:
             return _GONE
         if self._is_read:
@@ -105,22 +104,23 @@ class Exchange:
         try:
             async with asyncio.timeout_at(self._body_end_at):
                 message = self._noted(await self._from_client())
-        except TimeoutError:
-            fault = f"The body was not there within {self._limits.body_seconds:g} s."
-            return await self._ended(HttpRefused(fault, code="REQUEST_TIMEOUT", advice="Send it in one go."))
-        size = len(message.get("body", b""))
-        if self._read_bytes + size > self.most_bytes:
-            return await self._ended(too_large(self.most_bytes))
-        try:
+            size = len(message.get("body", b""))
+            if self._read_bytes + size > self.most_bytes:
+                raise too_large(self.most_bytes)
             self._bodies.take(size)
+        except TimeoutError:
+            words = f"The body did not arrive within {self._limits.body_seconds:g} s."
+            await self.refuse(HttpRefused(words, code="REQUEST_TIMEOUT", advice="Send it in one go."))
+            return _GONE
         except Refused as error:
-            return await self._ended(error)
+            await self.refuse(error)
+            return _GONE
         if size and not self._read_bytes:
-            self.places.callback(self._given_back)
+            self.places.callback(self._give_back)
         self._read_bytes += size
         return message
 
-    def _given_back(self) -> None:
+    def _give_back(self) -> None:
         self._bodies.held_bytes -= self._read_bytes
 
     def _noted(self, message: Message) -> Message:
@@ -130,58 +130,52 @@ class Exchange:
             self._is_read = True
         return message
 
-    async def _ended(self, error: RemitError) -> Message:
-        await self.refuse(error)
-        return _GONE
-
     # ---- to the client
 
     async def send(self, message: Message) -> None:
         if self.is_over:
             return
         if message["type"] == "http.response.start":
-            message = {**message, "headers": self._headers_of(message)}
+            message = {**message, "headers": self._headers(message)}
             try:
-                if _is_stream(message):
+                if any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"]):
                     self.hold()
             except Refused as error:
                 await self.refuse(error)
-                raise  # so that nothing goes on streaming for nobody; whatever the application makes of it, it is answered
+                raise  # ends the application's stream
             self.is_answered = True
         elif message["type"] == "http.response.body" and not message.get("more_body", False):
-            await self._last(message)
+            await self._send_last(message)
             return
         await self._to_client(message)
 
     async def refuse(self, error: RemitError) -> None:
-        """The answer; one that was begun is ended instead, as it can be: what it was is said to the next request."""
+        """Answers with the error; an answer in progress is ended instead."""
         if self.is_over:
             return
-        if self.is_answered:
-            self.is_over = True
-            await self._last({"type": "http.response.body", "body": b""})
-            return
-        self.is_answered = True
-        status, headers, body = answer_of(error, self.request_id)
-        raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
-        start: Message = {"type": "http.response.start", "status": status, "headers": raw}
-        await self._to_client({**start, "headers": self._headers_of(start)})
-        await self._last({"type": "http.response.body", "body": body})
+        body = b""
+        if not self.is_answered:
+            self.is_answered = True
+            status, headers, body = answer_of(error, self.request_id)
+            raw = [(name.encode(), value.encode("latin-1", "replace")) for name, value in headers.items()]
+            start: Message = {"type": "http.response.start", "status": status, "headers": raw}
+            await self._to_client({**start, "headers": self._headers(start)})
+        await self._send_last({"type": "http.response.body", "body": body})
         self.is_over = True
 
-    async def _last(self, message: Message) -> None:
-        """The rest of a request that is answered already is read for a moment: a connection closed over it might lose the answer."""
+    async def _send_last(self, message: Message) -> None:
+        """Reads the rest of the request for a moment: closing the connection over it could destroy the answer."""
         if not self._is_read:
             await self._to_client({**message, "more_body": True})
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._limits.linger_seconds):
-                    await self._thrown_away()
+                    await self._drop_rest()
             message = {"type": "http.response.body", "body": b""}
         await self._to_client(message)
 
-    async def _thrown_away(self) -> None:
+    async def _drop_rest(self) -> None:
         if b"expect" in self.headers and self._body_end_at is None:
-            return  # it waits to be told to go on, and is not
+            return  # the client waits for 100 Continue, and sends nothing
         left = self._limits.linger_bytes
         while left > 0 and not self._is_read:
             message = await self._from_client()
@@ -189,32 +183,25 @@ class Exchange:
                 return
             left -= len(message.get("body", b""))
 
-    def _headers_of(self, message: Message) -> list[tuple[bytes, bytes]]:
+    def _headers(self, message: Message) -> list[tuple[bytes, bytes]]:
         given = [(name.lower(), value) for name, value in message.get("headers", ()) if name.lower() != b"server"]
         names = {name for name, _ in given}
-        carried = CARRIED if self._scope.get("scheme") != "https" else (*CARRIED, _HSTS)
-        given += [(name, value) for name, value in carried if name not in names]
+        usual = HEADERS if self._scope.get("scheme") != "https" else (*HEADERS, _HSTS)
+        given += [(name, value) for name, value in usual if name not in names]
         given.append((b"x-request-id", self.request_id.encode()))
         if not self._is_read and b"connection" not in names:
             given.append((b"connection", b"close"))
         return given
 
-    # ---- streams
-
     def hold(self) -> None:
-        """Take a place among the streams that the caller has open. Raises `RateLimited`; whoever is sent away meanwhile is cut off."""
+        """Takes a place among the caller's open streams. Raises `RateLimited`; the request ends when the caller's token is revoked."""
         if self.place is None or self._has_place:
             return
         place = self.places.enter_context(self.place())
-        place.task = self._task  # applications send from tasks of their own making; it is the request that ends
+        place.task = self._task  # applications send from other tasks
         self._has_place = True
 
 
-def _is_stream(message: Message) -> bool:
-    """Of events, whichever door it is of."""
-    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in message["headers"])
-
-
 def too_large(most_bytes: int) -> Refused:
-    advice = "Pass large things as files, by their paths."
+    advice = "Pass large inputs as files, by their paths."
     return Refused(f"The request is larger than {most_bytes} bytes.", code="TOO_LARGE", advice=advice)

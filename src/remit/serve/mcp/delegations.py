@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from remit.app import Remit
 
 DELEGATION_EXTRAS = ("key", "accept", "budget")
-"""What `delegate` takes here beside the arguments of the delegate tool (S5.1)."""
+"""What `delegate` takes here beside the arguments of the delegate tool."""
 LONGEST_ID = 40
 
 
