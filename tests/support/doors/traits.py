@@ -2,7 +2,7 @@
 
 States are those of the delegate tool, but for A2A (interop.md: a partial one, also one that ran out of time, is COMPLETED, with its status
 and stop reason in the metadata; blocked asks for input; refused is REJECTED) and MCP, whose tools tell the registry's own. The status and
-the stop reason are the same through all of them. """
+the stop reason are the same through all of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
