@@ -11,9 +11,9 @@ def console() -> None:
 
             print(f"remit {version('remit')}")
             return
-        from remit.cli.main import main
+        from remit.cli.main import console as run
 
-        main()
+        run()
     except KeyboardInterrupt:
         sys.exit(130)
 

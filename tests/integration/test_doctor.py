@@ -1,24 +1,24 @@
 """`remit doctor`: says what there is, with advice where something is missing, and exits 0 either way."""
 
+import contextlib
 import importlib.metadata
 import json
 import os
 import re
-import subprocess
-import sys
+import sqlite3
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from remit.cli.doctor import EXTRAS
 from remit.system.announced import announce
+from support import cli
 
 
-def doctor(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "remit", "doctor", *arguments]
-    return subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, **environment}
-    )  # fmt: skip
+def doctor(folder: Path, *arguments: str, **environment: str) -> cli.Result:
+    return cli.run("doctor", *arguments, cwd=folder, env={**os.environ, **environment})
 
 
 def findings(told: str) -> dict[str, dict[str, Any]]:
@@ -67,3 +67,22 @@ def test_it_says_whether_the_project_is_served(tmp_path: Path) -> None:
     assert "none runs" in findings(doctor(tmp_path, "--json").stdout)["server"]["found"]
     told = announce(tmp_path / ".remit" / "run", grpc="unix:/run/some.sock", http=None, token_file=None)
     assert findings(doctor(tmp_path, "--json").stdout)["server"]["found"] == f"unix:/run/some.sock, by process {told.pid}"
+
+
+@pytest.mark.parametrize("damage", [b"this is no database, and as long as a header is. " * 40, None], ids=["damaged", "of a newer remit"])
+def test_a_database_that_other_commands_refuse_is_a_finding(tmp_path: Path, damage: bytes | None) -> None:
+    assert cli.run("delegate", "worker.list_files", cwd=tmp_path).code == 0
+    database = tmp_path / ".remit" / "remit.db"
+    assert findings(doctor(tmp_path, "--json").stdout)["database"]["mark"] == "ok"
+    if damage is None:
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            connection.execute("PRAGMA user_version = 9999")
+    else:
+        for file in database.parent.glob("remit.db*"):
+            file.unlink()
+        database.write_bytes(damage)
+    refused = cli.run("history", "--json", cwd=tmp_path)
+    assert refused.code == 7
+    found = findings(doctor(tmp_path, "--json").stdout)["database"]
+    assert (found["mark"], found["found"]) == ("worse", refused.json()["error"]["message"])
+    assert found["advice"]

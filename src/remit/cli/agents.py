@@ -197,7 +197,7 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
     shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
     for spec in specs:
         timeout, kind = duration(_timeouts(spec, settings)[0]), _kind(spec, _definition(spec.name, directory))
-        shown.add_row(spec.name, cut(one_line(spec.description, 120)), kind, timeout, cut(inside(spec.source, root)))
+        shown.add_row(spec.name, cut(spec.description), kind, timeout, cut(inside(spec.source, root)))
     console().print(shown)
 
 
@@ -513,7 +513,7 @@ def _table(specs: "Sequence[AgentSpec]") -> object:
     before = ""
     for spec in specs:
         target, _, operation = spec.name.partition(".")
-        shown.add_row("" if target == before else target, operation, cut(_takes(spec)), cut(one_line(spec.description, 160)))
+        shown.add_row("" if target == before else target, operation, cut(_takes(spec)), cut(spec.description))
         before = target
     return shown
 

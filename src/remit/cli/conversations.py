@@ -107,7 +107,7 @@ def print_list(found: "Sequence[Overview]", current: str | None = None) -> None:
     shown = table("", "conversation", "title", "messages", "tokens", "last", shrinking=("title",))
     now = time.time()
     for one in found:
-        title = cut(one_line(one.fault, 200), "red") if one.fault else cut(one_line(one.title, 100))
+        title = cut(one.fault, "red") if one.fault else cut(one.title)
         cells = (str(one.messages), f"{one.tokens:,}" if one.tokens else "", when(one.updated, now))
         shown.add_row(Text("›" if one.conversation_id == current else "", style="cyan"), one.conversation_id, title, *cells)
     console().print(shown)

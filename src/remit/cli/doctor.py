@@ -21,9 +21,10 @@ import typer
 from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
 from remit.cli.models import keys_present, listed, try_models
-from remit.cli.project import find_root, open_directory
+from remit.cli.project import find_root, open_directory, open_record
 from remit.cli.render import console, printable, say_json
 from remit.core.errors import RemitError
+from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +84,10 @@ EXTRAS = {
     "grpc": ("grpc grpc_health grpc_reflection", "calling remits elsewhere, and the gRPC door of `remit serve`"),
     "http": ("starlette uvicorn sse_starlette", "the HTTP door of `remit serve`"),
     "a2a": ("a2a", "agents of other makers, both ways"),
-    "telemetry": ("opentelemetry.sdk opentelemetry.exporter.otlp.proto.http prometheus_client", "traces, metrics, the page for Prometheus"),
+    "telemetry": (
+        "opentelemetry.sdk opentelemetry.exporter.otlp.proto.http opentelemetry.exporter.prometheus",
+        "traces, metrics, the page for Prometheus",
+    ),
     "serve": ("cryptography", "`remit serve` with every door"),
 }
 """The modules that an extra brings, the telling one first, and its use. Those without one are programs, and are looked for as such."""
@@ -271,17 +275,26 @@ def _project(root: Path) -> Iterator[Finding]:
     yield from _roles(root)
     yield from _commands(root)
     yield _served(folder)
-    databases = sorted(folder.glob("*.db")) if folder.is_dir() else []
-    if databases:
-        size = sum(path.stat().st_size for path in databases)
-        yield Finding(part=part, name="database", mark=Mark.GOOD, found=f"{databases[0]}, {size / 1e6:.1f} MB")
-    else:
-        yield Finding(part=part, name="database", mark=Mark.GOOD, found="none yet: it is made by the first delegation")
+    yield _database(root)
     free = shutil.disk_usage(root).free
     few = "Free some room: a full disk stops what wants to be recorded." if free < 200e6 else ""
     yield Finding(part=part, name="disk", mark=Mark.WORSE if few else Mark.GOOD, found=f"{free / 1e9:.1f} GB free", advice=few)
     if not os.access(folder if folder.exists() else root, os.W_OK):
         yield Finding(part=part, name="writable", mark=Mark.WORSE, found=f"{root} cannot be written to", advice="chown or chmod it.")
+
+
+def _database(root: Path) -> Finding:
+    """Opened and read, as every other command does."""
+    try:
+        with open_record(root) as store:
+            if store is None:
+                return Finding(part="project", name="database", mark=Mark.GOOD, found="none yet: the first delegation makes it")
+            store.live()
+            store.history(HistoryQuery(limit=1))
+    except RemitError as error:
+        return Finding(part="project", name="database", mark=Mark.WORSE, found=error.message, advice=error.advice)
+    path = root / ".remit" / "remit.db"
+    return Finding(part="project", name="database", mark=Mark.GOOD, found=f"{path}, {path.stat().st_size / 1e6:.1f} MB")
 
 
 def _served(folder: Path) -> Finding:

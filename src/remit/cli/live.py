@@ -155,6 +155,8 @@ async def _watched(
                 if note:
                     say_aside(note)
                 cancelling = asyncio.gather(*(remit.cancel(one, "interrupted at the terminal") for one in sessions()))
+                # A second Ctrl-C ends the loop before this is awaited: asyncio would print a traceback of it.
+                cancelling.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         await _refresh(remit, sessions(), watch, show)
         if cancelling is not None:
             await asyncio.wait({cancelling}, timeout=5)

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import importlib
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -201,5 +202,16 @@ def _trace() -> Iterator[None]:
     yield
 
 
+def console() -> None:
+    """`main` for the console script. Once the command is done, Ctrl-C ends the process without a traceback."""
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+    finally:
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 if __name__ == "__main__":
-    main()
+    console()

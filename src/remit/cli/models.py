@@ -15,7 +15,7 @@ import typer
 from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
 from remit.cli.project import find_root
-from remit.cli.render import console, cut, duration, money, one_line, printable, say, say_json, spent, table
+from remit.cli.render import console, cut, duration, money, printable, say, say_json, spent, table
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.core.secrets import redacted_text
 from remit.models.local import DEFAULT_CONTEXT_TOKENS, find_weights
@@ -145,7 +145,7 @@ def _test(root: Path, name: str | None, seconds: float, *, as_json: bool) -> Exi
     shown = table("name", "answers", "took", "spent", "it said", shrinking=("it said",))
     for one in tried:
         used = spent(one.input_tokens + one.output_tokens, one.cost or 0.0)
-        shown.add_row(printable(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one_line(one.said, 80)))
+        shown.add_row(printable(one.name), "no" if one.fault else "yes", duration(one.seconds), used or "-", cut(one.said))
     console().print(shown)
     for one in tried:
         if one.fault:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PIPE_COLUMNS = 10_000
 """Width of tables that a program reads: nothing is cut."""
+CELL_CHARACTERS = 2_000
+"""Longer cells are cut even there: agents may say anything."""
 ROOMY_COLUMNS = 100
 """From this width on session ids are shown whole; else by their end, which is enough to name them."""
 NARROWEST, WIDEST = 40, 200
@@ -193,10 +195,10 @@ def table(*columns: str, folding: str | Sequence[str] = (), shrinking: Sequence[
 
 
 def cut(text: str, style: str = "") -> "Text":
-    """A cell of a shrinking column: one line, whatever room there is."""
+    """A cell of a shrinking column: one line, shortened only by a terminal."""
     from rich.text import Text
 
-    return Text(text, style=style, no_wrap=True, overflow="ellipsis")
+    return Text(one_line(text, CELL_CHARACTERS), style=style, no_wrap=True, overflow="ellipsis")
 
 
 # ---- text

@@ -8,7 +8,7 @@ import typer
 from remit.cli.arguments import Json, Root
 from remit.cli.exits import Exit
 from remit.cli.project import find_root, inside, open_directory, project_folder
-from remit.cli.render import console, cut, one_line, printable, say, say_aside, say_json, table
+from remit.cli.render import console, cut, printable, say, say_aside, say_json, table
 from remit.core.agents import ROLES
 from remit.core.errors import Misused, Unavailable
 
@@ -137,7 +137,7 @@ def _print(found: "list[SeenRole]", folder: "Path") -> None:
     for role in found:
         because = role.because if role.by != "replaced" else inside(role.source, folder)
         style = "red" if role.by == "nobody" else ""
-        words = (cut(one_line(role.description, 120)),) if is_roomy else ()
+        words = (cut(role.description),) if is_roomy else ()
         shown.add_row(role.name, *words, cut(role.carried_by, style), cut(because))
     console().print(shown)
     say()

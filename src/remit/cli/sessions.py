@@ -321,7 +321,7 @@ def _table(lines: "list[Line]", is_moving: bool) -> "RenderableType":
             "": GONE_MARK if line.stuck else state_mark(record.state, now if is_moving else None),
             "agent": Text("  " * line.indent + one_line(record.agent, 40 if is_roomy else 24 - 2 * line.indent), style="bold"),
             "session": record.session_id if is_whole else Text(short(record.session_id), style="dim"),
-            "doing": cut(one_line(line.doing, 60)),
+            "doing": cut(line.doing),
             "age": duration(line.age_seconds),
             "left": Text(duration(line.left_seconds), style="yellow" if line.left_seconds < 5 else ""),
             "heard": f"{duration(line.heard_seconds_ago)} ago",
@@ -420,7 +420,7 @@ def _print_history(records: "list[Record]", gone: "Collection[str]", now: float,
         mark, style = MARKS[record.state]
         is_gone = record.session_id in gone
         took = duration((record.settled_at or now) - (record.started_at or record.created_at)) if record.started_at and not is_gone else "-"
-        words = GONE.partition(":")[0] if is_gone else "" if record.result is None else one_line(gist_of(record.result), 120)
+        words = GONE.partition(":")[0] if is_gone else "" if record.result is None else gist_of(record.result)
         name = "  " * (record.depth - 1) + record.agent
         session = record.session_id if console().width >= ROOMY_COLUMNS else short(record.session_id)
         state = Text("! gone", style="bold red") if is_gone else Text(f"{mark} {record.state}", style=style)
