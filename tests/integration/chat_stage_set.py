@@ -1,5 +1,4 @@
-"""Used by the tests of `remit ask` and `remit chat`: a project whose assistant is a function, one with a scripted
-model, and a terminal."""
+"""Used by the tests of `remit ask` and `remit chat`: projects with a scripted model, and a terminal."""
 
 import asyncio
 import contextlib
@@ -18,38 +17,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from remit.testing.models import ModelRequest, ScriptedModels, Turn
+from remit.testing.models import Call, Fail, ModelRequest, Say, ScriptedModels, Turn
 
-STAND_IN = '''
+AGENTS = """
 import asyncio
 import os
-from remit import agent, call
-
-@agent("assistant", timeout=60)
-async def assistant(ctx, message: str, conversation: str | None = None):
-    """Stands in for the real one: says what it is told, and hands on what it is asked to."""
-    kept = conversation or "conv_1700000000_standi"
-    ctx.emit({"conversation": kept})
-    ctx.spend(tokens=120)
-    for word in ("You ", "said **", message, "**", "."):
-        ctx.emit({"text": word})
-        await asyncio.sleep(0)
-    if "harm" in message:
-        ctx.emit({"text": " \\x1b[2J\\x1b]0;mine\\x07 \\u202egone"})
-    ctx.emit({"text": "\\n\\n"})
-    if "look" in message:
-        await ctx.gather(call("nap", seconds=0.2), call("worker.list_files", path="."))
-        ctx.emit({"text": "I have looked:\\n\\n- one\\n- two\\n\\n"})
-    if "wait" in message:
-        await ctx.delegate("nap", seconds=40)
-    if "start" in message:
-        await ctx.delegate("program")
-    if "wipe" in message:
-        done = await ctx.delegate("wipe", path="build", recursive=True)
-        ctx.emit({"text": f"It was {done.data or done.stop_reason}."})
-    if "fail" in message:
-        raise RuntimeError("the assistant broke")
-    return {"text": f"Turn in {kept}.", "conversation": kept}
+from remit import agent
 
 @agent("nap", timeout=60)
 async def nap(ctx, seconds: float):
@@ -66,13 +39,37 @@ def program(ctx):
 @agent("wipe", effects=("delete",), acts_on={"path": "path"})
 async def wipe(ctx, path: str, recursive: bool = False):
     return f"removed {path}"
-'''
+"""
 
 
-def make_stand_in(folder: Path) -> Path:
+def echo(request: ModelRequest) -> Turn:
+    """A model that repeats what it is told, and delegates what it is asked to."""
+    said, last = last_said(request), request.messages[-1]
+    if last.role == "tool":
+        if "wipe" in said:
+            return Say("It was removed build." if "removed build" in last.text else "It was not removed.")
+        return Say("I have looked:\n\n- one\n- two")
+    if "fail" in said:
+        return Fail(400)
+    words = Say(f"You said **{said}**." + (" \x1b[2J\x1b]0;mine\x07 \u202egone" if "harm" in said else ""))
+    if "look" in said:
+        nap = Call("delegate", target="nap", parameters={"seconds": 0.2})
+        return [words, nap, Call("delegate", target="worker", operation="list_files", parameters={"path": "."})]
+    if "wait" in said:
+        return [words, Call("delegate", target="nap", parameters={"seconds": 40})]
+    if "start" in said:
+        return [words, Call("delegate", target="program", parameters={})]
+    if "wipe" in said:
+        return [words, Call("delegate", target="wipe", parameters={"path": "build", "recursive": True})]
+    return words
+
+
+@contextlib.contextmanager
+def echoing_project(folder: Path) -> Iterator[Path]:
     (folder / ".remit" / "agents").mkdir(parents=True)
-    (folder / ".remit" / "agents" / "standing_in.py").write_text(STAND_IN)
-    return folder
+    (folder / ".remit" / "agents" / "some.py").write_text(AGENTS)
+    with scripted_project(folder, echo):
+        yield folder
 
 
 @contextlib.contextmanager
@@ -93,9 +90,11 @@ def scripted_project(folder: Path, script: Callable[[ModelRequest], Turn]) -> It
         f'model = "scripted"\n[models.scripted]\nkind = "openai"\nurl = "{models.openai_url}"\nkey_variable = "CHAT_TEST_KEY"\n'
         "[prices.scripted]\ninput = 1.0\noutput = 2.0\n"
     )
+    os.environ["CHAT_TEST_KEY"] = "none"
     try:
         yield models
     finally:
+        del os.environ["CHAT_TEST_KEY"]
         loop.call_soon_threadsafe(ended.set)
         thread.join(10)
         loop.close()

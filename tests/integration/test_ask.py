@@ -4,10 +4,11 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_stage_set import last_said, make_stand_in, scripted_project
+from chat_stage_set import echoing_project, last_said, scripted_project
 
 from remit.cli.ask import ask
 from remit.cli.conversations import conversations
@@ -19,8 +20,9 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return make_stand_in(tmp_path)
+def project(tmp_path: Path) -> Iterator[Path]:
+    with echoing_project(tmp_path) as folder:
+        yield folder
 
 
 def test_the_words_are_the_whole_of_stdout(project: Path, capsys: Captured) -> None:
@@ -35,18 +37,18 @@ def test_json_is_one_object_with_what_was_handed_on(project: Path, capsys: Captu
     assert ask(message=["look"], root=project, as_json=True) is Exit.OK
     answer = json.loads(capsys.readouterr().out)
     assert answer["text"] == "You said **look**.\n\nI have looked:\n\n- one\n- two"
-    assert (answer["status"], answer["conversation"]) == ("completed", "conv_1700000000_standi")
+    assert (answer["status"], answer["conversation"][:5]) == ("completed", "conv_")
     assert {one["agent"]: one["status"] for one in answer["delegations"]} == {"nap": "completed", "worker.list_files": "completed"}
-    assert (answer["tokens"], answer["cost"]) == (120, None), "what it costs is not known"
+    assert (answer["tokens"], answer["cost"]) == (240, pytest.approx(0.00028))
 
 
 def test_what_goes_wrong_is_told_on_stderr_with_the_exit_code_of_delegate(project: Path, capsys: Captured) -> None:
     assert ask(message=["fail"], root=project) is Exit.FAILED
     shown = capsys.readouterr()
-    assert shown.out == "You said **fail**.\n"
-    assert "the assistant broke" in shown.err
+    assert shown.out == ""
+    assert "400" in shown.err
     assert ask(message=["wait"], root=project, timeout="0.5") is Exit.PARTIAL
-    assert "remit ask --conversation conv_1700000000_standi" in capsys.readouterr().err
+    assert "remit ask --conversation conv_" in capsys.readouterr().err
 
 
 def test_without_a_model_it_is_blocked_with_the_lines_to_write(tmp_path: Path, capsys: Captured) -> None:
@@ -83,7 +85,7 @@ def test_ctrl_c_stops_the_tree_keeps_the_conversation_and_says_how_to_go_on(proj
     assert asked.returncode == 130
     assert out.endswith("\n")
     assert ", with nap " in err
-    assert "remit ask --conversation conv_1700000000_standi" in err
+    assert "remit ask --conversation conv_" in err
     assert "Traceback" not in err
 
 
@@ -101,7 +103,6 @@ def _script(request: ModelRequest) -> Turn:
 def test_with_a_model_a_conversation_goes_on_is_listed_renamed_exported_and_deleted(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CHAT_TEST_KEY", "none")
     (tmp_path / "notes.txt").write_text("only this\n")
     with scripted_project(tmp_path, _script):
         assert ask(message=["read", "notes.txt"], root=tmp_path) is Exit.OK

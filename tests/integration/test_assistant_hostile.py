@@ -7,7 +7,7 @@ from typing import Any
 
 import assistant_stage
 import pytest
-from chat_stage_set import make_stand_in
+from chat_stage_set import echoing_project
 
 from remit import agent
 from remit.assistant.asking import ask
@@ -71,7 +71,8 @@ async def test_errors_are_held_to_the_limit_also_as_some_providers_are_sent_them
 
 
 def test_bytes_that_are_no_text_are_asked_as_replacement_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask_command(message=["a\udcffb"], root=make_stand_in(tmp_path)) is Exit.OK
+    with echoing_project(tmp_path):
+        assert ask_command(message=["a\udcffb"], root=tmp_path) is Exit.OK
     assert capsys.readouterr().out == "You said **a�b**.\n"
 
 

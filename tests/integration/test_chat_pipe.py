@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_stage_set import last_said, make_stand_in, scripted_project
+from chat_stage_set import echoing_project, last_said, scripted_project
 
 from remit.cli.chat import chat
 from remit.cli.exits import Exit
@@ -32,14 +32,14 @@ def typed(text: str) -> Iterator[None]:
 
 
 def test_through_a_pipe_each_line_is_a_message_without_colours(tmp_path: Path, capsys: Captured) -> None:
-    with typed("hello \\\nagain\n\n/cost\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
-        assert chat(root=make_stand_in(tmp_path)) is Exit.FAILED, "of the first message that was not answered well"
+    with echoing_project(tmp_path), typed("hello \\\nagain\n\n/cost\n//look\n/etc/hosts\nfail\n/quit\nnever read\n"):
+        assert chat(root=tmp_path) is Exit.FAILED, "of the first message that was not answered well"
     out, err = capsys.readouterr()
     assert "\x1b" not in out + err
-    assert out.startswith("You said **hello \nagain**.\nThis conversation: 120 tokens, money unknown\n")
+    assert out.startswith("You said **hello \nagain**.\nThis conversation: 120 tokens, 0.0001\n")
     assert "You said **/look**.\n\nI have looked:\n\n- one\n- two\nYou said **/etc/hosts**.\n" in out
     assert "never read" not in out
-    assert "the assistant broke" in err
+    assert "400" in err
 
 
 def _script(request: ModelRequest) -> Turn:
@@ -56,7 +56,6 @@ def _script(request: ModelRequest) -> Turn:
 def test_a_conversation_with_a_model_is_kept_compacted_and_taken_up_again(
     tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("CHAT_TEST_KEY", "none")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("only this\n")
     commands = [

@@ -2,17 +2,19 @@
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from chat_stage_set import Terminal, make_stand_in, terminal
+from chat_stage_set import Terminal, echoing_project, terminal
 
 from remit.store import SqliteStore
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    return make_stand_in(tmp_path)
+def project(tmp_path: Path) -> Iterator[Path]:
+    with echoing_project(tmp_path) as folder:
+        yield folder
 
 
 def test_a_chat_from_the_first_word_to_the_last(project: Path) -> None:
@@ -39,7 +41,7 @@ def _message_with_a_tree(chat: Terminal) -> None:
     ended = chat.until("I have looked:")
     assert "✓ worker.list_files ." in ended
     chat.until("• one")
-    chat.until("120 tokens, money unknown · 2 delegations")
+    chat.until("240 tokens, 0.0003 · 2 delegations")
 
 
 def _interrupted_and_gone_on(chat: Terminal) -> None:
@@ -52,10 +54,10 @@ def _interrupted_and_gone_on(chat: Terminal) -> None:
     chat.until("⊘ stopped after")
     chat.until(", with nap ")
     chat.until("The conversation is kept: go on, or /retry.")
-    chat.until("240 tokens")
+    chat.until("360 tokens")
     chat.type("this is cleared by\x03harm is done\r")
     shown = chat.until("You said harm is done.")
-    chat.until("360 tokens")
+    chat.until("480 tokens")
     assert "said this is" not in shown
     assert "\x1b[2J" not in chat.raw
     assert "\x1b]0;mine" not in chat.raw
@@ -74,12 +76,12 @@ def _asked_for_approval(chat: Terminal) -> None:
 def _commands(chat: Terminal) -> None:
     for command, answer in (
         ("/tree", "wipe build"),
-        ("/cost", "This conversation: 480 tokens"),
+        ("/cost", "This conversation: 720 tokens"),
         ("/agents", "list_files"),
         ("/nw", "Did you mean /new?"),
         ("/show", "/show takes ID"),
         ("/resume nothing", "There is no conversation"),
-        ("/export out.md", "There is no conversation 'conv_1700000000_standi'"),
+        ("/export out.md", "Written to out.md."),
         ("/new", "A new conversation begins"),
         ("/rename x", "There is no conversation yet."),
     ):

@@ -22,9 +22,9 @@ from forking import run
 from remit import Remit
 from remit.testing.models import Call, ScriptedModels
 from remit.testing.models.turns import Script
+from support.tools import PROGRAMS as TOOLS
 
 ROOT = Path(__file__).parents[2]
-TOOLS = ROOT / ".tools" / "node_modules" / ".bin"
 HELPERS = '''
 from pathlib import Path
 from remit import Context, agent

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from stage import as_if_installed
 
-ROOT = Path(__file__).parents[2]
-TOOLS = Path(os.environ.get("REMIT_TOOLS", ROOT / ".tools" / "node_modules" / ".bin"))
+from support.tools import PROGRAMS as TOOLS
+
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
     "DISABLE_AUTOUPDATER": "1",
@@ -43,7 +43,7 @@ TRUST: dict[str, Callable[[Path, Path], None]] = {
 USED: dict[str, tuple[str, str]] = {
     "claude": (".mcp.json", '{"mcpServers": {}}\n'),
     "codex": (".codex/config.toml", '# mine\nmodel = "gpt-5"\n'),
-    "opencode": ("opencode.jsonc", '{\n  // mine\n  "share": "disabled",\n}\n'),
+    "opencode": ("opencode.jsonc", '{\n  "share": "disabled"\n}\n'),
 }
 SCHEMA = '  "$schema": "https://opencode.ai/config.json",\n'
 """What opencode itself writes into a file that it reads: a change made meanwhile, which is kept."""

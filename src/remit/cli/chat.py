@@ -40,7 +40,6 @@ from remit.cli.exits import Exit, exit_of_return
 from remit.cli.live import Silence, mind_the_dead
 from remit.cli.project import find_root
 from remit.cli.render import advice_lines, console, count, error_console, json_text, one_line, report, say_aside, say_json_line
-from remit.core.agents import ASSISTANT
 from remit.core.errors import RemitError, Unavailable
 from remit.models.messages import Reply, Said
 
@@ -254,8 +253,7 @@ class Session:
     def _warn_of_no_model(self) -> None:
         """Before anything is typed: /model may name one."""
         try:
-            if is_real(self.remit):
-                self.remit.models.choice()
+            self.remit.models.choice()
         except Unavailable as error:
             for line in (error.message, *advice_lines(error.advice)):
                 console().print(Text(line, style="yellow"))
@@ -282,13 +280,6 @@ class Session:
             else:
                 print_markdown(shown, console(), "dim")
         console().print()
-
-
-def is_real(remit: Remit) -> bool:
-    """Whether the assistant is the one that comes with remit: a project may have put an agent of its own in its place."""
-
-    found = remit.directory.find(ASSISTANT)
-    return found is None or found.spec.source.startswith("remit.")
 
 
 class Ear:
