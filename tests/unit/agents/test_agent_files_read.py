@@ -10,6 +10,7 @@ from remit.agents import files
 from remit.agents.directory import Directory
 from remit.agents.pages import page_of
 from remit.settings import load_settings
+from support.pace import allowed
 
 MODEL = "---\ndescription: It helps.\nremit:\n  kind: model\n---\nYou help.\n"
 
@@ -63,7 +64,7 @@ def test_whatever_stands_in_a_head_is_read_in_a_moment() -> None:
     page = page_of(f"---\ndescription: b{' ' * 60_000}x: y\n---\nYou help.\n", Path("helper.md"))
     assert page is not None
     assert page.head["description"].endswith("x: y")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < allowed(5)
 
 
 def test_of_more_than_can_be_read_at_once_the_rest_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
