@@ -1,7 +1,6 @@
 """A witness: a process beside the test that notes when the machine kept it or us waiting, so that only our own lateness is counted.
 
-Promises about time (S2.5: a second after the deadline) are about what remit does, not about a machine that lends its cores to others.
-Used by `tests/chaos`; whoever tests agents of their own against a clock can use it too.
+Promises about time (a second after the deadline) are about what remit does, not about a machine that lends its cores to others.
 """
 
 import asyncio
