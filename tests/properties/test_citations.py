@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from remit.agents.builtin.researcher.answers import check_statements
 from remit.agents.builtin.researcher.passages import Document
 from remit.agents.builtin.researcher.ranking import Index, Words
-from remit.agents.builtin.researcher.reports import Citations, Finding, Quote, Result, research_report
+from remit.agents.builtin.researcher.reports import Citations, Finding, Result, research_report
 
 WORDS = ["heron", "keeps", "the", "queue", "in", "memory", "3.5", "e.g.", "`a_b`", "**bold**", "a|b", "Ärger", "“quoted”", "x = (1)", "…"]
 MARKS = ["", "", "", "# ", "## ", "- ", "> ", "// ", "/* ", " * ", "    ", "| ", '"""', "1. ", "def f(): ", "MAX_QUEUE = "]
@@ -33,10 +33,10 @@ def test_each_quotation_is_in_its_source_and_takes_no_effect_in_the_report(docum
     words, citations = Words(), Citations()
     index = Index(documents, words)
     ranked = index.choose(index.rank(words.parts(question)[0]), 8)
-    quotes = tuple(Quote(citation, one) for one in ranked if (citation := citations.cite(one.passage)) is not None)
+    quotes = [(citation, one) for one in ranked if (citation := citations.cite(one.passage)) is not None]
     assert len(quotes) == len(ranked)
-    for quote in quotes:
-        passage = quote.citation.passage
+    for citation, _ in quotes:
+        passage = citation.passage
         lines = passage.document.text.split("\n")[passage.line - 1 : passage.end_line]
         assert " ".join("\n".join(lines).split()).startswith(" ".join(passage.text.split()))
         assert 1 <= passage.line <= passage.end_line
@@ -44,7 +44,7 @@ def test_each_quotation_is_in_its_source_and_takes_no_effect_in_the_report(docum
     searched = {"places": [], "filesListed": 0, "depth": 1, "maxDepth": 1, "children": 0, "seconds": 0.0}
     lists = dict.fromkeys(("queries", "webQueries", "leads", "files", "pages", "failures", "cutShort"), ())
     report = research_report(result, searched | lists)
-    assert all(f"[{quote.citation.number}]" in report for quote in quotes)
+    assert all(f"[{citation.number}]" in report for citation, _ in quotes)
     assert not {"\x1b", "\u202e", "\x0c"} & set(report)
 
 

@@ -9,12 +9,11 @@ quotations.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from remit.agents.builtin.researcher.passages import contains, printable
 from remit.agents.builtin.researcher.ranking import MAX_PARTS, Part, Words
-from remit.agents.builtin.researcher.reports import Citation, count, escape_markdown, one_line
+from remit.agents.builtin.researcher.reports import Citation, count, escape_markdown, lay_out, one_line
 from remit.core.prompts import UNTRUSTED, fence_untrusted
 from remit.flow.context import Context
 from remit.models.optional import Writes, hear, object_in
@@ -136,14 +135,7 @@ class Written:
     @property
     def text(self) -> str:
         """As markdown."""
-        lines = [one.markdown() for one in self.statements]
-        if self.layout == "table":
-            return "\n".join(["| statement |", "| --- |", *("| {} |".format(line.replace("|", "\\|")) for line in lines)])
-        if self.layout != "outline":
-            return " ".join(lines) or NO_ANSWER
-        headings = ["", *(one.heading for one in self.statements)]
-        titles = [f"\n## {one_line(new)}\n\n" if new and new != last else "" for last, new in pairwise(headings)]
-        return "\n".join(f"{title}- {line}" for title, line in zip(titles, lines, strict=True)).strip()
+        return lay_out(self.layout, [(one.heading, one.markdown()) for one in self.statements]) or NO_ANSWER
 
     def note(self) -> str:
         """Below the answer in a report: how far it was checked."""

@@ -1,9 +1,9 @@
 """Reports as markdown, and the same as data. Every quotation carries the number of its citation and takes no effect as markup."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from remit.agents.builtin.researcher.passages import Document, Passage, printable
@@ -48,6 +48,9 @@ class Citation:
     def place(self) -> str:
         where = self.passage.place
         return f"<{one_line(where).replace('>', '%3E')}>" if self.passage.document.kind == "page" else code_span(where)
+
+    def quoted(self) -> dict[str, Any]:
+        return {"text": self.passage.text, "citation": self.number}
 
     def item(self) -> str:
         """As an item of a list with its place: prose in quotation marks, code as a block."""
@@ -106,51 +109,51 @@ class Citations:
         return list(self._made.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Quote:
-    citation: Citation
-    ranked: Ranked
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"text": self.citation.passage.text, "citation": self.citation.number}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """What was found for one question."""
 
     question: str
-    quotes: tuple[Quote, ...]
-    missing: tuple[str, ...] = ()
+    quotes: Sequence[tuple[Citation, Ranked]]
+    missing: Sequence[str] = ()
     """Words of the question that are nowhere in what was read."""
 
     @property
     def is_supported(self) -> bool:
-        return any(quote.ranked.is_supported for quote in self.quotes)
+        return any(ranked.is_supported for _, ranked in self.quotes)
 
     def to_dict(self) -> dict[str, Any]:
-        sentences = [
-            {**quote.to_dict(), "headings": quote.citation.passage.headings, **quote.ranked.to_dict()} for quote in self.quotes
-        ]  # fmt: skip
+        sentences = [{**one.quoted(), "headings": one.passage.headings, **ranked.to_dict()} for one, ranked in self.quotes]
         return {"question": self.question, "supported": self.is_supported, "sentences": sentences}
 
 
 @dataclass(slots=True, kw_only=True)
 class Result:
     query: str
-    answer: list[Quote] = field(default_factory=list)
+    answer: list[Citation] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     citations: list[Citation] = field(default_factory=list)
 
     def data(self, searched: dict[str, Any]) -> dict[str, Any]:
         return {
             "question": self.query,
-            "answer": [quote.to_dict() for quote in self.answer],
+            "answer": [citation.quoted() for citation in self.answer],
             "findings": [finding.to_dict() for finding in self.findings],
             "citations": [citation.to_dict() for citation in self.citations],
             "notFound": [{"question": f.question, "missingWords": f.missing} for f in self.findings if f.missing or not f.is_supported],
             "searched": searched,
         }
+
+
+def lay_out(layout: str, rows: Sequence[tuple[str, str]]) -> str:
+    """Rows of heading and text as a table, as an outline, or one after the other."""
+    if layout == "table":
+        return "\n".join(["| statement |", "| --- |", *("| {} |".format(" ".join(text.split()).replace("|", "\\|")) for _, text in rows)])
+    if layout == "outline":
+        headings = ["", *(heading for heading, _ in rows)]
+        titles = [f"\n## {one_line(new)}\n\n" if new and new != last else "" for last, new in pairwise(headings)]
+        return "\n".join(f"{title}- {text}" for title, (_, text) in zip(titles, rows, strict=True)).strip()
+    return " ".join(text for _, text in rows)
 
 
 def amount_read(searched: dict[str, Any]) -> str:
@@ -186,7 +189,7 @@ def research_report(
 
 def _answer(result: Result, searched: dict[str, Any], *, is_final: bool) -> str:
     if result.answer:
-        quotes = "\n".join(quote.citation.item() for quote in result.answer)
+        quotes = "\n".join(citation.item() for citation in result.answer)
         return f"## Answer\n\nThe passages that fit the question best, quoted from {amount_read(searched)}.\n\n{quotes}".rstrip()
     if not is_final:
         return "## Answer\n\nNone yet: the sources have not been ranked."
@@ -200,10 +203,10 @@ def _answer(result: Result, searched: dict[str, Any], *, is_final: bool) -> str:
 def _findings(result: Result) -> str:
     """By question; what stands above already is only named by its number."""
     parts: list[str] = []
-    shown = {quote.citation.number for quote in result.answer}
+    shown = {citation.number for citation in result.answer}
     for finding in result.findings:
-        new = [quote.citation for quote in finding.quotes if quote.citation.number not in shown]
-        above = " ".join(f"[{quote.citation.number}]" for quote in finding.quotes if quote.citation.number in shown)
+        new = [citation for citation, _ in finding.quotes if citation.number not in shown]
+        above = " ".join(f"[{citation.number}]" for citation, _ in finding.quotes if citation.number in shown)
         note = "The nearest that was found, which may not answer it:" if new and not finding.is_supported else ""
         items = "\n".join(citation.item() for citation in new).rstrip()
         if finding.quotes:
@@ -268,7 +271,7 @@ class Synthesis:
         """`differing` and `figures` were filled by comparing sentences, which only a model can do; they are kept, empty."""
 
         def quotes(group: Iterable[Citation]) -> list[dict[str, Any]]:
-            return [{"text": one.passage.text, "citation": one.number, "source": one.passage.document.name} for one in group]
+            return [{**one.quoted(), "source": one.passage.document.name} for one in group]
 
         documents = enumerate(self.documents, 1)
         return {
@@ -283,34 +286,21 @@ class Synthesis:
         }
 
     def markdown(self, layout: str, written: "Written | None" = None) -> str:
-        head = [f"# What {count(len(self.documents), 'source')} say"]
-        if written is not None:
-            head += [written.text, written.note(), "## What they say, quoted"]
-        head.append("The central passages of each source, quoted; a number names the place. Passages are chosen by their words.")
-        body = self._table() if layout == "table" else self._lists(by_heading=layout == "outline")
+        model = [written.text, written.note(), "## What they say, quoted"] if written is not None else []
+        head = [f"# What {count(len(self.documents), 'source')} say", *model, "The central passages of each source, chosen by their words."]
+        several = [("In several sources", _short_quote(*group)) for group in self.agreed if group]
+        rows = several + [(self._heading(one, layout), _short_quote(one)) for own in self.single.values() for one in own]
+        body = lay_out("table" if layout == "table" else "outline", rows)
         unread = ["## What could not be read", "\n".join(f"- {one_line(one)}" for one in self.failures)] if self.failures else []
-        return "\n\n".join(part for part in [*head, *body, *unread, _sources(self.citations)] if part) + "\n"
+        return "\n\n".join([*head, body, *unread, _sources(self.citations)]) + "\n"
 
-    def _lists(self, *, by_heading: bool) -> list[str]:
-        rows = [f"{group[0].item()}{''.join(f' [{other.number}]' for other in group[1:])}" for group in self.agreed]
-        parts = ["## What several sources have word for word", "\n".join(rows)] if rows else []
-        for document in self.documents:
-            groups: defaultdict[str, list[str]] = defaultdict(list)
-            for citation in self.single.get(document.name, ()):
-                groups[" › ".join(citation.passage.headings) if by_heading else ""].append(citation.item())
-            parts += [f"## {one_line(document.title or document.name)}"] if groups else []
-            for heading, items in groups.items():
-                parts += [f"### {one_line(heading)}"] if heading else []
-                parts.append("\n".join(items).rstrip())
-        return parts
+    def _heading(self, citation: Citation, layout: str) -> str:
+        """In an outline also what the passage stands below."""
+        passage = citation.passage
+        return " › ".join([passage.document.title or passage.document.name, *(passage.headings if layout == "outline" else ())])
 
-    def _table(self) -> list[str]:
-        """One row for each passage, one column for each source with the number of the citation."""
-        names = [document.name for document in self.documents]
-        rows = [["passage", *(f"source {i}" for i in range(1, len(names) + 1))], ["---"] * (len(names) + 1)]
-        for group in [*self.agreed, *([one] for own in self.single.values() for one in own)]:
-            numbers = {one.passage.document.name: f"[{one.number}]" for one in group}
-            text = escape_markdown(" ".join(group[0].passage.text.split())).replace("|", "\\|")
-            rows.append([f"“{text}”", *(numbers.get(name, "") for name in names)])
-        key = "\n".join(f"- source {i}: {one_line(document.title or document.name)}" for i, document in enumerate(self.documents, 1))
-        return [key, "\n".join(f"| {' | '.join(row)} |" for row in rows)]
+
+def _short_quote(*same: Citation) -> str:
+    """A passage on one line, with the numbers of all places that have it."""
+    text = " ".join(same[0].passage.text.split())
+    return f"“{escape_markdown(text)}” {' '.join(f'[{one.number}]' for one in same)}"

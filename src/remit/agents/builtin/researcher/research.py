@@ -6,7 +6,6 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from typing import Any
 from urllib.parse import urldefrag, urlsplit
 
@@ -17,7 +16,6 @@ from remit.agents.builtin.researcher.reports import (
     Citation,
     Citations,
     Finding,
-    Quote,
     Result,
     Synthesis,
     amount_read,
@@ -44,10 +42,6 @@ CENTRAL_PASSAGES = 8
 _NEAR = 0.25
 _KEEPS_UP = 0.5
 """A passage whose score is below this share of the best one's is not part of the answer."""
-_RANKING_SHARE = 0.6
-_RANKED_A_SECOND = 400_000
-"""Characters that are ranked in a second on a busy machine."""
-_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+|\b[\w-]+\.[a-z]{1,4}\b|\b[a-z_]\w*(?:\.[a-z_]\w*)+\b")
 _DEFINING = "def|class|func|fn|function|struct|interface|enum|trait|type"
 _ASSET = re.compile(r"\.(?:png|jpe?g|gif|svg|css|js|zip|gz|mp[34]|woff2?|ico)(?:\?|$)", re.IGNORECASE)
 _MISSING_TOOL = ("TOOL_UNAVAILABLE", "POLICY_DENIED", "AGENT_UNAVAILABLE")
@@ -135,7 +129,7 @@ class Research:
         return sorted(scores, key=lambda path: (-scores[path] * (file_weight(path) or 0.5), path))
 
     def _rank(self, depth: int) -> Result:
-        documents = self._affordable()
+        documents = list(self._gatherer.documents.values())
         self._ctx.progress(f"Ranking the passages of {count(len(documents), 'source')}")
         index = Index(documents, self._words)
         self._progress |= {"depth": depth, "sentences": len(index.passages)}
@@ -148,43 +142,29 @@ class Research:
         each = IN_ANSWER if len(chosen) == 1 else 2
         for _, own in chosen:
             best = [one for one in own if one.is_supported and one.score >= _KEEPS_UP * own[0].score]
-            answered = {quote.citation.number for quote in result.answer}
-            result.answer += [quote for quote in _quotes(best[:each], citations) if quote.citation.number not in answered]
+            result.answer += [one for one in filter(None, (citations.cite(one.passage) for one in best[:each])) if one not in result.answer]
         for part, own in chosen:
             missing = tuple(word for word in part.words if not index.has(word))
-            result.findings.append(Finding(question=part.text, quotes=tuple(_quotes(own, citations)), missing=missing))
+            quotes = [(citation, one) for one in own if (citation := citations.cite(one.passage)) is not None]
+            result.findings.append(Finding(question=part.text, quotes=quotes, missing=missing))
         result.citations = citations.all()
         return result
 
-    def _affordable(self) -> list[Document]:
-        """What can be ranked in the time there is; the most promising sources were read first."""
-        documents = list(self._gatherer.documents.values())
-        room = _RANKING_SHARE * self._ctx.remaining * _RANKED_A_SECOND
-        totals = accumulate(len(one.text) for one in documents)
-        fits = [one for one, total in zip(documents, totals, strict=True) if total <= room] or documents[:1]
-        if len(fits) < len(documents):
-            self._gatherer.cut_short.append(f"{len(documents) - len(fits)} of {len(documents)} sources not ranked, for want of time")
-        return fits
-
     async def _follow_leads(self, result: Result) -> bool:
-        """One round: identifiers near the question, files and links that the best passages name. False when nothing is new."""
+        """One round: identifiers of the best passages that share a word with the question, and links. False when nothing is new."""
         gatherer = self._gatherer
-        passages = [quote.citation.passage for finding in result.findings for quote in finding.quotes]
+        passages = [citation.passage for finding in result.findings for citation, _ in finding.quotes]
         asked = {self._words.stem(word) for part in self._parts for word in part.words}
         names = [name for name in identifiers_near(passages, asked, self._words) if name not in self._related]
-        files = _named_files(passages, [path for path in gatherer.listed if path not in gatherer.documents])[:MAX_LEADS]
         urls = self._links({passage.document.name: passage.document for passage in passages}.values(), asked)[:MAX_LEADS]
         self._related += names
-        self._progress["leads"] += [*files, *names, *urls]
-        if names or files or urls:
-            self._ctx.progress(f"Following leads: {', '.join((*names, *files, *urls)[:5])}")
+        self._progress["leads"] += [*names, *urls]
         await gatherer.fetch(urls)
         if names and self._folders and not gatherer.is_over:
             pattern = _definition_pattern([re.escape(re.split(r"\.|::", name)[-1]) for name in names])
             (hits,) = (await gatherer.search({f"definitions of {', '.join(names)}": pattern}, self._folders)).values()
-            files += sorted(hits, key=lambda path: (-hits[path] * file_weight(path), path))[:MAX_LEADS]
-        await gatherer.read(files)
-        return bool(names or files or urls)
+            await gatherer.read(sorted(hits, key=lambda path: (-hits[path] * file_weight(path), path))[:MAX_LEADS])
+        return bool(names or urls)
 
     def _links(self, pages: Iterable[Document], asked: set[str]) -> list[str]:
         scores: dict[str, float] = {}
@@ -228,7 +208,7 @@ class Research:
             summary = written.summary(read)
         elif result.answer:
             summary = f"Quotes the {count(len(result.answer), 'passage')} of {read} with most of the question's words; whether they answer"
-            summary += f" it is for you to judge. First: {one_line(result.answer[0].citation.passage.place, 120)}."
+            summary += f" it is for you to judge. First: {one_line(result.answer[0].passage.place, 120)}."
             unanswered = sum(not finding.is_supported for finding in result.findings)
             summary += f" {count(unanswered, 'part')} of the question not found." if unanswered else ""
         else:
@@ -238,25 +218,10 @@ class Research:
         return _return("partial" if errors else "completed", summary, data, errors)
 
 
-def _quotes(ranked: Iterable[Ranked], citations: Citations) -> list[Quote]:
-    return [Quote(citation, one) for one in ranked if (citation := citations.cite(one.passage)) is not None]
-
-
 def _definition_pattern(names: Sequence[str]) -> str:
     """Where identifiers (already escaped) are defined, for any regular expression engine."""
     either = "|".join(names)
     return rf"\b(?:{_DEFINING})\s+(?:{either})\b|^\s*(?:[\w.]+\.)?(?:{either})\s*(?::[^=]+)?=[^=]"
-
-
-def _named_files(passages: Iterable[Passage], listed: Sequence[str]) -> list[str]:
-    """Files that passages name by path or as a module, found by the last parts of their paths."""
-    named = Counter(match for passage in passages for match in _PATH.findall(passage.text))
-    found: Counter[str] = Counter()
-    for name, times in named.items():
-        endings = tuple(f"/{one}" for one in (name.strip("./"), *(f"{name.replace('.', '/')}{end}" for end in (".py", "/__init__.py"))))
-        fits = [path for path in listed if f"/{path}".endswith(endings)] if len(name) > 3 else []
-        found.update(dict.fromkeys(fits, times) if len(fits) <= 2 else {})  # a name that many files have names none of them
-    return sorted(found, key=lambda path: (-found[path], path))
 
 
 async def synthesize(ctx: Context, given: Sequence[str | Mapping[str, Any]], layout: str, models: Writes | None) -> dict[str, Any]:

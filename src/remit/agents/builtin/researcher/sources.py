@@ -24,6 +24,8 @@ FILE_BYTES = 768 * 1024
 MAX_MATCHES = 1500
 MAX_LISTED = 5000
 MAX_CHARACTERS = 5_000_000
+_RANKED_A_SECOND = 240_000
+"""Characters, on a busy machine and with time to spare for writing."""
 _CHILD_SECONDS = 30.0
 _KEPT_SHARE, _KEPT_SECONDS = 0.4, 12.0
 """Time kept for ranking and writing: a share of all there was, and at most so many seconds."""
@@ -220,10 +222,11 @@ class Gatherer:
             text = data.get("content")
             if not isinstance(text, str) or not text.strip() or data.get("encoding") == "base64":
                 continue
-            if self._characters > MAX_CHARACTERS:
-                self.cut_short.append(f"{path} was read but not ranked: those before it have more than {MAX_CHARACTERS:,} characters")
-                continue
             self._characters += len(text)
+            if self._characters > MAX_CHARACTERS or self._characters > _RANKED_A_SECOND * self._ctx.remaining:
+                why = _FOR_TIME if self._characters < MAX_CHARACTERS else f"for those before it have {MAX_CHARACTERS:,} characters"
+                self.cut_short.append(f"{path}: read but not ranked, {why}")
+                continue
             date = str(data.get("modifiedAt") or "")
             self.documents[path] = Document(kind="file", name=path, text=text, date=date, weight=file_weight(path) or 0.5)
             if data.get("truncated"):
