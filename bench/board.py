@@ -28,7 +28,7 @@ NOTHING = (sys.executable, "-c", "pass")
 COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "task TEXT": (("task", "Look into the reader. It is slow.", "--depends", "1,3-5"),),
     "task --abandon, --recover": (("task", "--abandon", "2", "--reason", "not now"), ("task", "--recover", "2")),
-    "task --divide": (("task", "--divide", "{fresh}", "1. read; 2. write", "--dry-run"),),
+    "task --divide": (("task", "--divide", "{fresh}", "1. read\n2. write", "--dry-run"),),
     "task --sync": (("task", "--sync"),),
     "todo --dry-run": (("todo", "--dry-run"),),
     "board": (("board",),),
