@@ -182,9 +182,6 @@ class Repository:
         """The paths that a command lists with `-z`."""
         return _names(self.git.run(*arguments, *(("--", *map(literal, paths)) if paths else ())))
 
-    def ignored(self, paths: Sequence[str]) -> list[str]:
-        return _names(self.git.run("check-ignore", "-z", "--stdin", allowed=(0, 1), stdin=_lines(paths))) if paths else []
-
 
 def find_repository(root: Path, stop_at: float) -> Repository | None:
     """None: no git, no checkout, or one that ignores the project. Raises `GitFailed` where a repository cannot be used."""
@@ -210,7 +207,7 @@ def find_repository(root: Path, stop_at: float) -> Repository | None:
         common_dir=Path(os.path.realpath(real / common_dir)),
         git=Git(folder=top, stop_at=stop_at, as_user=True),
     )
-    if found.prefix and found.ignored([found.prefix.rstrip("/")]):
+    if found.prefix and found.git.run("check-ignore", "-z", "--stdin", allowed=(0, 1), stdin=_lines([found.prefix.rstrip("/")])):
         return None  # such as a project below a home folder that is a repository of dot files
     return found
 
@@ -249,11 +246,9 @@ def _select(repository: Repository, head: str, paths: Sequence[str], deleted: Se
         inside = next((parent for parent in _parents(placed) if parent in others), "")
         if inside:
             left_out.append(f"{_shown(chosen.pop(placed))} (in {_shown(inside)}, a repository of its own: commit it there)")
-    left_out += [f"{_shown(chosen.pop(placed))} (ignored by git)" for placed in repository.ignored(list(chosen))]
     conflicts = repository.names("ls-files", "-z", "--unmerged", paths=list(chosen)) if chosen else []
-    unmerged = [entry.partition("\t")[2] for entry in conflicts]
-    for placed in [one for one in chosen if any(path == one or path.startswith(f"{one}/") for path in unmerged)]:
-        left_out.append(f"{_shown(chosen.pop(placed))} (has a conflict that is not resolved)")
+    unmerged = _with_parents([entry.partition("\t")[2] for entry in conflicts])
+    left_out += [f"{_shown(chosen.pop(one))} (has a conflict that is not resolved)" for one in list(chosen) if one in unmerged]
     return chosen, left_out
 
 
@@ -287,6 +282,10 @@ def _parents(path: str) -> Iterator[str]:
     return ("/".join(parts[: end + 1]) for end in range(len(parts)))
 
 
+def _with_parents(paths: Sequence[str]) -> set[str]:
+    return {*paths, *(parent for path in paths for parent in _parents(path))}
+
+
 # ---- making the commit
 
 
@@ -299,10 +298,9 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     chosen, left_out = _select(repository, before, paths, deleted)
     with _private_index(repository) as private:
         changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
-        made = _made(private, before, message) if changed else Committed(nothing=not left_out)
-    if made.hash:
-        made = _with_index(repository, before, made, changed)
-    return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not chosen)))))
+        trouble = _make(private, before, message) if changed else ""
+    made = _with_index(repository, before, trouble, changed) if changed else Committed(nothing=not left_out)
+    return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
 
 
 @contextlib.contextmanager
@@ -323,51 +321,54 @@ def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequ
     """Make the private index HEAD plus the chosen paths as they are in the working tree. The paths that differ from HEAD."""
     private.git.run("read-tree", "--reset", private.tree(head))  # keeps what is known of unchanged files: none is read again
     files = private.names("ls-files", "-z", "--cached", "--others", "--exclude-standard", paths=list(chosen))
-    for placed in [one for one in chosen if not os.path.lexists(private.top / one)]:
-        path = chosen[placed]
-        if path not in deleted and not any(file == placed or file.startswith(f"{placed}/") for file in files):
-            left_out.append(f"{_shown(path)} (not there)")
+    known = _with_parents(files)
+    for placed, path in chosen.items():
+        if placed not in known:
+            is_there = os.path.lexists(private.top / placed)
+            left_out += [f"{_shown(path)} ({'ignored by git' if is_there else 'not there'})"] if is_there or path not in deleted else []
     files = [file for file in files if not file.endswith("/")]
     private.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=_lines(files))
     return private.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", private.tree(head))
 
 
-def _made(private: Repository, before: str, message: str) -> Committed:
+def _make(private: Repository, before: str, message: str) -> str:
+    """A warning, if git did not end well although the commit is there; else empty. Raises when there is none."""
     try:
         private.git.run("commit", "--quiet", "--cleanup=whitespace", "-m", message)
-        return Committed(hash=private.head())
+        return ""
     except (GitFailed, Unavailable) as error:
         late = _tidying(private)
         after = late.head()
         # It may have been stopped after the commit was made, for example by a post-commit hook that hangs.
         if after != before and late.git.says("rev-list", "--parents", "-n", "1", after).split()[1:] == [one for one in (before,) if one]:
-            return Committed(hash=after, warning=f"The commit was made, but git did not end well: {_reason(error)}.")
+            return f"The commit was made, but git did not end well: {_reason(error)}."
         raise
 
 
-def _with_index(repository: Repository, before: str, made: Committed, named: Sequence[str]) -> Committed:
-    """Bring the user's index up to HEAD in the paths that the commit changed.
+def _with_index(repository: Repository, before: str, trouble: str, named: Sequence[str]) -> Committed:
+    """The commit at HEAD, with the user's index brought up to it in the paths that it changed.
 
     A hook may have changed more files on the way (a formatter that adds its result); of those, the ones that the user has staged
     themselves are left alone.
     """
     late = _tidying(repository)
     try:
-        base = late.tree(before)
-        raw = os.fsdecode(late.git.run("diff-tree", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", base, made.hash)).split("\0")
+        changes = late.git.run("diff-tree", "--root", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD")
+        commit_hash, *raw = os.fsdecode(changes).split("\0")
         committed = dict(zip(raw[1::2], raw[::2], strict=False))
         more = [path for path in committed if path not in named]
-        theirs = late.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", base, paths=more) if more else []
+        staged = ("diff-index", "--cached", "--name-only", "-z", "--no-renames")
+        theirs = late.names(*staged, late.tree(before), paths=more) if more else []
         _wait_for_index(late, INDEX_SECONDS)
         entries = {path: entry.split(" ") for path, entry in committed.items() if path not in theirs}
         late.git.run("update-index", "-z", "--index-info", stdin=_lines([f"{one[1]} {one[3]}\t{path}" for path, one in entries.items()]))
     except RemitError as error:
         warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
-        return replace(made, warning=" ".join(filter(None, (made.warning, warning))))
+        return Committed(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
     kept_out = [path for path in named if path not in committed]
-    if kept_out and not made.warning:
-        return replace(made, warning=f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}.")
-    return made
+    if kept_out and not trouble:
+        trouble = f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}."
+    return Committed(hash=commit_hash, warning=trouble)
 
 
 @contextlib.contextmanager

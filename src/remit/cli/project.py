@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from remit.core.caller import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.ports import Store
-from remit.core.record import HistoryQuery, Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
+    from remit.core.ports import Store
+    from remit.core.record import Record
     from remit.settings import Settings
 
 
@@ -167,6 +167,7 @@ def find_session(store: "Store", name: str) -> "Record":
 
 
 def _last(store: "Store") -> "Record":
+    from remit.core.record import HistoryQuery
 
     newest = store.history(HistoryQuery(limit=1))
     if not newest:
@@ -178,6 +179,8 @@ def _candidates(store: "Store", name: str) -> "Iterator[Record]":
 
     if not name:
         return
+    from remit.core.record import HistoryQuery
+
     span = _span_of_prefix(name)
     query = HistoryQuery(limit=SEARCHED) if span is None else HistoryQuery(since=span[0], until=span[1], limit=SEARCHED)
     for record in store.history(query):

@@ -30,12 +30,12 @@ from remit.cli.render import (
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.errors import ErrorInfo
 from remit.core.events import STEPS, Event
-from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
+    from remit.core.record import Record
     from remit.orchestrator.outcome import Outcome
 
 DATA_LINES = 40
@@ -408,7 +408,7 @@ def _flat(text: Any) -> str:
 # ---- the documents of `--json`; times are wall clock seconds
 
 
-def record_document(record: Record) -> dict[str, Any]:
+def record_document(record: "Record") -> dict[str, Any]:
     return {
         "session_id": record.session_id,
         "root_id": record.root_id,

@@ -12,7 +12,6 @@ import typer
 from remit.board.archive import archived_tasks
 from remit.board.board import Board
 from remit.board.graph import next_command
-from remit.board.plans import Plan, read_plan
 from remit.board.statuses import PhaseStatus
 from remit.board.task import Task
 from remit.board.view import Standing, View, view_of
@@ -24,9 +23,9 @@ from remit.cli.project import find_root, open_record
 from remit.cli.render import MARKS, columns, count, cut_cells, duration, fitting, painted, printable, size, when, wrapped
 from remit.cli.results import answer
 from remit.core.errors import Misused, Refused, Unavailable
-from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
+    from remit.board.plans import Plan
     from remit.board.task import Priority
     from remit.orchestrator.outcome import Outcome
 
@@ -228,7 +227,7 @@ def show_task(board: Board, text: str | None, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def _document(view: View, task: Task, plan: Plan | None, root: Path) -> dict[str, Any]:
+def _document(view: View, task: Task, plan: "Plan | None", root: Path) -> dict[str, Any]:
     phases = [{"number": one.number, "name": one.name, "status": str(one.status), "goal": one.goal} for one in plan.phases] if plan else []
     return {
         **view.entry(task),
@@ -248,7 +247,7 @@ def _document(view: View, task: Task, plan: Plan | None, root: Path) -> dict[str
     }
 
 
-def _lines(view: View, task: Task, plan: Plan | None, root: Path) -> Iterator[str]:
+def _lines(view: View, task: Task, plan: "Plan | None", root: Path) -> Iterator[str]:
     wide = columns()
     yield from (painted(line, "bold") for line in fitting(f"{task.number}. {cut_cells(task.title, 400)}").split("\n"))
     archived = " · archived" if task.number in view.archived else ""
@@ -329,8 +328,10 @@ def _files(root: Path, task: Task) -> Iterator[str]:
         yield f"  {cut_cells(path, 200)}  {painted(kind, 'dim')}  {state}{words}"
 
 
-def _plan(root: Path, task: Task) -> Plan | None:
+def _plan(root: Path, task: Task) -> "Plan | None":
     """Where it is a file of the project: state.json may name anything."""
+    from remit.board.plans import read_plan
+
     try:
         place = (root / task.plan_path).resolve()
         data = read_or_none(place) if task.plan_path and place.is_file() and place.is_relative_to(root.resolve()) else None
@@ -341,6 +342,7 @@ def _plan(root: Path, task: Task) -> Plan | None:
 
 def _delegations(root: Path, task: Task) -> list[Any]:
     """Its newest ones; nothing is opened where nothing was ever delegated."""
+    from remit.core.record import HistoryQuery
 
     with open_record(root) as store:
         return [] if store is None else list(store.history(HistoryQuery(task_number=task.number, limit=DELEGATIONS_SHOWN + 1)))
