@@ -9,9 +9,9 @@ from bench.sizes import Sizes
 from remit.core.clock import SYSTEM_CLOCK
 from remit.core.policy import Asked, Policy
 from remit.flow.permit import path_facts, url_facts
-from remit.policy import open_policy
 from remit.policy.judging import Judge
-from remit.policy.source import default_text
+from remit.policy.project import open_policy
+from remit.policy.rules import default_text
 
 TARGET_SECONDS = 100e-6
 _ROOT = Path("/project")

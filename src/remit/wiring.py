@@ -14,8 +14,7 @@ from remit.core.record import Owner
 from remit.engine.slots import EngineOptions
 from remit.flow.house import Rules
 from remit.ledger import LedgerWriter, Noted
-from remit.policy import open_policy
-from remit.policy.project import ProjectPolicy
+from remit.policy.project import ProjectPolicy, open_policy
 from remit.settings import Settings
 
 

@@ -18,7 +18,7 @@ from remit.core.policy import EVERYTHING, Verdict
 from remit.flow.accept import accept
 from remit.flow.permit import pending_again
 from remit.flow.request import call
-from remit.policy.audit_reading import check_log, entries
+from remit.policy.audit import check_log, entries
 from remit.serve.service import Call, Service
 from remit.testing.clock import ManualClock
 

@@ -13,8 +13,7 @@ from remit.core.errors import Refused
 from remit.core.policy import Asked, Decision
 from remit.core.result import StopReason
 from remit.core.states import State
-from remit.policy.audit import FILE
-from remit.policy.audit_reading import check_log
+from remit.policy.audit import FILE, check_log
 
 ran: list[str] = []
 PERMIT = "permit (principal, action, resource);"

@@ -7,7 +7,7 @@ import pytest
 
 from remit import BlockingContext, Context, Remit, agent
 from remit.policy.audit import FILE
-from remit.policy.source import default_text
+from remit.policy.rules import default_text
 
 RULES = (
     default_text()

@@ -223,7 +223,7 @@ def _name_problems(remit: "Remit", agent: str) -> None:
 def _name_faulty_rules(remit: "Remit") -> None:
     """A rule with a name that nobody has holds for nothing, and looks as if it did: whoever wrote it is told before something runs."""
     from remit.policy.checking import check_rules
-    from remit.policy.source import default_text, project_file
+    from remit.policy.rules import default_text, project_file
 
     rules = project_file(remit.folder).read()
     if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":

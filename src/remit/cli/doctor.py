@@ -257,7 +257,7 @@ def _models(root: Path, is_online: bool) -> Iterator[Finding]:
 
 
 def _project(root: Path) -> Iterator[Finding]:
-    from remit.policy.source import FILE
+    from remit.policy.rules import FILE
     from remit.settings import load_settings
 
     part, folder = "project", root / ".remit"

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from remit.core.ports import Store
     from remit.core.record import Record
-    from remit.policy.audit_reading import Checked
-    from remit.policy.reading import Rule
+    from remit.policy.audit import Checked
+    from remit.policy.rules import Rule
 
 
 ACTIONS = ("show", "check", "explain", "init")
@@ -71,7 +71,7 @@ def policy(
 
 
 def _show(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.source import project_file
+    from remit.policy.rules import project_file
     from remit.settings import load_settings
 
     rules, mode = project_file(project_folder(folder)).read(), load_settings(folder).policy_mode
@@ -98,7 +98,7 @@ def _schema(folder: Path, *, as_json: bool) -> Exit:
 
 
 def _init(folder: Path, *, as_json: bool) -> Exit:
-    from remit.policy.source import FILE, default_text
+    from remit.policy.rules import FILE, default_text
     from remit.system.own_folder import make_folder
 
     home = project_folder(folder)
@@ -118,7 +118,7 @@ def _init(folder: Path, *, as_json: bool) -> Exit:
 
 def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
     from remit.policy.checking import check_rules
-    from remit.policy.source import File, project_file
+    from remit.policy.rules import File, project_file
 
     source = File(Path(words[0]), words[0], may_be_missing=False) if words else project_file(project_folder(folder))
     rules = source.read()
@@ -139,9 +139,8 @@ def _check(folder: Path, words: list[str], *, as_json: bool) -> Exit:
 
 def _would(folder: Path, action: str, words: list[str], caller: str, depth: int, *, as_json: bool) -> Exit:
     """What would be decided: asked of the rules alone, nothing is logged."""
-    from remit.policy.judging import Judge
-    from remit.policy.source import project_file
-    from remit.policy.words import because_of
+    from remit.policy.judging import Judge, because_of
+    from remit.policy.rules import project_file
 
     rules = project_file(project_folder(folder)).read()
     if rules.fault is not None:
@@ -216,7 +215,7 @@ def _place(rule: "Rule", source: str) -> str:
 
 def _explain(folder: Path, session: str, *, as_json: bool) -> Exit:
     from remit.engine.peers import below
-    from remit.policy.audit_reading import entries
+    from remit.policy.audit import entries
 
     with open_record(folder) as record:
         store = need_record(record)
@@ -312,7 +311,7 @@ def _is_meant(session: str, one: Any) -> bool:
 
 def _list(folder: "Path", wanted: _Wanted, limit: int, *, as_json: bool) -> Exit:
 
-    from remit.policy.audit_reading import entries
+    from remit.policy.audit import entries
 
     found = deque((entry for entry in entries(folder) if wanted.fits(entry)), maxlen=limit)
     if as_json:
@@ -380,7 +379,7 @@ def _clock(entry: dict[str, Any]) -> str:
 
 
 def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
-    from remit.policy.audit_reading import check_log
+    from remit.policy.audit import check_log
 
     with open_record(folder.parent) as store:
         checked = check_log(folder, head)

@@ -89,7 +89,7 @@ def open_record(root: Path) -> Iterator["Store | None"]:
     if not path.exists():
         yield None
         return
-    from remit.store.looking import open_to_look
+    from remit.store.sqlite import open_to_look
 
     store = open_to_look(path)
     try:

@@ -1,7 +1,4 @@
-"""Rules checked before they are needed: spelling, names, types, and the plainest ways to say nothing. Used by `remit policy check`.
-
-Cedar itself checks types against a schema that is drawn from the directory; names it does not know, and what to write instead, are ours.
-"""
+"""What is wrong with rules before anybody runs into it: unknown actions and facts, and rules that never hold."""
 
 import difflib
 import re
@@ -17,7 +14,7 @@ from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Effect
 from remit.flow.permit import COMPUTED, is_listed
 from remit.policy.judging import CALLER, CALLERS, DELEGATE, action_id, groups_of
-from remit.policy.reading import Faulty, Rule, read_rules
+from remit.policy.rules import Faulty, Rule, read_rules
 
 ANNOTATIONS = ("id", "because", "advice", "ask")
 ACP_ACTIONS = {

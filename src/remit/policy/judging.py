@@ -1,10 +1,7 @@
-"""The judge: rules evaluated by Cedar for one action (S5.10). Quick, because only rules that can have a say are looked at.
+"""Cedar asked: the decision on one action, and the words for it."""
 
-For each kind of action its rules are picked once (a slice), with the facts they speak of; a request carries no others, and an outcome
-that was found before is not looked for again. Pure: neither files nor modes nor the audit log (see `house_rules`).
-"""
-
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +9,156 @@ import cedarpy
 from pydantic_core import to_json
 
 from remit.core.policy import Asked, Effect, Verdict
-from remit.policy.alike import Comparisons, comparisons
-from remit.policy.reading import Mentions, Rule, read_rules
+from remit.core.secrets import redacted_text
+from remit.policy.rules import Mentions, Rule, in_words, read_rules
+
+USUAL = object()
+"""Stands for every value that fits nothing."""
+_CONTEXT = {"Var": "context"}
+
+
+class Comparisons:
+    """What a fact is compared with."""
+
+    def __init__(self) -> None:
+        self.texts: set[str] = set()
+        self.patterns: set[str] = set()
+        self.members: set[str] = set()
+        self.is_only_compared = True
+        self._any: re.Pattern[str] | None = None
+        self._each: list[re.Pattern[str]] = []
+
+    def kind_of(self, value: Any) -> Any:
+        """`USUAL`, what it fits, or the value itself, to be a part of a key."""
+        if value.__class__ is str:
+            if self.is_only_compared and not self.members and value not in self.texts:
+                return self._fitting(value)
+        elif value.__class__ is list:
+            is_plain = self.is_only_compared and not self.texts and not self.patterns
+            return (frozenset(self.members.intersection(value)) or USUAL) if is_plain else tuple(value)
+        return value
+
+    def _fitting(self, value: str) -> Any:
+        """The patterns it fits; most values fit none, and one look tells that."""
+        if self._any is None:
+            self._any = re.compile("|".join(sorted(self.patterns)) or r"(?!)", re.DOTALL)
+            self._each = [re.compile(pattern, re.DOTALL) for pattern in sorted(self.patterns)]
+        if self._any.fullmatch(value) is None:
+            return USUAL
+        return tuple([number for number, pattern in enumerate(self._each) if pattern.fullmatch(value) is not None])
+
+
+def comparisons(conditions: Iterable[Any]) -> dict[str, Comparisons]:
+    """By fact, of all these conditions in Cedar's JSON: each an operator over its operands, which are such themselves."""
+    found: dict[str, Comparisons] = {}
+    stack = list(conditions)
+    while stack:
+        node = stack.pop()
+        if isinstance(node, dict):
+            stack += [one for operator, inside in node.items() for one in _rest(operator, inside, found)]
+    return found
+
+
+def _rest(operator: str, inside: Any, found: dict[str, Comparisons]) -> Iterator[Any]:
+    """Notes a comparison of a fact; what else is in it has still to be looked at."""
+    if operator == "Value" or not isinstance(inside, dict | list):
+        return
+    if isinstance(inside, list):
+        yield from inside
+        return
+    if operator == "has" and inside.get("left") == _CONTEXT:
+        return  # whether it is there at all is part of the key by itself
+    fact = _fact(inside.get("left"))
+    if fact is not None and _note(operator, inside, found.setdefault(fact, Comparisons())):
+        return
+    if operator == "." and inside.get("left") == _CONTEXT:
+        found.setdefault(str(inside["attr"]), Comparisons()).is_only_compared = False
+        return
+    yield from inside.values()
+
+
+def _note(operator: str, inside: dict[str, Any], fact: Comparisons) -> bool:
+    """Whether it is a comparison with texts, and noted."""
+    right = _literal(inside.get("right"))
+    if operator == "like":
+        fact.patterns.add("".join(".*" if part == "Wildcard" else re.escape(part["Literal"]) for part in inside["pattern"]))
+        return True
+    if operator in ("==", "!=") and isinstance(right, str):
+        fact.texts.add(right)
+        return True
+    if operator == "contains" and isinstance(right, str):
+        fact.members.add(right)
+        return True
+    if operator == "containsAny" and isinstance(right, list) and all(isinstance(one, str) for one in right):
+        fact.members.update(right)
+        return True
+    return False
+
+
+def _fact(node: Any) -> str | None:
+    """The name of `context.name`."""
+    inside = node.get(".") if isinstance(node, dict) else None
+    return str(inside["attr"]) if isinstance(inside, dict) and inside.get("left") == _CONTEXT else None
+
+
+def _literal(node: Any) -> Any:
+    if isinstance(node, dict) and "Value" in node:
+        return node["Value"]
+    if isinstance(node, dict) and isinstance(node.get("Set"), list):
+        return [_literal(one) for one in node["Set"]]
+    return None
+
+
+_MEND = "Mend the rules: `remit policy check` says what is wrong."
+_SHOWN = 300
+
+
+def because_of(asked: Asked, outcome: "Outcome", fault: str, source: str) -> tuple[str, str]:
+    """Why, and what to do."""
+    if fault:
+        return f"The policy ({source}) refuses {_what(asked)} because it cannot be relied on: {fault.rstrip('.')}.", _MEND
+    if outcome.verdict is Verdict.ASK:
+        return question_of(asked, outcome), _advice(asked, outcome)
+    if not outcome.rules:
+        return f"No rule of the policy ({source}) permits {_what(asked)}.", (
+            f'Add one to .remit/policy.cedar, such as: permit (principal == {kind_of_principal(asked.caller)}::"{asked.caller}", '
+            f'action == Action::"{action_id(asked.action)}", resource);'
+        )
+    rule = outcome.rules[0]
+    own = rule.annotations.get("because", "")
+    reason = in_words(own, _facts(asked)) if own else f"The policy forbids {_what(asked)}."
+    return f"{reason} (rule {rule.name}, {source})", _advice(asked, outcome)
+
+
+def question_of(asked: Asked, outcome: "Outcome") -> str:
+    own = outcome.rules[0].annotations.get("ask", "") if outcome.rules else ""
+    return in_words(own, _facts(asked)) if own else f"{asked.caller} wants {_what(asked)}."
+
+
+def _advice(asked: Asked, outcome: "Outcome") -> str:
+    own = next((rule.annotations["advice"] for rule in outcome.rules if rule.annotations.get("advice")), "")
+    return in_words(own, _facts(asked))
+
+
+def _what(asked: Asked) -> str:
+    resource = resource_of(asked)
+    on = "" if resource["type"] == "Agent" else f" on {_shown(resource['id'])}"
+    return f"{asked.action}{on} to {asked.caller}"
+
+
+def _facts(asked: Asked) -> Mapping[str, Any]:
+    return {name: _shown(value) for name, value in {**context_of(asked), "action": asked.action}.items()}
+
+
+def facts_kept(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """For the audit log: short, and without what the path says already."""
+    return {name: _shown(value) for name, value in facts.items() if name not in ("parts", "name")}
+
+
+def _shown(value: Any) -> Any:
+    """Not too long; and secrets are struck out before it is cut, because half of one is not recognised."""
+    return redacted_text(value)[:_SHOWN] if isinstance(value, str) and len(value) > _SHOWN else value
+
 
 EFFECTS = frozenset(map(str, Effect))
 DELEGATE = "delegate"

@@ -1,24 +1,23 @@
-"""The policy of a project: its rules, its mode and its audit log, put together as the `Policy` that the flow asks (S5.10).
+"""The policy of a project: its rules, its mode and its audit log, put together as the `Policy` that the flow asks.
 
 The rules are those of `.remit/policy.cedar`, or the default where there is none. A file that changes holds from the next look, at most
-half a second later; one that cannot be read refuses everything until it is mended. Made by `opening`.
-"""
+half a second later; one that cannot be read refuses everything until it is fixed."""
 
 import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from remit.core.clock import Clock
 from remit.core.errors import RemitError
 from remit.core.lineage import ROOT_CALLER
-from remit.core.policy import Asked, Decision, Mode, Verdict
+from remit.core.policy import Asked, Decision, Mode, Policy, Verdict
 from remit.flow.permit import COMPUTED
 from remit.policy.audit import AuditLog, entry_text
-from remit.policy.judging import OUTCOMES_KEPT, VOLATILE, Judge, Outcome
-from remit.policy.reading import Faulty
-from remit.policy.source import Rules, Source
-from remit.policy.words import because_of, facts_kept, question_of
+from remit.policy.judging import OUTCOMES_KEPT, VOLATILE, Judge, Outcome, because_of, facts_kept, question_of
+from remit.policy.rules import Faulty, Rules, Source, project_file, source_of
 
 log = logging.getLogger("remit.policy")
 
@@ -225,3 +224,45 @@ def _entry(asked: Asked, decision: Decision) -> dict[str, Any]:
     if decision.because:
         entry["because"] = decision.because
     return entry
+
+
+_ALLOWED = Decision(verdict=Verdict.ALLOW)
+
+
+class Disabled:
+    """Nothing is asked, and nothing is logged but one line that says so."""
+
+    def __init__(self, audit: AuditLog, owner: str) -> None:
+        self._audit = audit
+        self._entry: bytes | None = entry_text({"event": "disabled", "mode": "disabled", "owner": owner})
+
+    def decide(self, asked: Asked) -> Decision:
+        return _ALLOWED
+
+    def sift(self, asked: Sequence[Asked]) -> list[bool]:
+        return [True] * len(asked)
+
+    def glance(self, caller: str, target: str, depth: int, effects: tuple[str, ...], session_id: str) -> Decision | None:
+        return _ALLOWED
+
+    def settled(self, asked: Asked, decision: Decision, verdict: Verdict, by: str) -> None:
+        return None
+
+    def renamed(self, session_id: str, now: str) -> None:
+        return None
+
+    def write_out(self) -> None:
+        if self._entry is not None:
+            self._audit.write([self._entry])
+            self._entry = None
+
+    def close(self) -> None:
+        self._audit.close()
+
+
+def open_policy(folder: Path, mode: str, *, owner: str, clock: Clock, given: str | Path | None = None) -> Policy:
+    """Of the project whose `.remit` is `folder`; `given`: other rules, as text or as a path."""
+    audit = AuditLog(folder, clock=clock.wall)
+    if mode == Mode.DISABLED:
+        return Disabled(audit, owner)
+    return ProjectPolicy(project_file(folder) if given is None else source_of(given), Mode(mode), audit)

@@ -1,17 +1,14 @@
-"""The database file: whose it is, which version of the schema it has, and connections to it.
-
-Looks before it touches: a file that is damaged, foreign or newer than this program is left exactly as it was found.
-Knows no query (see `writing`, `reading`). Used by `sqlite`.
-"""
+"""The SQLite database: opened, migrated and checked, its errors made into ours, and what is done on the side (checkpoints, pruning)."""
 
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-from remit.store import faults
+from remit.core.errors import Unavailable
 
 APPLICATION_ID = 0x52454D54
 """`REMT`, in the header of every database of ours."""
@@ -51,7 +48,7 @@ def try_begin(connection: sqlite3.Connection) -> bool:
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
-        if faults.is_busy(error):
+        if is_busy(error):
             return False
         raise
     return True
@@ -66,7 +63,7 @@ def begin(connection: sqlite3.Connection, *, seconds: float = BUSY_SECONDS) -> N
             connection.execute("BEGIN IMMEDIATE")
             return
         except sqlite3.OperationalError as error:
-            if not faults.is_busy(error) or time.monotonic() >= end:
+            if not is_busy(error) or time.monotonic() >= end:
                 raise
         time.sleep(pause)
         pause = min(pause * 2, 0.02)
@@ -83,7 +80,7 @@ def roll_back(connection: sqlite3.Connection) -> None:
 
 def prepare(path: Path) -> None:
     """Make the database, or bring an older one up to date. Safe when several processes do it at once."""
-    with faults.speaking_of(path):
+    with speaking_of(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         connection = connect(path)
         try:
@@ -100,9 +97,9 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
     statement = "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master) FROM pragma_application_id, pragma_user_version"
     application, version, tables = connection.execute(statement).fetchone()
     if application != APPLICATION_ID and (application or version or tables):
-        raise faults.foreign(path)
+        raise foreign(path)
     if version > VERSION:
-        raise faults.unavailable(
+        raise unavailable(
             f"{path} was written by a newer remit (schema {version}; this one knows {VERSION}).",
             "Upgrade: pip install --upgrade remit. The database is left untouched.",
         )
@@ -149,6 +146,84 @@ def _enter_wal_mode(connection: sqlite3.Connection) -> None:
                 return
             connection.execute("PRAGMA journal_mode=WAL")
         except sqlite3.OperationalError as error:
-            if not faults.is_busy(error) or time.monotonic() >= end:
+            if not is_busy(error) or time.monotonic() >= end:
                 raise
             time.sleep(0.002)
+
+
+CODE = "STORE_UNAVAILABLE"
+
+
+def unavailable(message: str, advice: str) -> Unavailable:
+    return Unavailable(message, code=CODE, advice=advice)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Another connection holds the lock: extended codes included, hence the low byte."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def damaged(path: Path, detail: str) -> Unavailable:
+    return unavailable(
+        f"{path} is damaged or not a database ({detail}).",
+        f"It is left untouched at {path}; move it aside (mv {path} {path}.damaged) and start again, or restore a copy.",
+    )
+
+
+def foreign(path: Path) -> Unavailable:
+    return unavailable(
+        f"{path} is a database of another program.",
+        f"It is left untouched at {path}; move it aside (mv {path} {path}.other) or use another project folder.",
+    )
+
+
+def replaced(path: Path) -> Unavailable:
+    return unavailable(
+        f"{path} was deleted or replaced while it was open; what is written now would be lost.",
+        "Put the file back, or stop every remit process of this project and start again.",
+    )
+
+
+def translated(error: Exception, path: Path) -> Unavailable:
+    """The `Unavailable` that says what `error` means and what to do."""
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return unavailable(f"The store at {path} is closed.", "Open it again.")
+    code = getattr(error, "sqlite_errorcode", None) or 0
+    kind = code & 0xFF
+    if kind in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
+        return damaged(path, str(error))
+    message, advice = _KINDS.get(kind, (f"could not be used ({error})", "Check the disk and the permissions of {path}."))
+    return unavailable(f"{path} {message}.", advice.format(path=path, folder=path.parent))
+
+
+_KINDS = {
+    sqlite3.SQLITE_BUSY: (
+        "is locked by another process",
+        "Try again; if it lasts, see which process holds it (fuser {path}).",
+    ),
+    sqlite3.SQLITE_FULL: (
+        "could not be written: the disk is full",
+        "Free some space on the disk of {folder}; nothing of this write was kept, and the store goes on when there is room.",
+    ),
+    sqlite3.SQLITE_READONLY: (
+        "cannot be written: the file or its file system is read-only",
+        "Make {path} and {folder} writable, or use another project folder.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "could not be opened: it is missing, a directory, or not permitted",
+        "See that {path} is a file you may read and write, and that {folder} is writable.",
+    ),
+    sqlite3.SQLITE_PERM: ("may not be opened", "Give yourself permission: chmod u+rw {path}."),
+    sqlite3.SQLITE_IOERR: ("could not be read or written: the disk reports an error", "Check the disk of {folder}."),
+}
+_KINDS[sqlite3.SQLITE_LOCKED] = _KINDS[sqlite3.SQLITE_BUSY]
+
+
+@contextmanager
+def speaking_of(path: Path) -> Iterator[None]:
+    """No sqlite3 error leaks out of this block."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise translated(error, path) from error

@@ -29,10 +29,8 @@ from remit.core.record import (
     Write,
 )
 from remit.core.states import State
-from remit.store.drawing import summed
-from remit.store.reading import newest_of
+from remit.store.queries import DURATIONS_KEPT, newest_of, summed
 from remit.store.rows import EVENT_OURS, Row, decoded, encoded, packed, record_of, row_of, row_of_new, settlement_of, unpacked, whole
-from remit.store.searching import DURATIONS_KEPT
 
 
 @dataclass(slots=True)

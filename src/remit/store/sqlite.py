@@ -1,32 +1,91 @@
-"""`SqliteStore`: what is known about delegations, in one SQLite file that several processes may use at once.
-
-Three kinds of connection, so that nobody waits who need not: one that writes, a few that read (lent out, one user at a time),
-one for housekeeping. Here they are lent, guarded and their errors put into words; the statements are in `writing`, `reading`,
-`searching`, `handover` and `housekeeping`, the file itself in `database`.
-"""
+"""The store in SQLite: one file per project, shared by its processes; also opened only for looking, without changing a byte."""
 
 import os
+import shutil
 import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import quote
 
+from remit.core.errors import Unavailable
 from remit.core.events import Event
 from remit.core.metrics import Tally
 from remit.core.record import Applied, CancelRequest, Drawn, Head, HistoryQuery, Owner, Record, Write
-from remit.store import database, drawing, faults, handover, reading, searching
-from remit.store.database import Durability
-from remit.store.housekeeping import Housekeeper
-from remit.store.writing import Group, write_in_transaction
+from remit.store import database, queries
+from remit.store.database import BUSY_SECONDS, VERSION, Durability
+from remit.store.queries import SETTLED, keep_drawn, pairs
+from remit.store.rows import Group, write_in_transaction
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 
 READERS_KEPT = 4
 PLACE_CHECK_SECONDS = 0.05
+
+
+LARGE_LOG_BYTES = 64 * 1024 * 1024
+LOG_LOCK_SECONDS = 0.2
+"""How long emptying a large log may wait for writers and readers; it is tried again the next time."""
+TREES_AT_ONCE = 200
+
+OLD_ROOTS = (
+    "SELECT session_id FROM delegations d WHERE agent=:agent AND status=:status AND created_at<:before "
+    "AND +settled_at<:before AND +parent_id IS NULL AND NOT EXISTS (SELECT 1 FROM delegations c WHERE c.root_id=d.session_id "
+    "AND c.parent_id IS NOT NULL AND (+c.settled_at IS NULL OR +c.settled_at>=:before OR +c.created_at>=:before)) LIMIT :most"
+)
+_OF_TREE = (
+    "SELECT session_id FROM delegations WHERE session_id=?1 "
+    "UNION ALL SELECT session_id FROM delegations WHERE root_id=?1 AND parent_id IS NOT NULL"
+)
+
+
+class Housekeeper:
+    def __init__(self, path: Path) -> None:
+        self._log = path.with_name(path.name + "-wal")
+        self._connection = database.connect(path, busy_seconds=LOG_LOCK_SECONDS)
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+
+    def move_log(self) -> None:
+        """PASSIVE disturbs nobody. Under unending writes it never reaches the end of the log, so a large one is forced."""
+        self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        if self._log.exists() and self._log.stat().st_size > LARGE_LOG_BYTES:
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def prune(self, settled_before: float) -> int:
+        """Whole trees, in small transactions: whoever records delegations gets the lock in between."""
+        forgotten = 0
+        for agent, status in pairs(self._connection, statuses=SETTLED):
+            values = {"agent": agent, "status": status, "before": settled_before, "most": TREES_AT_ONCE}
+            while old := self._forget_some(values):
+                forgotten += old
+                time.sleep(0.001)  # a writer that waits looks again within about this time: let it in
+        return forgotten
+
+    def _forget_some(self, values: dict[str, Any]) -> int:
+        database.begin(self._connection)
+        try:
+            roots = self._connection.execute(OLD_ROOTS, values).fetchall()
+            forgotten = sum(self._forget_tree(root_id) for (root_id,) in roots)
+            self._connection.execute("COMMIT")
+        except BaseException:
+            database.roll_back(self._connection)
+            raise
+        return forgotten
+
+    def _forget_tree(self, root_id: str) -> int:
+        session_ids = self._connection.execute(_OF_TREE, (root_id,)).fetchall()
+        keep_drawn(self._connection, root_id)
+        for table in ("events", "checkpoints", "cancel_requests", "delegations"):
+            self._connection.executemany(f"DELETE FROM {table} WHERE session_id=?", session_ids)
+        return len(session_ids)
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 class SqliteStore:
@@ -47,7 +106,7 @@ class SqliteStore:
 
     def _open(self, durability: Durability) -> None:
         database.prepare(self.path)
-        with faults.speaking_of(self.path):
+        with database.speaking_of(self.path):
             self._writer = database.connect_writer(self.path, durability)
             self._identity = self._identity_now()
             self._housekeeper = Housekeeper(self.path)
@@ -67,7 +126,7 @@ class SqliteStore:
                     if applied is not None:
                         return applied
             except sqlite3.Error as error:
-                raise faults.translated(error, self.path) from error
+                raise database.translated(error, self.path) from error
 
     def try_apply(self, writes: Sequence[Write]) -> Applied | None:
         if not writes:
@@ -80,7 +139,7 @@ class SqliteStore:
                 return None
             return write_in_transaction(self._writer, Group(writes, self.owner_id), writes)
         except sqlite3.Error as error:
-            raise faults.translated(error, self.path) from error
+            raise database.translated(error, self.path) from error
         except BaseException:
             self._writer.rollback()  # a value that cannot be written must not keep everybody after it from writing
             raise
@@ -88,71 +147,71 @@ class SqliteStore:
             self._lock.release()
 
     def enrol(self, owner: Owner) -> None:
-        self._transact(handover.enrol, owner)
+        self._transact(queries.enrol, owner)
 
     def dismiss(self, owner_id: str) -> None:
-        self._transact(handover.dismiss, owner_id)
+        self._transact(queries.dismiss, owner_id)
 
     def take_over(self, session_ids: Sequence[str], *, of: str, to: str) -> list[Record]:
-        return self._transact(handover.take_over, session_ids, of, to)
+        return self._transact(queries.take_over, session_ids, of, to)
 
     def requeue(self, session_id: str, *, owner: str) -> None:
-        self._transact(handover.requeue, session_id, owner)
+        self._transact(queries.requeue, session_id, owner)
 
     def request_cancel(self, request: CancelRequest) -> None:
-        self._transact(handover.request_cancel, request)
+        self._transact(queries.request_cancel, request)
 
     def take_cancels(self, owner_id: str) -> list[CancelRequest]:
-        if not self._ask(handover.has_cancels, owner_id):
+        if not self._ask(queries.has_cancels, owner_id):
             return []
-        return self._transact(handover.take_cancels, owner_id)
+        return self._transact(queries.take_cancels, owner_id)
 
     # ---- questions
 
     def get(self, session_id: str) -> Record | None:
-        return self._ask(reading.get, session_id)
+        return self._ask(queries.get, session_id)
 
     def by_key(self, key: str) -> Record | None:
-        return self._ask(reading.by_key, key)
+        return self._ask(queries.by_key, key)
 
     def tree(self, root_id: str) -> list[Record]:
-        return self._ask(reading.tree, root_id)
+        return self._ask(queries.tree, root_id)
 
     def children(self, session_id: str) -> list[Record]:
-        return self._ask(reading.children, session_id)
+        return self._ask(queries.children, session_id)
 
     def live(self) -> list[Record]:
-        return self._ask(searching.live)
+        return self._ask(queries.live)
 
     def history(self, query: HistoryQuery) -> list[Record]:
-        return self._ask(searching.history, query)
+        return self._ask(queries.history, query)
 
     def count(self, state: str | None = None) -> int:
-        return self._ask(searching.count, state)
+        return self._ask(queries.count, state)
 
     def events(self, session_id: str, after: int = 0, most: int | None = None) -> list[Event]:
-        return self._ask(reading.events, session_id, after, most)
+        return self._ask(queries.events, session_id, after, most)
 
     def heads(self, session_ids: Sequence[str]) -> dict[str, Head]:
-        return self._ask(reading.heads, session_ids)
+        return self._ask(queries.heads, session_ids)
 
     def last_sign(self, session_ids: Sequence[str]) -> dict[str, float]:
-        return self._ask(reading.last_sign, session_ids)
+        return self._ask(queries.last_sign, session_ids)
 
     def checkpoint(self, session_id: str) -> Any:
-        return self._ask(reading.checkpoint, session_id)
+        return self._ask(queries.checkpoint, session_id)
 
     def durations(self, agent: str) -> list[float]:
-        return self._ask(searching.durations, agent)
+        return self._ask(queries.durations, agent)
 
     def tally(self, since: float | None = None, until: float | None = None) -> Tally:
-        return self._ask(searching.tally, since, until)
+        return self._ask(queries.tally, since, until)
 
     def drawn(self, principal: str) -> Drawn:
-        return self._ask(drawing.drawn, principal)
+        return self._ask(queries.drawn, principal)
 
     def owners(self) -> list[Owner]:
-        return self._ask(handover.owners)
+        return self._ask(queries.owners)
 
     def change_stamp(self) -> int:
         """Asked of the writing connection, whose own commits do not count; while that one is at work, the last answer stands."""
@@ -160,8 +219,8 @@ class SqliteStore:
             try:
                 (self._stamp,) = self._writer.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
-                if not faults.is_busy(error):
-                    raise faults.translated(error, self.path) from error
+                if not database.is_busy(error):
+                    raise database.translated(error, self.path) from error
             finally:
                 self._lock.release()
         return self._stamp
@@ -169,16 +228,16 @@ class SqliteStore:
     # ---- housekeeping
 
     def prune(self, *, settled_before: float) -> int:
-        with self._housekeeping_lock, faults.speaking_of(self.path):
+        with self._housekeeping_lock, database.speaking_of(self.path):
             return self._housekeeper.prune(settled_before)
 
     def optimize(self) -> None:
-        with self._housekeeping_lock, faults.speaking_of(self.path):
+        with self._housekeeping_lock, database.speaking_of(self.path):
             self._housekeeper.move_log()
 
     def close(self) -> None:
         """What is left in the write-ahead log moves into the file when the last process closes it."""
-        with self._lock, self._housekeeping_lock, faults.speaking_of(self.path):
+        with self._lock, self._housekeeping_lock, database.speaking_of(self.path):
             self._is_closed = True
             while self._readers:
                 self._readers.pop().close()
@@ -190,7 +249,7 @@ class SqliteStore:
     def _transact(
         self, function: Callable[Concatenate[sqlite3.Connection, Given], Found], *given: Given.args, **named: Given.kwargs
     ) -> Found:
-        with self._lock, faults.speaking_of(self.path):
+        with self._lock, database.speaking_of(self.path):
             self._check_place()
             database.begin(self._writer)
             try:
@@ -206,7 +265,7 @@ class SqliteStore:
             connection = self._reader()
             found = function(connection, *given, **named)
         except sqlite3.Error as error:
-            raise faults.translated(error, self.path) from error
+            raise database.translated(error, self.path) from error
         if len(self._readers) < READERS_KEPT and not self._is_closed:
             self._readers.append(connection)
         else:
@@ -215,7 +274,7 @@ class SqliteStore:
 
     def _reader(self) -> sqlite3.Connection:
         if self._is_closed:
-            raise faults.unavailable(f"The store at {self.path} is closed.", "Open it again.")
+            raise database.unavailable(f"The store at {self.path} is closed.", "Open it again.")
         try:
             return self._readers.pop()
         except IndexError:
@@ -238,5 +297,56 @@ class SqliteStore:
         except OSError:
             stands = False
         if not stands:
-            raise faults.replaced(self.path)
+            raise database.replaced(self.path)
         self._place_checked_at = now
+
+
+def open_to_look(path: Path) -> SqliteStore:
+    """The record at `path`, whether or not it can be written."""
+    try:
+        return SqliteStore(path)
+    except Unavailable as unavailable:
+        code = getattr(unavailable.__cause__, "sqlite_errorcode", None) or 0
+        is_locked_away = code & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+        if not is_locked_away or not path.is_file() or not os.access(path, os.R_OK):
+            raise
+    return ReadOnlyStore(path)
+
+
+class ReadOnlyStore(SqliteStore):
+    """Answers questions alone; SQLite itself refuses whatever would write."""
+
+    def _open(self, durability: Durability) -> None:
+        self._copies: TemporaryDirectory[str] | None = None
+        with database.speaking_of(self.path):
+            self._address = self._find_address()
+            self._writer = self._connect_reader()
+            self._identity = self._identity_now()
+            (version,) = self._writer.execute("PRAGMA user_version").fetchone()
+        if version != VERSION:
+            advice = "Open the project once where it can be written."
+            raise database.unavailable(f"{self.path} has schema {version}; this remit reads {VERSION}.", advice)
+
+    def _find_address(self) -> str:
+        path = self.path
+        log, index = (path.with_name(path.name + tail) for tail in ("-wal", "-shm"))
+        if not log.exists() or log.stat().st_size == 0:
+            return f"file:{quote(str(path))}?mode=ro&immutable=1"
+        if index.exists():
+            return f"file:{quote(str(path))}?mode=ro"
+        self._copies = TemporaryDirectory(prefix="remit-look-")
+        for file in (path, log):
+            shutil.copyfile(file, Path(self._copies.name) / file.name)
+        return f"file:{quote(self._copies.name)}/{quote(path.name)}"
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed = True
+            while self._readers:
+                self._readers.pop().close()
+            self._writer.close()
+        if self._copies is not None:
+            self._copies.cleanup()

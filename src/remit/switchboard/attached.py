@@ -21,7 +21,7 @@ from remit.engine.embedded import CURRENT
 from remit.flow.context import Context, Handle
 from remit.flow.plain import plain
 from remit.flow.request import Request
-from remit.store.looking import open_to_look
+from remit.store.sqlite import open_to_look
 from remit.switchboard.address import connected, owner_at, peer_of
 from remit.switchboard.board import OPEN_HERE
 from remit.switchboard.declared import spec_from_wire, spec_to_wire

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from remit.core.errors import Unavailable
 from remit.core.secrets import hold_secrets
-from remit.policy.audit import FILE, AuditLog, entry_text
-from remit.policy.audit_reading import check_log, entries
+from remit.policy.audit import FILE, AuditLog, check_log, entries, entry_text
 
 
 def write(folder: Path, *names: str, full_bytes: int = 10**9) -> None:

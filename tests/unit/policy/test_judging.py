@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from remit.core.policy import Asked, Verdict
 from remit.policy.judging import Judge, groups_of
-from remit.policy.reading import Faulty, in_words, read_rules
-from remit.policy.source import default_text
+from remit.policy.rules import Faulty, default_text, in_words, read_rules
 
 
 def asked(action: str = "worker.read_file", effects: tuple[str, ...] = ("read",), caller: str = "coder", **facts: Any) -> Asked:

@@ -5,7 +5,7 @@ import pytest
 from remit.core.agents import AgentSpec
 from remit.core.policy import Effect, Fact
 from remit.policy.checking import check_rules, known_actions, known_facts, schema_text
-from remit.policy.source import default_text
+from remit.policy.rules import default_text
 
 SPECS = [
     AgentSpec(

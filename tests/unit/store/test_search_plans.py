@@ -9,7 +9,9 @@ import pytest
 
 from remit.core.record import HistoryQuery, Recorded
 from remit.core.states import State
-from remit.store import SqliteStore, housekeeping, searching
+from remit.store import SqliteStore
+from remit.store import queries as searching
+from remit.store import sqlite as housekeeping
 from remit.store.rows import COLUMNS
 from remit.testing.store_samples import outcome, record, session
 

@@ -88,7 +88,7 @@ def test_threads_read_while_one_writes(store: SqliteStore) -> None:
 
 
 def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.store.housekeeping.LARGE_LOG_BYTES", 10_000)
+    monkeypatch.setattr("remit.store.sqlite.LARGE_LOG_BYTES", 10_000)
     log = store.path.with_name("remit.db-wal")
     store.apply([Recorded(record(n)) for n in range(100)])
     assert log.stat().st_size > 10_000
@@ -98,7 +98,7 @@ def test_a_large_log_is_emptied(store: SqliteStore, monkeypatch: pytest.MonkeyPa
 
 
 def test_pruning_many_trees_lets_a_writer_in(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("remit.store.housekeeping.TREES_AT_ONCE", 10)
+    monkeypatch.setattr("remit.store.sqlite.TREES_AT_ONCE", 10)
     store.apply([Recorded(record(n)) for n in range(500)])
     store.apply([outcome(n) for n in range(500)])
     pruning = threading.Thread(target=store.prune, kwargs={"settled_before": 3000.0})
