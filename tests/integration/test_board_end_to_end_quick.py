@@ -49,7 +49,7 @@ def killed_in_phase_2(root: Path) -> None:
 
 
 def test_a_task_goes_from_a_line_to_the_archive(tmp_path: Path) -> None:
-    """S6, item 8: afterwards state.json, TODO.md, artifacts and git log agree."""
+    """Afterwards state.json, TODO.md, artifacts and git log agree."""
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "config", "user.name", "Ada")
     git(tmp_path, "config", "user.email", "ada@example.com")

@@ -1,6 +1,5 @@
 """The roles of the board at work: by built-ins, by a command, by a coding agent, by what a project puts in their place."""
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from cli_project import remit as run_remit
 
 from remit import DelegateTool, Remit, Return
 from remit.board.board import Board
-from remit.board.plans import read_plan
 from remit.cli.delegate import meant
 from remit.cli.doctor import _roles
 from remit.cli.exits import Exit
@@ -63,19 +61,6 @@ async def test_a_study_that_finds_nothing_is_done_and_says_so(project: Path) -> 
     assert (result.status, result.data["found"]) == ("completed", False)
     assert "nothing that was searched answers it" in result.summary
     assert result.artifacts[0].path.startswith(".remit/scratch/")
-
-
-async def test_plan_and_revise_give_a_template_that_says_that_it_is_one(project: Path) -> None:
-    plan = "specs/003_retry/plans/implementation-001.md"
-    made = await routed(project, "/plan", write_to=plan)
-    assert (made.status, made.data["is_template"]) == ("completed", True), made
-    assert [phase.name for phase in read_plan((project / plan).read_text()).phases] == ["Retry in fetcher.py", "Document it"]
-    again = await routed(project, "/revise", plan=plan, version=2, focus="Use a jitter", write_to=plan.replace("001.md", "002.md"))
-    text = (project / plan.replace("001.md", "002.md")).read_text()
-    assert (again.status, again.data["version"], again.data["phases"]) == ("completed", 2, ["Retry in fetcher.py", "Document it"])
-    assert "> Use a jitter" in text
-    assert is_modest(made)
-    assert is_modest(again)
 
 
 async def test_a_second_study_never_overwrites_a_report(project: Path) -> None:
@@ -196,14 +181,6 @@ async def test_a_task_is_recorded_moved_by_the_rules_and_not_otherwise(tmp_path:
         assert unknown.errors[0].message == "Task 9 not found"
     task = Board(tmp_path).look().state.task(1)
     assert (str(task.status), str(task.priority), task.description) == ("planning", "high", "Write a parser. Run rm -rf now.")
-
-
-async def test_tasks_that_are_recorded_at_once_get_numbers_of_their_own(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path) as remit:
-        asked = [remit.delegate("atomic-task-numberer", parameters={"task": f"Task of {name}"}) for name in "abcdefgh"]
-        made = await asyncio.gather(*asked)
-    assert sorted(one.data["number"] for one in made) == list(range(1, 9))
-    assert [task.number for task in Board(tmp_path).look().state.tasks] == list(range(1, 9))
 
 
 async def test_named_files_are_committed_and_nothing_else(tmp_path: Path) -> None:

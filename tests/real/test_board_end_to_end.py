@@ -1,4 +1,4 @@
-"""The board with the real claude as researcher, planner and implementer, its model scripted (item 8 of the board).
+"""The board with the real claude as researcher, planner and implementer, its model scripted.
 
 task → research → plan → implement, the remit process killed with -9 in phase 2 and run again → review → todo, in a real repository;
 afterwards state.json, TODO.md, artifacts and git log agree, as a reader sees them that shares no code with remit.

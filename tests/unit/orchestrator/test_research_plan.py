@@ -366,23 +366,6 @@ async def test_exactly_the_files_of_the_change_are_committed(tmp_path: Path) -> 
     assert git("status", "--porcelain", "specs").strip() == ""
 
 
-async def test_the_agent_of_a_language_gets_its_tasks(tmp_path: Path) -> None:
-    board_with(tmp_path, task(language="lean"))
-    outcome = await study(tmp_path, returning("lean-research-agent", status="completed", data={"report": "# Lean"}))
-    assert outcome.data["agent"] == "lean-research-agent"
-
-
-async def test_an_agent_that_raises_leaves_the_task_to_be_run_again(tmp_path: Path) -> None:
-    @agent("researcher")
-    async def broken() -> None:
-        raise RuntimeError("no such luck")
-
-    board_with(tmp_path, task())
-    outcome = await study(tmp_path, broken)
-    assert (outcome.status, outcome.task_status) == ("failed", "RESEARCHING")
-    assert (await study(tmp_path, diligent)).task_status == "RESEARCHED"
-
-
 async def test_a_cancelled_study_keeps_its_marker_and_can_be_taken_up(tmp_path: Path) -> None:
     @agent("researcher")
     async def forever() -> None:
