@@ -54,8 +54,9 @@ async def test_each_phase_is_carried_out_and_committed_in_turn(tmp_path: Path) -
 
 async def test_the_agent_is_told_task_phase_and_what_was_done_before(tmp_path: Path) -> None:
     worker = Worker()
-    await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)))
+    await worker.implement(made_project(tmp_path, in_git=False, accept=("true",)), focus="use sqlite")
     asked = worker.asked[1]
+    assert "Asked for in particular: use sqlite" in asked["task"]
     assert asked["number"] == 1
     assert (asked["phase"], asked["phase_name"], asked["plan"]) == (2, "Write CSV", PLAN_PATH)
     assert asked["done"] == ["Phase 1, Read rows: Wrote rows.txt."]

@@ -41,6 +41,7 @@ def everything(root: Path) -> tuple[str, ...]:
     ("words", "role"),
     [
         (("implement", "1"), "implementer"),
+        (("implement", "1", "use sqlite"), "implementer"),
         (("errors",), "error-diagnostics-agent"),
         (("meta", "Finds dead links"), "meta-builder"),
     ],
