@@ -1,4 +1,4 @@
-"""A process that changes the board is killed at every call by which it writes: afterwards the change was made, or it was not (S6.1)."""
+"""A process that changes the board is killed at every call by which it writes: afterwards the change was made, or it was not."""
 
 import json
 import os

@@ -56,7 +56,7 @@ def test_a_person_records_looks_draws_and_is_told_what_is_wrong(tmp_path: Path) 
 def test_wrong_command_lines_are_answered_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], code: int, message: str
 ) -> None:
-    """S6.10. In this process: what `main` does with a command line."""
+    """In this process: what `main` does with a command line."""
     from remit.cli.main import main
 
     (tmp_path / ".remit").mkdir()
@@ -117,7 +117,6 @@ def test_a_board_that_is_not_there_is_no_error_to_look_at(tmp_path: Path) -> Non
 
 
 def test_above_five_tasks_a_person_is_asked_and_without_a_terminal_it_says_what_to_do(tmp_path: Path) -> None:
-    """S6.9"""
     from remit.board.board import Board
     from remit.orchestrator.tasks import Wanted, abandon, record
 

@@ -1,4 +1,4 @@
-"""Any board goes to state.json and back as it was; any sequence of changes leaves what was put in; any bytes are read or told (S6.3)."""
+"""Any board goes to state.json and back as it was; any sequence of changes leaves what was put in; any bytes are read or told."""
 
 import json
 from typing import Any

@@ -39,7 +39,7 @@ LEGAL = {
     "expanded": "",
     "completed": "",
 }
-"""S6.4, copied by hand. A person who writes TODO.md may leave out the marker in between."""
+"""A person who writes TODO.md may leave out the marker in between."""
 IN_PROGRESS = ("researching", "planning", "revising", "implementing")
 
 

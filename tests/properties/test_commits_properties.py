@@ -1,4 +1,4 @@
-"""Whatever the working tree and the index look like: a commit holds exactly the named paths, and nothing else has moved (S6.8)."""
+"""Whatever the working tree and the index look like: a commit holds exactly the named paths, and nothing else has moved."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""TODO.md and a person's edits (S6.1, S6.2): whatever the board and whatever they write, no word is lost and no illegal move is made."""
+"""TODO.md and a person's edits: whatever the board and whatever they write, no word is lost and no illegal move is made."""
 
 import re
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_marking_lines_that_look_like_structure_is_taken_back_exactly(lines: lis
 @given(boards())
 @settings(max_examples=50)
 def test_a_drawing_nobody_touched_changes_nothing(state: State) -> None:
-    """S6.1: the drawing read back is the board."""
+    """The drawing read back is the board."""
     merged = merge(state, draw(state), at=AT)
     assert merged.state == state
     assert merged.taken == merged.kept == ()

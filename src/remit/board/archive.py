@@ -1,7 +1,7 @@
-"""The archive: `specs/archive/state.json`, where tasks go that are done with, and their folders beside it (S6.3).
+"""The archive: `specs/archive/state.json` and the folders of archived tasks beside it.
 
-A task goes there, or comes back, in the same write set as the change of the board; its folder is renamed with it, and the paths of its
-reports and plans follow. Numbers of archived tasks are never given again. Used by `board.book` for numbers, by the commands for the rest.
+A task is archived, or restored, in the same write set as the change of the board; its folder is renamed, and the paths of its reports and
+plans follow. Numbers of archived tasks are never given again.
 """
 
 import re
@@ -34,7 +34,7 @@ def archived_tasks(board: "Board") -> tuple[Task, ...]:
 
 
 def not_found(board: "Board", number: int) -> Misused:
-    """ "Task N not found" (S6.10), and whether it is in the archive."""
+    """ "Task N not found", and whether it is in the archive."""
     status = next((task.status for task in archived_tasks(board) if task.number == number), None)
     if status is None:
         return Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")
@@ -49,7 +49,7 @@ def numbers(board: "Board") -> frozenset[int]:
 
 
 def numbered(board: "Board", state: State) -> State:
-    """With a next number that neither board nor archive has had (S6.3)."""
+    """With a next number that neither board nor archive has had."""
     highest = max(numbers(board), default=0)
     return state if highest < state.next_number else replace(state, next_number=highest + 1)
 

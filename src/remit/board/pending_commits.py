@@ -1,9 +1,8 @@
-"""Commits that are owed: what a change of the board has written and git does not have yet, so that a crash in between loses none (S6.8).
+"""Pending commits: files that a change of the board has written and git does not have yet, so that a crash in between loses no commit.
 
-A debt is noted beside the board in the same write set as the files it names, and paid when the change is made (`pay`). It is gone then,
-whatever came of it: that is told once; only what waits for somebody else (a merge under way) stays owed. What the dead still owe is paid by
-the next command, before it changes anything (`pay_left`).
-Blocking. Git is asked only when there is something to commit. Used by `orchestrator` and by the commands of the board.
+A pending commit is noted in the same write set as the files it names, and made when the change is (`pay`). Then the note is gone, whatever
+the outcome, which is reported once; only a commit that must wait (a merge under way) stays noted. The next command makes the commits of
+processes that died, before it changes anything (`pay_left`). Blocking. Git runs only when there is something to commit.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 FOLDER = f"{OWN}/uncommitted"
 GIVEN_UP_SECONDS = 600.0
-"""So old, a debt is nobody's, even if its process lives or cannot be asked from here: a commit ends within two minutes."""
+"""An older one is made by the next command, even if its process lives or cannot be checked: a commit ends within two minutes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +39,7 @@ class Debt:
     deleted: tuple[str, ...] = ()
     session_id: str = ""
     since: float
-    """Wall clock. 0: nobody's, from the beginning of time: whoever comes next may pay it."""
+    """Wall clock. 0: the next command may make it."""
     pid: int
     pid_started: str
     pid_space: str
@@ -56,7 +55,7 @@ class Debt:
         return json.dumps(asdict(self)).encode()
 
     def is_left(self, now: float) -> bool:
-        """Nobody is about to pay it."""
+        """No living process is about to make it."""
         if not 0.0 <= now - self.since <= GIVEN_UP_SECONDS:
             return True
         is_here = self.host == os.uname().nodename and self.pid_space == pid_space()
@@ -64,7 +63,7 @@ class Debt:
 
 
 def owed(board: "Board", subject: str, paths: Iterable[str], *, deleted: Iterable[str] = (), session_id: str = "") -> Debt:
-    """By this process, from now on. Whoever makes the change writes `debt.to_bytes()` to `debt.note` with it."""
+    """Of this process. Write `debt.to_bytes()` to `debt.note` in the same change."""
     return Debt(
         subject=subject,
         paths=tuple(dict.fromkeys(paths)),
@@ -80,7 +79,7 @@ def owed(board: "Board", subject: str, paths: Iterable[str], *, deleted: Iterabl
 
 
 def pay(board: "Board", debt: Debt | None) -> "Committed":
-    """Commit what is owed; None: nothing is."""
+    """Make the commit; None: there is none to make."""
     from remit.board.commits import Committed, commit  # only here: a command that commits nothing does not load it
 
     if debt is None:
@@ -98,7 +97,7 @@ def pay(board: "Board", debt: Debt | None) -> "Committed":
 
 
 def pay_left(board: "Board") -> tuple[str, ...]:
-    """Commit what processes that ended have left to commit; a line each for whoever is here. A change they were at is finished first."""
+    """Make the commits that ended processes left, after finishing an interrupted change; a line for each."""
     said: list[str] = []
     if write_set.pending(board.root / SET):
         with board.change() as draft:

@@ -1,4 +1,4 @@
-"""Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else (S6.5).
+"""Plans as text: the phases of one read out of its Markdown, and the marker of one changed without touching anything else.
 
 A plan is a person's and an agent's document, so it is read with patience (headings of any depth, markers missing or in lower case) and
 what looks wrong is told rather than guessed. Pure: text in, text out. `orchestrator.implement` runs the phases, planners write them.

@@ -1,4 +1,4 @@
-"""The markers of tasks and phases, and which moves between them are legal (S6.4, S6.5). Pure; everybody who changes a status asks here."""
+"""The statuses of tasks and phases, and the legal moves between them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -66,7 +66,7 @@ ENDED = frozenset({S.COMPLETED, S.ABANDONED, S.EXPANDED})
 
 
 class PhaseStatus(StrEnum):
-    """Of a phase of a plan, as it stands there in brackets (S6.5)."""
+    """Of a phase of a plan, as it stands there in brackets."""
 
     NOT_STARTED = "NOT STARTED"
     IN_PROGRESS = "IN PROGRESS"

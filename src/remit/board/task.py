@@ -1,7 +1,4 @@
-"""A task and the whole board as values: what state.json holds, read and written without losing what we do not know (S6.3).
-
-Immutable; changing gives a new value. Knows no file.
-"""
+"""A task and the whole board as immutable values. Unknown keys of state.json are kept in `extra`."""
 
 import re
 import unicodedata
@@ -52,7 +49,7 @@ class Task:
     status: Status = Status.NOT_STARTED
     priority: Priority = Priority.MEDIUM
     language: str | None = None
-    """None: not said; it is worked on as `general`, with a warning (S4.2)."""
+    """None: not said; it is worked on as `general`, with a warning."""
     description: str = ""
     effort: str = ""
     dependencies: tuple[int, ...] = ()
@@ -127,7 +124,7 @@ class State:
         return None if place is None else self.tasks[place]
 
     def task(self, number: int) -> Task:
-        """Raises `Misused`: "Task N not found" (S6.10)."""
+        """Raises `Misused`: "Task N not found"."""
         found = self.find(number)
         if found is None:
             raise Misused(f"Task {number} not found", advice="`remit board` lists the tasks.")

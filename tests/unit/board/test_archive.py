@@ -1,4 +1,4 @@
-"""The archive: tasks and their folders that are done with, and numbers that never come again (S6.3)."""
+"""The archive: tasks and their folders that are done with, and numbers that never come again."""
 
 import json
 from pathlib import Path

@@ -195,7 +195,7 @@ def test_a_new_task_that_a_person_saved_meanwhile_is_taken_once(board: Board) ->
 
 
 def test_an_old_buffer_that_is_saved_undoes_nothing_of_what_it_does_not_know(board: Board) -> None:
-    """S6.1: what has come since its person opened it stays, and what they wrote is taken."""
+    """What has come since its person opened it stays, and what they wrote is taken."""
     buffer = board.todo_path.read_text()
     board.todo_path.write_text(buffer.replace("Text 2.", "Another person's words.") + "\nA line of theirs.\n")
     with board.change() as draft:

@@ -1,4 +1,4 @@
-"""Who works on a task: one at a time, alive, for a time (S6.1)."""
+"""Who works on a task: one at a time, alive, for a time."""
 
 import os
 import signal

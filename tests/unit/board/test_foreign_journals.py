@@ -1,4 +1,4 @@
-"""A project comes from somebody else, with what looks like an interrupted change of its board: no file of ours is touched (S6.1)."""
+"""A project comes from somebody else, with what looks like an interrupted change of its board: no file of ours is touched."""
 
 import json
 from pathlib import Path

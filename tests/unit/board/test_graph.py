@@ -1,4 +1,4 @@
-"""Which task waits for which (S6.9): met, ready, circles."""
+"""Which task waits for which: met, ready, circles."""
 
 from dataclasses import replace
 

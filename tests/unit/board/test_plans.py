@@ -1,4 +1,4 @@
-"""Plans: read with patience, changed in one place only (S6.5)."""
+"""Plans: read with patience, changed in one place only."""
 
 import pytest
 from hypothesis import given, settings
@@ -37,7 +37,6 @@ PLAN = """# Implementation plan: CSV export
 
 
 def test_a_plan_as_a_planner_writes_it_is_read_whole() -> None:
-    """S6.5."""
     plan = read_plan(PLAN)
     first, second = plan.phases
     assert (first.number, first.name, first.status) == (1, "Read rows", PhaseStatus.COMPLETED)
@@ -132,7 +131,7 @@ LINES = st.one_of(
 @settings(max_examples=250, deadline=None)
 @given(st.lists(LINES, max_size=14).map("\n".join), st.sampled_from(PhaseStatus))
 def test_marking_a_phase_changes_its_marker_and_nothing_else(text: str, status: PhaseStatus) -> None:
-    """S6.5: what is written is what is read, and every other character stays."""
+    """What is written is what is read, and every other character stays."""
     before = read_plan(text)
     for phase in before.phases:
         if phase.number in before.doubled:

@@ -1,4 +1,4 @@
-"""TODO.md as it is drawn (S6.2)."""
+"""TODO.md as it is drawn."""
 
 from remit.board.statuses import Status
 from remit.board.task import Priority, State, Task, TaskArtifact
