@@ -13,12 +13,12 @@ import pytest
 from remit import Remit, agent
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
-from remit.assistant.history import faults_of
 from remit.core.result import Status, StopReason
 from remit.core.states import State
 from remit.flow.context import Context
-from remit.models.messages import Reply
+from remit.models.messages import Reply, repaired
 from remit.testing.models import Call, Drip, Fail, Say, Silence, Stray
+from support.histories import faults_of
 from support.pace import allowed
 
 
@@ -60,7 +60,7 @@ async def test_a_message_is_delegated_and_then_answered(tmp_path: Path) -> None:
     assert kept.title == "What does echo say?"
     assert [turn.session_id for turn in kept.turns] == [returned.session_id]
     assert [started.session_id for started in kept.started] == [delegation["taskId"]]
-    assert faults_of(kept.messages) == []
+    assert faults_of(repaired(kept.messages)) == []
 
 
 async def test_several_calls_of_one_turn_run_at_once_and_answer_in_their_order(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ async def test_shortly_before_its_limit_the_model_is_told_to_answer_with_what_it
         assert "Time is nearly up" in models.requests[-1].messages[-1].text
         assert models.requests[-1].tools == ()
     kept = Conversations(tmp_path).open(returned.data["conversation"])
-    assert faults_of(kept.messages) == []
+    assert faults_of(repaired(kept.messages)) == []
 
 
 async def test_a_delegation_that_was_given_more_extends_the_limit_and_a_shorter_one_does_not(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_an_interrupt_stops_the_tree_and_keeps_the_conversation(tmp_path: 
         assert "CANCELLED" in shown.results[0]
         assert "Stopped here: it was cancelled" in shown.messages[-2].text
     again = Conversations(tmp_path).open(kept.conversation_id)
-    assert faults_of(again.messages) == []
+    assert faults_of(repaired(again.messages)) == []
     assert [turn.session_id for turn in again.turns][-1] == returned.session_id
 
 

@@ -10,9 +10,10 @@ from assistant_project import hang, note, settings_for
 from remit import Remit
 from remit.assistant.asking import ask
 from remit.assistant.conversations import Conversations
-from remit.assistant.history import faults_of
 from remit.core.result import Status
+from remit.models.messages import repaired
 from remit.testing.models import Call, Drip, Say, ScriptedModels
+from support.histories import faults_of
 
 PROJECT = Path(__file__).with_name("assistant_project.py")
 
@@ -73,7 +74,7 @@ async def test_calls_of_a_killed_message_get_their_results_from_the_record_and_a
     assert sorted(runs.read_text().split("\n")[:-1]) == ["hang", "note a", "note b"]
     after = Conversations(tmp_path).open(before.conversation_id)
     assert after.messages[: len(before.messages)] == before.messages
-    assert faults_of(after.messages) == []
+    assert faults_of(repaired(after.messages)) == []
     assert after.messages[0].text == "Please note."
 
 

@@ -16,14 +16,15 @@ from remit import Remit, agent
 from remit.agents.model.bounding import tokens_of
 from remit.assistant.compacting import Room
 from remit.assistant.conversations import Conversations
-from remit.assistant.history import faults_of, history_of, mended
+from remit.assistant.history import history_of
 from remit.assistant.lines import Spoken, decoded, encoded
 from remit.assistant.memory import Memory
 from remit.core.errors import Failed
 from remit.flow.context import Context
 from remit.models.client import Models
-from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall
+from remit.models.messages import Asked, Choice, Message, Purse, Question, Reply, Result, Said, ToolCall, repaired
 from remit.settings import Settings
+from support.histories import faults_of
 
 CHARACTERS = 700
 
@@ -137,7 +138,7 @@ def test_no_result_longer_than_the_limit_ever_enters_the_context(
     questions = stage.questions(planned, replies)
     assert len(questions) == 3
     for question in questions:
-        assert faults_of(question.messages) == []
+        assert faults_of(repaired(question.messages)) == []
         for message in question.messages:
             _is_bounded(message)
     said = {message.text for message in questions[-1].messages if isinstance(message, Said | Reply)}
@@ -168,7 +169,7 @@ def messages() -> st.SearchStrategy[list[Message]]:
 @settings(max_examples=150, deadline=None)
 @given(messages())
 def test_whatever_stands_in_a_file_the_history_is_one_that_providers_take(given: list[Message]) -> None:
-    assert faults_of(mended(given)) == []
+    assert faults_of(repaired(given)) == []
 
 
 def turns() -> st.SearchStrategy[list[Message]]:
@@ -220,12 +221,12 @@ async def _compacted(root: Path, said: list[Message], tokens: int, has_budget: b
             _holds(await memory.shown(models, Purse_(has_budget), 100.0, list(held)), room, question)
             conversation.append(Spoken(at=1.0, message=Reply(text="Answered.")))
     again = kept.open(conversation.conversation_id)
-    assert faults_of(history_of(again, "Before.").messages) == []
+    assert faults_of(repaired(history_of(again, "Before.").messages)) == []
     assert [one.message for one in again.spoken[: len(said)]] == [decoded(encoded(Spoken(at=1.0, message=m))).message for m in said]  # type: ignore[union-attr]
 
 
 def _holds(shown: list[Message], room: Room, question: str) -> None:
-    assert faults_of(shown) == []
+    assert faults_of(repaired(shown)) == []
     assert any(isinstance(message, Said) and question in message.text for message in shown)
     assert all(len(message.text) <= CHARACTERS for message in shown if isinstance(message, Result))
     assert tokens_of(shown) <= max(room.tokens, 600)

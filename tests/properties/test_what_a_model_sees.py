@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from remit.agents.model.keeping import from_plain, size_of, to_plain, trimmed
-from remit.agents.model.talking import in_words, mended, unanswered
+from remit.agents.model.talking import in_words, unanswered
 from remit.core.result import Artifact
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
+from remit.models.messages import Message, Reply, Result, Said, ToolCall, repaired
 from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
 from remit.tool.shortening import LEAST_CHARACTERS, shortened, text_of
 
@@ -76,7 +76,7 @@ messages = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(messages)
 def test_every_call_has_its_result_and_every_result_its_call(said: list[Message]) -> None:
-    whole = mended(said)
+    whole = repaired(said, keep_pending=True)
     owed: list[ToolCall] = []
     for message in whole:
         if isinstance(message, Result):

@@ -5,7 +5,7 @@ own ids) is kept in `Reply.raw`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -153,3 +153,74 @@ class Asked:
     @property
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
+
+
+# ---- histories
+
+
+NO_RESULT = "No result was recorded for this call: it was interrupted. Look before you make it again."
+GO_ON = "Go on."
+_EARLIER = "(What was said before is left out.)"
+
+
+def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list[Message]:
+    """A history that every provider accepts: it begins and ends with a request, every call has one result, right after it and in the order
+    of the calls; a result without a call becomes text; nothing is empty.
+
+    `keep_pending`: calls at the end that have no result yet stay as they are, and so does the end.
+    """
+    ordered: list[Message] = []
+    waiting = [replace(message, text=plain_text(message.text)) for message in messages]
+    while waiting:
+        message = waiting.pop(0)
+        if isinstance(message, Result):
+            ordered.append(Said(text=f"Result of {plain_text(message.name) or 'a call'}: {message.text}"))
+        elif isinstance(message, Said):
+            if message.text.strip():
+                ordered.append(message)
+        elif message.calls:
+            message = _own_ids(message, ordered)
+            ordered.append(message)
+            results = _results(message, waiting)
+            if keep_pending and not waiting:
+                results = [one for one in results if one.text != NO_RESULT]
+            ordered += results
+        elif message.text.strip() or message.raw is not None:
+            ordered.append(message)
+    if keep_pending:
+        return ordered
+    if not ordered or isinstance(ordered[0], Reply):
+        ordered.insert(0, Said(text=_EARLIER if ordered else GO_ON))
+    if isinstance(ordered[-1], Reply):
+        ordered.append(Said(text=GO_ON))
+    return ordered
+
+
+def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
+    """Takes them out of what follows, up to the next reply."""
+    end = next((index for index, message in enumerate(waiting) if isinstance(message, Reply)), len(waiting))
+    found: list[Message] = []
+    for call in reply.calls:
+        place = next((i for i, one in enumerate(waiting[:end]) if isinstance(one, Result) and one.call_id == call.call_id), None)
+        if place is None:
+            found.append(Result(call_id=call.call_id, name=call.name, text=NO_RESULT, is_error=True))
+        else:
+            found.append(waiting.pop(place))
+            end -= 1
+    return found
+
+
+def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
+    """Two calls of one id in a reply would share a result: the second of them never had one of its own."""
+    seen: set[str] = set()
+    calls = []
+    for index, call in enumerate(reply.calls):
+        fresh = call if call.call_id not in seen else replace(call, call_id=f"{call.call_id}_{len(before)}_{index}")
+        seen.add(fresh.call_id)
+        calls.append(fresh)
+    return reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)
+
+
+def plain_text(text: str) -> str:
+    """Without what no JSON can carry: half characters, and NUL, which some servers refuse."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "")

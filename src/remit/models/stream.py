@@ -40,7 +40,7 @@ from pydantic_ai.tools import ToolDefinition
 
 from remit.core.secret_looks import REDACTED
 from remit.models.connecting import Connection
-from remit.models.messages import Ended, Message, Question, Reply, Result, Said, ToolCall
+from remit.models.messages import GO_ON, Ended, Message, Question, Reply, Result, Said, ToolCall, plain_text, repaired
 from remit.models.pricing import Spent, spent
 from remit.system.http import BodyError, Decompressor, limit_events, unpack_chunks
 
@@ -95,10 +95,7 @@ async def _beginning(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 # ---- messages
 
 
-NO_RESULT = "No result was recorded for this call: it was interrupted."
 _NOTHING = "(nothing)"
-_GO_ON = "Go on."
-_EARLIER = "(What was said before is left out.)"
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}\Z")
 _INVALID = "INVALID_JSON"
@@ -118,11 +115,11 @@ def request_of(question: Question, name: str, model: Model[Any], *, structured: 
     )
     if structured and question.output_schema is not None:
         parameters = _structured(parameters, question.output_schema, model)
-    history = [_translated(message, name) for message in _in_order(question.messages)]
+    history = [_translated(message, name) for message in repaired(question.messages)]
     merged = _merged(history)
     last = merged[-1]
     if question.instructions.strip() and isinstance(last, ModelRequest):
-        merged[-1] = replace(last, instructions=_text(question.instructions))
+        merged[-1] = replace(last, instructions=plain_text(question.instructions))
     return merged, parameters
 
 
@@ -140,55 +137,6 @@ def _structured(parameters: ModelRequestParameters, schema: Mapping[str, Any], m
 def _either_or(profile: Mapping[str, Any]) -> bool:
     """Older Gemini takes tools or a schema, not both."""
     return profile.get("google_supports_tool_combination") is False
-
-
-def _in_order(messages: Sequence[Message]) -> list[Message]:
-    """Every call with one result, right after it and in the order of the calls; results of no call as words; nothing empty."""
-    ordered: list[Message] = []
-    waiting = [replace(message, text=_text(message.text)) for message in messages]
-    while waiting:
-        message = waiting.pop(0)
-        if isinstance(message, Result):
-            ordered.append(Said(text=f"Result of {_text(message.name) or 'a call'}: {message.text}"))
-        elif isinstance(message, Said):
-            if message.text.strip():
-                ordered.append(message)
-        elif message.calls:
-            message = _own_ids(message, ordered)
-            ordered.append(message)
-            ordered += _results(message, waiting)
-        elif message.text.strip() or message.raw is not None:
-            ordered.append(message)
-    if not ordered or isinstance(ordered[0], Reply):
-        ordered.insert(0, Said(text=_EARLIER if ordered else _GO_ON))
-    if isinstance(ordered[-1], Reply):
-        ordered.append(Said(text=_GO_ON))
-    return ordered
-
-
-def _results(reply: Reply, waiting: list[Message]) -> list[Message]:
-    """Takes them out of what follows, up to the next reply."""
-    end = next((index for index, message in enumerate(waiting) if isinstance(message, Reply)), len(waiting))
-    found: list[Message] = []
-    for call in reply.calls:
-        place = next((i for i, one in enumerate(waiting[:end]) if isinstance(one, Result) and one.call_id == call.call_id), None)
-        if place is None:
-            found.append(Result(call_id=call.call_id, name=call.name, text=NO_RESULT, is_error=True))
-        else:
-            found.append(waiting.pop(place))
-            end -= 1
-    return found
-
-
-def _own_ids(reply: Reply, before: Sequence[Message]) -> Reply:
-    """Two calls of one id in a reply would share a result: the second of them never had one of its own."""
-    seen: set[str] = set()
-    calls = []
-    for index, call in enumerate(reply.calls):
-        fresh = call if call.call_id not in seen else replace(call, call_id=f"{call.call_id}_{len(before)}_{index}")
-        seen.add(fresh.call_id)
-        calls.append(fresh)
-    return reply if tuple(calls) == reply.calls else replace(reply, calls=tuple(calls), raw=None)
 
 
 def _translated(message: Message, name: str) -> ModelMessage:
@@ -228,15 +176,10 @@ def _merged(history: Sequence[ModelMessage]) -> list[ModelMessage]:
         if isinstance(message, ModelRequest) and isinstance(before, ModelRequest):
             merged[-1] = replace(before, parts=[*before.parts, *message.parts])
         elif isinstance(message, ModelResponse) and isinstance(before, ModelResponse):
-            merged += [ModelRequest(parts=[UserPromptPart(content=_GO_ON)]), message]
+            merged += [ModelRequest(parts=[UserPromptPart(content=GO_ON)]), message]
         else:
             merged.append(message)
     return merged
-
-
-def _text(text: str) -> str:
-    """Without what no JSON can carry: half characters, and NUL, which some servers refuse."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
 def _name(name: str) -> str:
@@ -249,7 +192,7 @@ def _id(call_id: str) -> str:
 
 def _arguments(call: ToolCall) -> dict[str, Any]:
     given = {_INVALID: call.arguments} if isinstance(call.arguments, str) else dict(call.arguments)
-    cleaned: dict[str, Any] = json.loads(_text(json.dumps(given, ensure_ascii=False, default=str)))
+    cleaned: dict[str, Any] = json.loads(plain_text(json.dumps(given, ensure_ascii=False, default=str)))
     return cleaned
 
 
@@ -267,7 +210,7 @@ def reply_of(response: ModelResponse, name: str, *, most: int, is_whole: bool) -
         for part in response.parts
         if isinstance(part, ToolCallPart)
     )
-    return Reply(text=_text(text), calls=calls, model=name, raw=_raw(response) if is_whole else None)
+    return Reply(text=plain_text(text), calls=calls, model=name, raw=_raw(response) if is_whole else None)
 
 
 def _with_own_ids(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
@@ -293,8 +236,8 @@ def _given(part: ToolCallPart, most: int) -> Mapping[str, Any] | str:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
-        return _text(text[:most])
-    return found if isinstance(found, dict) else _text(text[:most])
+        return plain_text(text[:most])
+    return found if isinstance(found, dict) else plain_text(text[:most])
 
 
 def _note(part: ModelResponsePart) -> str:

@@ -11,11 +11,12 @@ import pytest
 
 from remit.assistant.conversations import CONVERSATION_ID, Conversation, Conversations
 from remit.assistant.exporting import exported
-from remit.assistant.history import LOST, NO_ANSWER, faults_of, history_of
+from remit.assistant.history import history_of
 from remit.assistant.lines import Compacted, Spent, Spoken, Started, Stopped, Turn, decoded, encoded
 from remit.assistant.storing import MAX_BYTES
 from remit.core.errors import Failed, Misused, Refused, Unavailable
-from remit.models.messages import Message, Reply, Result, Said, ToolCall
+from remit.models.messages import NO_RESULT, Message, Reply, Result, Said, ToolCall, repaired
+from support.histories import faults_of
 from support.pace import allowed
 
 CALL = ToolCall(call_id="c1", name="delegate", arguments={"target": "echo"})
@@ -194,7 +195,7 @@ def test_lines_of_strangers_between_ours_are_passed_over_and_told(tmp_path: Path
     assert f"{len(odd)} lines are unreadable" in again.notices[0]
     with again.writing():
         again.append(Compacted(at=1.0, count=10**9, summary="all of it", by="excerpt"))
-    assert faults_of(history_of(kept.open("latest"), "Before.").messages) == []
+    assert faults_of(repaired(history_of(kept.open("latest"), "Before.").messages)) == []
 
 
 def test_a_full_conversation_refuses_more_and_stays_readable(tmp_path: Path) -> None:
@@ -246,6 +247,6 @@ def test_a_turn_that_was_broken_off_reads_as_one_that_providers_take(tmp_path: P
     assert read.messages[-1] == Reply(text="I was say\n\n[Stopped here: it was cancelled]")
     with read.writing():
         read.append(Spoken(at=4.0, message=Said(text="and now?")))
-    messages = history_of(kept.open("latest")).messages
+    messages = repaired(history_of(kept.open("latest")).messages)
     assert faults_of(messages) == []
-    assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", LOST, NO_ANSWER, "and now?"]
+    assert [getattr(message, "text", "") for message in messages] == ["Hello,\nworld ☃", "Wait.", NO_RESULT, "and now?"]

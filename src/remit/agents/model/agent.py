@@ -13,7 +13,7 @@ from remit.agents.model.answer import holds_return, value_in
 from remit.agents.model.bounding import tokens_of_text
 from remit.agents.model.keeping import characters_in, fitted, from_plain, is_struck, room_in, to_plain, trimmed
 from remit.agents.model.reach import names_for_prompt, reachable
-from remit.agents.model.talking import Talk, Talked, mended, offer_of, talk, unanswered
+from remit.agents.model.talking import Talk, Talked, offer_of, talk, unanswered
 from remit.agents.model.telling import Telling
 from remit.agents.prompt import closing_prompt, going_on_prompt, model_prompt, repair_prompt, system_prompt
 from remit.core.agents import AgentSpec, Answers
@@ -23,7 +23,7 @@ from remit.flow.format import return_schema, value_repair
 from remit.flow.output_schema import schema_faults
 from remit.flow.receive import read_answer
 from remit.models.client import Models
-from remit.models.messages import Choice, Ended, Message, Reply, Result, Said
+from remit.models.messages import Choice, Ended, Message, Reply, Result, Said, repaired
 from remit.system.threads import off_loop
 from remit.tool.office import Office
 from remit.tool.shortening import shortened
@@ -99,14 +99,14 @@ class _Run:
         kept, is_same = self._kept()
         if ctx.repair is not None:
             again = repair_prompt(ctx, in_session=bool(kept), first=first, output_schema=self.agent.spec.output_schema)
-            return [*mended([*kept, Said(text=again)])]
+            return repaired([*kept, Said(text=again)])
         if not kept:
             return [Said(text=first)]
         if not is_same:
-            return [*mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])]
+            return repaired([*kept, Said(text=going_on_prompt(ctx, self._definition))])
         pending = unanswered(kept)
         if pending and (not self.agent.spec.resumable or any(map(is_struck, pending))):  # not known what was done of them: not done unasked
-            return mended([*kept, Said(text=going_on_prompt(ctx, self._definition))])
+            return repaired([*kept, Said(text=going_on_prompt(ctx, self._definition))])
         return kept
 
     def _kept(self) -> tuple[list[Message], bool]:

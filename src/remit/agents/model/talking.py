@@ -8,7 +8,7 @@ deadline, the budget and the number of turns without a valid call bound it. Know
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from remit.agents.model.calling import Called, Caller, Ending, Shown, Started, faulty, until_hand_in
@@ -16,7 +16,7 @@ from remit.agents.model.taking import taken
 from remit.core.errors import Failed, OutOfTime, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
 from remit.models.client import Models
-from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer
+from remit.models.messages import Asked, Choice, Ended, Message, Question, Reply, Result, Said, ToolCall, ToolOffer, repaired
 from remit.tool.shortening import shortened
 from remit.tool.tool import DelegateTool
 
@@ -26,7 +26,6 @@ EMPTY_TURNS = 2
 HANDING_IN_SHARE = 0.5
 """Of the time that is left at the soft deadline: so long the model may still finish what it is saying."""
 _EMPTY = "Your answer was empty. Answer in words, or call your tool."
-_LOST = "It is not known what came of this call: the conversation was interrupted. Look before you make it again."
 
 Keep = Callable[[Message], Awaitable[None]]
 
@@ -89,7 +88,7 @@ async def talk(talk: Talk) -> Talked:
 class _Talking:
     def __init__(self, talk: Talk) -> None:
         self._talk = talk
-        self._messages = mended(talk.messages)
+        self._messages = repaired(talk.messages, keep_pending=True)
         self._ending: Ending = talk.ending or talk.ctx
         self._caller = Caller(ctx=talk.ctx, tool=talk.tool, shown=talk.shown, started=talk.started, ending=self._ending)
         self._asked = 0
@@ -254,20 +253,3 @@ def unanswered(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
     if not isinstance(last, Reply):
         return ()
     return last.calls[len(messages) - 1 - position :]
-
-
-def mended(messages: Sequence[Message]) -> list[Message]:
-    """With a result for each call that was gone on from without one, and no result without its call: providers refuse both."""
-    whole: list[Message] = []
-    owed: list[ToolCall] = []
-    for message in messages:
-        if isinstance(message, Result):
-            if not owed:
-                continue
-            call = owed.pop(0)
-            whole.append(message if message.call_id == call.call_id else replace(message, call_id=call.call_id))
-            continue
-        whole.extend(Result(call_id=call.call_id, name=call.name, text=_LOST, is_error=True) for call in owed)
-        owed = list(message.calls) if isinstance(message, Reply) else []
-        whole.append(message)
-    return whole

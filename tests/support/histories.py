@@ -1,0 +1,29 @@
+"""Why a provider would refuse a history."""
+
+from collections.abc import Sequence
+
+from remit.models.messages import Message, Reply, Result, Said
+
+
+def faults_of(messages: Sequence[Message]) -> list[str]:
+    """Why a provider would refuse it; empty where none would."""
+    faults: list[str] = [] if not messages or isinstance(messages[0], Said) else ["it does not begin with the person"]
+    owed: list[str] = []
+    for number, message in enumerate(messages):
+        if isinstance(message, Result):
+            if message.call_id not in owed:
+                faults.append(f"{number}: a result of no call")
+            else:
+                owed.remove(message.call_id)
+        elif owed:
+            faults.append(f"{number}: calls without results: {owed}")
+            owed = []
+        if isinstance(message, Said | Result) and not message.text.strip():
+            faults.append(f"{number}: it is empty")
+        if isinstance(message, Reply):
+            owed = [call.call_id for call in message.calls]
+            if not message.text.strip() and not owed:
+                faults.append(f"{number}: an empty reply")
+            if len(set(owed)) != len(owed):
+                faults.append(f"{number}: two calls of one id")
+    return [*faults, f"calls without results: {owed}"] if owed else faults
