@@ -4,7 +4,7 @@ Artifacts are linked as files. A refused or failed delegation is an error of the
 Large answers are shortened piece by piece: Claude Code cuts a tool's answer at 25,000 tokens, and an answer appears in it twice.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,7 @@ def _fitting_piece(piece: str, fits: Callable[[str], bool]) -> str:
 
 
 Document = dict[str, Any]
+Outcome = Return | RemitError | Document
 LINKS = 20
 """So many artifacts are linked; the rest stand in the return."""
 LONGEST_MESSAGE = 1_000
@@ -156,11 +157,24 @@ def answer(document: Document, *, is_error: bool = False, links: Iterable[Conten
     return _answer(fitting(document, _whole(document)), is_error, links)
 
 
-def many_answer(documents: list[Document], *, running: int, is_error: bool, links: Iterable[ContentBlock]) -> CallToolResult:
-    """Several at once: each has its share of the room, so that none is left out."""
+def many_answer(outcomes: Sequence[Outcome], root: Path) -> CallToolResult:
+    """Several at once: each has its share of the room. An error only if all failed."""
+    documents, links, failures, running = [], [], 0, 0
+    for one in outcomes:
+        if isinstance(one, Return):
+            documents.append(return_document(one))
+            links += links_of(one.artifacts, root)
+            failures += is_failure(one)
+        elif isinstance(one, RemitError):
+            documents.append(error_document(one))
+            failures += 1
+        else:
+            documents.append(one)
+            running += 1
     share = LARGEST_BYTES // len(documents)
     short = [fitting(one, "Shortened: ask for it by its session_id with delegation_result.", share) for one in documents]
-    return _answer({"results": short, "finished": len(short) - running, "running": running}, is_error, links)
+    document = {"results": short, "finished": len(short) - running, "running": running}
+    return _answer(document, failures == len(documents), links[:LINKS])
 
 
 def _answer(document: Document, is_error: bool, links: Iterable[ContentBlock]) -> CallToolResult:

@@ -21,7 +21,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.routing import BaseRoute
 
 from remit.core.errors import Refused
-from remit.serve.mcp.delegations import Delegations, Progress, call_of, hold_of
+from remit.serve.mcp.delegations import Delegations, Progress, call_of, hold
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.tools import tools_of
 from remit.serve.service import Call, Service
@@ -83,7 +83,7 @@ class ToolServer(Server[Any]):
             raise MCPError(code=types.INVALID_PARAMS, message=f"Unknown tool: {params.name[:80]}")
         call = self._call(ctx)
         try:
-            hold_of(ctx.request)()  # it may wait for long, also where its answer is no stream
+            hold(ctx.request)  # it may wait for long, also without a stream
         except Refused as error:
             raise MCPError(code=types.INVALID_REQUEST, message=str(error)) from None
         return await self._delegations.call(params.name, params.arguments, Progress(ctx.session, ctx.meta), call)
