@@ -26,38 +26,31 @@ from remit.proto.times import seconds
 from remit.serve.grpc.errors import abort, abort_unknown
 from remit.serve.service import Call
 
-DOOR = "grpc"
 HEALTH = "/grpc.health.v1.Health/"
-"""Answered to anybody: whether it lives is no secret to whoever could connect."""
-MOST_STRANGERS = 200
-"""At once, of those whom nobody knows."""
+"""Answered without authentication."""
+MOST_OPEN_CALLS = 200
+"""Calls without authentication at a time."""
 READ_SECONDS = 10.0
 MOST_NAMES, LONGEST_NAME, DEEPEST = 64, 200, 1000
-_ONCE = (HEADER, DELEGATION_HEADER)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _CALL: contextvars.ContextVar[Call] = contextvars.ContextVar("remit_grpc_call")
+_GARBLED = object()
+"""In place of a message that could not be parsed."""
 
 
 def entered() -> Call:
-    """Who makes the call that is being answered."""
+    """The call that is being answered."""
     return _CALL.get()
-
-
-class _Garbled:
-    """In place of a message that could not be read."""
-
-
-_GARBLED = _Garbled()
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, entrance: Entrance, *, trusts_socket: bool = True) -> None:
-        """`trusts_socket`: whoever opens our Unix socket owns the project. Not behind a proxy, which anybody may come through."""
+        """`trusts_socket`: who opens our Unix socket owns the project; behind a proxy that is anybody."""
         self._entrance = entrance
         self._trusts_socket = trusts_socket
         self._wrapped: dict[str, tuple[Any, Any]] = {}
-        self._watching: set[asyncio.Task[Any]] = set()
+        self._open_calls: set[asyncio.Task[Any]] = set()
         self._is_ending = False
 
     async def intercept_service(
@@ -69,19 +62,17 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         method: str = handler_call_details.method
         known = self._wrapped.get(method)
         if known is None or known[0] is not handler:
-            known = self._wrapped[method] = (handler, self._with_entrance(handler, is_open=method.startswith(HEALTH)))
+            known = self._wrapped[method] = (handler, self._wrap(handler, is_open=method.startswith(HEALTH)))
         return known[1]
 
     def end_open_calls(self) -> None:
-        """Of those who watch only whether we live: they would never leave by themselves."""
+        """Health watchers would never leave by themselves."""
         self._is_ending = True
-        for task in self._watching:
+        for task in self._open_calls:
             task.cancel()
 
-    # ---- each kind of call
-
-    def _with_entrance(self, handler: Any, *, is_open: bool) -> Any:
-        """Also one that asks once is taken as a stream of requests: those gRPC hands over before anything of them was read."""
+    def _wrap(self, handler: Any, *, is_open: bool) -> Any:
+        """Unary requests are handled as streams too: gRPC hands those over before it has read anything."""
         read = _reader(handler.request_deserializer)
         asks_once = not handler.request_streaming
         if handler.response_streaming:
@@ -94,54 +85,53 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         async def serve(requests: Any, context: Context) -> Any:
             try:
                 if is_open:
-                    with self._among_strangers():
+                    with self._open_call():
                         return await behaviour(await _read_one(context), context)
                 call = self._call(context)
                 _CALL.set(call)
                 return await behaviour(await self._admitted(call, requests, context, asks_once), context)
-            except Exception as error:  # noqa: BLE001 - clients are told an error, never a traceback
-                await _tell(context, error)
+            except Exception as error:  # noqa: BLE001 - the boundary to clients: they get an error, never a traceback
+                await _report(context, error)
 
         return serve
 
     def _many(self, behaviour: Any, asks_once: bool, is_open: bool) -> Any:
-        said = behaviour if inspect.isasyncgenfunction(behaviour) else None
+        generator = behaviour if inspect.isasyncgenfunction(behaviour) else None
 
         async def serve(requests: Any, context: Context) -> AsyncIterator[Any]:
             try:
                 call = None if is_open else self._call(context)
-                with self._among_strangers() if call is None else self._entrance.stream(call.visitor):
+                with self._open_call() if call is None else self._entrance.stream(call.visitor):
                     if call is None:
                         request = await _read_one(context)
                     else:
                         _CALL.set(call)
                         request = await self._admitted(call, requests, context, asks_once)
-                    if said is None:
+                    if generator is None:
                         await behaviour(request, context)
                         return
-                    async with contextlib.aclosing(said(request, context)) as messages:
+                    async with contextlib.aclosing(generator(request, context)) as messages:
                         async for message in messages:
                             yield message
             except Exception as error:  # noqa: BLE001 - the same
-                await _tell(context, error)
+                await _report(context, error)
 
         return serve
 
     async def _admitted(self, call: Call, requests: Any, context: Context, asks_once: bool) -> Any:
-        """What is asked, of whoever may ask now; of one that asks in a stream, the stream."""
-        request: Any = await _read_one(context) if asks_once else _whole_ones(requests)
-        if not call.visitor.is_local:  # its owner could as well work in the project's own files
+        """The request, or the stream of requests, within the caller's limits."""
+        request: Any = await _read_one(context) if asks_once else _checked(requests)
+        if not call.visitor.is_local:  # the owner has no limits
             self._entrance.admit(call.visitor, size=request.ByteSize() if asks_once else 0)
         return request
 
     @contextlib.contextmanager
-    def _among_strangers(self) -> Iterator[None]:
-        """Among those whom nobody knows: they are few at once."""
+    def _open_call(self) -> Iterator[None]:
         task = asyncio.current_task()
         assert task is not None
-        if len(self._watching) >= MOST_STRANGERS:
-            raise Unavailable("Too many ask this already.", code="QUEUE_FULL", advice="Try again in a moment.")
-        self._watching.add(task)
+        if len(self._open_calls) >= MOST_OPEN_CALLS:
+            raise Unavailable("Too many health checks are open.", code="QUEUE_FULL", advice="Try again in a moment.")
+        self._open_calls.add(task)
         try:
             yield
         except asyncio.CancelledError:
@@ -150,45 +140,40 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
             task.uncancel()
             raise Unavailable("This server is stopping.", code="STOPPING", advice="Try again in a moment.") from None
         finally:
-            self._watching.discard(task)
-
-    # ---- who asks
+            self._open_calls.discard(task)
 
     def _call(self, context: Context) -> Call:
         """Raises `Refused`, `Misused`."""
-        told: dict[str, Any] = {}
+        given: dict[str, Any] = {}
         for name, value in context.invocation_metadata() or ():
-            if name in told and name in _ONCE:  # two servers in a row might look at one each
+            if name in given and name in (HEADER, DELEGATION_HEADER):  # two servers in a row might each read another one
                 raise Misused(f"{name} is given twice.", code="INVALID_PARAMETERS", advice="Send it once.")
-            told.setdefault(name, value)
-        visitor = self._visitor(context, told)
-        if TRACEPARENT not in told and DEPTH not in told and PATH not in told and DEADLINE not in told:
-            return Call(visitor=visitor, door=DOOR)
-        traceparent = parse(told.get(TRACEPARENT))
+            given.setdefault(name, value)
+        traceparent = parse(given.get(TRACEPARENT))
         return Call(
-            visitor=visitor,
-            door=DOOR,
+            visitor=self._visitor(context, given),
+            door="grpc",
             traceparent=str(traceparent) if traceparent is not None else None,
-            deadline_at=seconds(_whole(told, DEADLINE, 2**63 - 1)),
-            depth=_whole(told, DEPTH, DEEPEST),
-            path=_path(told.get(PATH)),
+            deadline_at=seconds(_whole(given, DEADLINE, 2**63 - 1)),
+            depth=_whole(given, DEPTH, DEEPEST),
+            path=_path(given.get(PATH)),
         )
 
-    def _visitor(self, context: Context, told: Mapping[str, Any]) -> Visitor:
+    def _visitor(self, context: Context, given: Mapping[str, Any]) -> Visitor:
         peer: str = context.peer()
         is_socket = peer.startswith("unix:")
         return self._entrance.enter(
-            authorization=_text(told.get(HEADER)),
-            delegation=_text(told.get(DELEGATION_HEADER)),
+            authorization=_text(given.get(HEADER)),
+            delegation=_text(given.get(DELEGATION_HEADER)),
             certificate=None if is_socket else of_grpc(context.auth_context()),  # type: ignore[arg-type]  # its stubs say Iterable
             is_socket=is_socket and self._trusts_socket,
-            door=DOOR,
+            door="grpc",
             peer="" if is_socket else peer.rpartition(":")[0],
         )
 
 
 def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], Any] | None:
-    """A message that is none is the client's fault, and no traceback in our log."""
+    """A message that cannot be parsed is the client's error, without a traceback in our log."""
     if deserializer is None:
         return None
 
@@ -202,30 +187,29 @@ def _reader(deserializer: Callable[[bytes], Any] | None) -> Callable[[bytes], An
 
 
 async def _read_one(context: Context) -> Any:
-    """The request of a call that has one. Whoever sends it drop by drop, or not at all, is not waited for."""
+    """The request of a unary call, within a time limit."""
     try:
         async with asyncio.timeout(READ_SECONDS):
-            request = await context.read()
+            return _parsed(await context.read())
     except TimeoutError:
-        raise Misused(f"The request did not come within {READ_SECONDS:g} s.", code="TIMEOUT", advice="Send it whole.") from None
-    return _whole_one(request)
+        raise Misused(f"The request did not arrive within {READ_SECONDS:g} s.", code="TIMEOUT", advice="Send it in one go.") from None
 
 
-async def _whole_ones(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
+async def _checked(requests: AsyncIterator[Any]) -> AsyncIterator[Any]:
     async for request in requests:
-        yield _whole_one(request)
+        yield _parsed(request)
 
 
-def _whole_one(request: Any) -> Any:
+def _parsed(request: Any) -> Any:
     if request is _GARBLED or request is grpc.aio.EOF:
-        raise Misused("The request could not be read.", advice="Send the message that the method takes, as tasks.proto has it.")
+        raise Misused("The request could not be parsed.", advice="Send the message that the method takes, as in tasks.proto.")
     return request
 
 
-async def _tell(context: Context, error: Exception) -> NoReturn:
+async def _report(context: Context, error: Exception) -> NoReturn:
     if isinstance(error, RemitError):
         await abort(context, error)
-    if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # told already, or nobody is there any more
+    if isinstance(error, grpc.aio.BaseError | grpc.RpcError):  # reported already, or the client has left
         raise error
     await abort_unknown(context, error)
 
@@ -234,23 +218,17 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _whole(told: Mapping[str, Any], name: str, most: int) -> int:
-    value = told.get(name)
-    if value is None:
-        return 0
+def _whole(given: Mapping[str, Any], name: str, most: int) -> int:
+    value = given.get(name, "0")
     if not isinstance(value, str) or not value.isascii() or not value.isdecimal() or len(value) > 20 or int(value) > most:
         raise Misused(f"{name} in the metadata must be a whole number of at most {most}.", advice="Leave it out, or send its digits.")
     return int(value)
 
 
 def _path(value: object) -> tuple[str, ...]:
-    if value is None:
-        return ()
     names: Any = None
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        names = json.loads(value)  # type: ignore[arg-type]
-    if not isinstance(names, list) or len(names) > MOST_NAMES:
-        names = [None]
-    if not all(isinstance(name, str) and 0 < len(name) <= LONGEST_NAME for name in names):
+        names = [] if value is None else json.loads(value)  # type: ignore[arg-type]
+    if not isinstance(names, list) or len(names) > MOST_NAMES or not all(isinstance(n, str) and 0 < len(n) <= LONGEST_NAME for n in names):
         raise Misused(f"{PATH} in the metadata must be a JSON list of at most {MOST_NAMES} names.", advice='E.g. ["orchestrator", "a"].')
     return tuple(names)

@@ -36,7 +36,7 @@ from remit.proto.v1 import tasks_pb2_grpc as rpc
 from remit.proto.values import dict_of
 from remit.serve.grpc.auth_interceptor import entered
 from remit.serve.grpc.pool import Instance, Offered, Pool
-from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent, heard
+from remit.serve.grpc.remote_agent import ADDRESSED, RemoteAgent, handle_message
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
 from remit.system.threads import off_loop
@@ -319,7 +319,7 @@ class Registry(rpc.AgentServiceServicer):
                     return
                 now = instance.heard_at = time.monotonic()
                 tokens, last = min(BURST, tokens + (now - last) * MOST_A_SECOND) - 1, now
-                heard(pool, instance, message)
+                handle_message(pool, instance, message)
                 if instance.is_leaving and not instance.works:
                     self._lose(instance, "it left")
                     return
