@@ -17,7 +17,7 @@ from web_server import Heard, answer, certificate, raw, redirect, web_server
 
 from remit.agents.builtin.worker.pages import Fetched, body_of, fetch, headers_of, kind_of, read_out
 from remit.core.errors import Misused, Refused
-from remit.system.guarded_http import Address, Network, OutgoingRequest, Trail, Unreached, parse_target, tls_context
+from remit.system.guarded_http import Address, Network, Trail, Unreached, WebRequest, parse_target, tls_context
 from remit.system.http import BodyError
 
 HERE = ipaddress.ip_address("127.0.0.1")
@@ -53,7 +53,7 @@ async def get(
     most: int = 5 << 20, seconds: float = 20.0, trail: Trail | None = None,
 ) -> Fetched:  # fmt: skip
     data, sent = body_of(body, headers_of(headers))
-    request = OutgoingRequest(target=parse_target(url), method=method, headers=sent, body=data)
+    request = WebRequest(target=parse_target(url), method=method, headers=sent, body=data)
     return await fetch(request, (wires or Wires()).network(), most=most, seconds=seconds, trail=trail)
 
 

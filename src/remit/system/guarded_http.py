@@ -324,7 +324,7 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutgoingRequest:
+class WebRequest:
     target: Target
     method: str = "GET"
     headers: Headers = ()
@@ -332,7 +332,7 @@ class OutgoingRequest:
 
 
 @contextlib.asynccontextmanager
-async def send_request(request: OutgoingRequest, addresses: Sequence[Address], tls: ssl.SSLContext | None) -> AsyncIterator[Answer]:
+async def send_request(request: WebRequest, addresses: Sequence[Address], tls: ssl.SSLContext | None) -> AsyncIterator[Answer]:
     """Ask the target at one of `addresses`, which were checked. The connection ends with this. Raises `Unreached`."""
     core = need("httpcore", "web")
     target = request.target
@@ -451,7 +451,7 @@ class Trail:
 
 
 @contextlib.asynccontextmanager
-async def follow_redirects(request: OutgoingRequest, network: Network, trail: Trail) -> AsyncIterator[Answer]:
+async def follow_redirects(request: WebRequest, network: Network, trail: Trail) -> AsyncIterator[Answer]:
     """The answer at the end of all redirects. Raises `Refused`, `Misused`, `Unreached`."""
     while True:
         trail.last = request.target
@@ -510,7 +510,7 @@ _WORDS = {
 }
 
 
-def _next(request: OutgoingRequest, status: int, location: str, trail: Trail) -> OutgoingRequest:
+def _next(request: WebRequest, status: int, location: str, trail: Trail) -> WebRequest:
     """The request that a redirect asks for."""
     before = request.target
     try:

@@ -31,10 +31,10 @@ from remit.system.guarded_http import (
     METADATA_NAMES,
     Address,
     AddressKind,
-    OutgoingRequest,
     Resolve,
     Target,
     Unreached,
+    WebRequest,
     classify_address,
     parse_target,
     resolve,
@@ -90,7 +90,7 @@ class Post:
             async with asyncio.timeout(ANSWER_SECONDS):
                 target, addresses = await self._checked(watcher.url)
                 tls = tls_context(self._ca_file) if target.scheme == "https" else None
-                request = OutgoingRequest(target=target, method="POST", headers=headers, body=body)
+                request = WebRequest(target=target, method="POST", headers=headers, body=body)
                 async with send_request(request, addresses, tls) as answer:
                     status = answer.status
         except Misused:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
@@ -244,14 +245,20 @@ async def _need_allowed(ctx: Context, path: str, halt: Halt) -> None:
             os.close(folder)
         return held
 
-    for number, where in enumerate(await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
-        if number % _TURN == _TURN - 1:
+    async for where, refusal in _refused(ctx, "", await at(ctx, path, Effect.DELETE, act, follow=False, halt=halt)):
+        message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
+        raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.")
+
+
+async def _refused(ctx: Context, prefix: str, paths: Iterable[str]) -> AsyncIterator[tuple[str, Refused]]:
+    """Those that the policy does not allow, each with its refusal."""
+    for number, path in enumerate(paths, 1):
+        if number % _TURN == 0:
             await asyncio.sleep(0)  # others have their turn
         try:
-            await ctx.permit(path=os.fsencode(where).decode("utf-8", "backslashreplace"))
+            await ctx.permit(path=_text(prefix + path))
         except Refused as refusal:
-            message = f"{shown(path)} holds {shown(where)}, so nothing was deleted. {refusal.message}"
-            raise Refused(message, code=refusal.code, advice="Delete what is beside it by its own path.") from None
+            yield path, refusal
 
 
 def _kept(name: str) -> str | None:
@@ -426,14 +433,8 @@ async def search_files(
 
 async def _allowed(ctx: Context, prefix: str, found: Found) -> Found:
     """Without what stands in files that the policy lets nobody read: a search is not a way round its rules."""
-    refused = set()
-    for number, path in enumerate(dict.fromkeys(one["path"] for one in found.matches if one["path"])):
-        if number % _TURN == _TURN - 1:
-            await asyncio.sleep(0)  # others have their turn
-        try:
-            await ctx.permit(path=_text(prefix + path))
-        except Refused:
-            refused.add(path)
+    paths = dict.fromkeys(one["path"] for one in found.matches if one["path"])
+    refused = {path async for path, _ in _refused(ctx, prefix, paths)}
     if not refused:
         return found
     note = f"{counted(len(refused), 'file')} left out that the policy does not let be read."

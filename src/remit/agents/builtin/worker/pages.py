@@ -12,7 +12,6 @@ import logging
 import re
 import resource
 import signal
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,17 +29,7 @@ from remit.flow.plain import plain
 from remit.settings import load_settings
 from remit.settings.values import Web
 from remit.system.extras import need
-from remit.system.guarded_http import (
-    Headers,
-    Network,
-    OutgoingRequest,
-    Target,
-    Trail,
-    Unreached,
-    follow_redirects,
-    parse_target,
-    tls_context,
-)
+from remit.system.guarded_http import Headers, Network, Target, Trail, Unreached, WebRequest, follow_redirects, parse_target, tls_context
 from remit.system.http import ACCEPT_ENCODING, Body, BodyError, read_body
 from remit.system.threads import off_loop
 
@@ -334,7 +323,7 @@ class Reading:
     """The text is wanted beside the data."""
 
 
-async def fetch(request: OutgoingRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> Fetched:
+async def fetch(request: WebRequest, network: Network, *, most: int, seconds: float, trail: Trail | None = None) -> Fetched:
     """Raises `Unreached`, `BodyError`, `Refused`, `Misused`, `TimeoutError`; `trail` then tells how far it came."""
     trail = trail if trail is not None else Trail()
     end = time.monotonic() + seconds
@@ -453,7 +442,7 @@ async def fetched(
     if method.upper() not in METHODS:
         raise Misused(f"method: {method[:20]!r} is not one that is sent.", advice=f"Use {', '.join(METHODS)}.")
     data, sent = body_of(body, headers_of(headers))
-    request = OutgoingRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
+    request = WebRequest(target=parse_target(url), method=method.upper(), headers=sent, body=data)
     most = min(max_bytes or settings.max_bytes, settings.max_bytes)
     trail = Trail()
     with bounded_memory():
@@ -464,25 +453,16 @@ async def fetched(
             return unreached_return(request.target, trail, error)
         ctx.progress(f"{answer.body.wire_bytes} bytes came from {answer.target.authority}.")
         reading: Reading = read_out(answer, raw=raw, seconds=max(0.2, ctx.remaining * 0.8))
-    file = await _saved(ctx, answer) if save else None
+    file = ctx.scratch / kept_as(answer) if save else None
+    if file is not None:
+        await off_loop(file.write_bytes, answer.body.content)
+        ctx.artifact(file, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
     return fetched_return(request.target, answer, reading, max_characters, file)
 
 
 def network_of(ctx: Context, settings: Web) -> Network:
     file = ctx.root / settings.ca_file if settings.ca_file is not None else None
-
-    @cache
-    def tls() -> ssl.SSLContext:
-        return tls_context(file)
-
-    return Network(permit=ctx.permit, tls=tls)
-
-
-async def _saved(ctx: Context, answer: Fetched) -> Path:
-    path = ctx.scratch / kept_as(answer)
-    await off_loop(path.write_bytes, answer.body.content)
-    ctx.artifact(path, "data", f"What {answer.target.authority} answered, {len(answer.body.content)} bytes.")
-    return path
+    return Network(permit=ctx.permit, tls=cache(lambda: tls_context(file)))
 
 
 _ENDINGS = {"application/pdf": ".pdf", "text/html": ".html", "application/json": ".json", "text/plain": ".txt"}
@@ -506,10 +486,7 @@ def fetched_return(asked: Target, fetched: Fetched, reading: Reading, max_charac
         "kind": reading.kind,
         "charset": reading.charset or None,
         "title": page.title,
-        "description": None,
-        "author": None,
-        "date": None,
-        "language": None,
+        **dict.fromkeys(("description", "author", "date", "language")),
         **page.about,
         "text": text[:max_characters],
         "links": page.links,

@@ -338,18 +338,14 @@ _NOT_SEARCHED = Found(
 
 def need_pattern(pattern: str, *, is_regex: bool) -> None:
     """Refuse what no line can match, and what no program can be asked."""
-    fault = None
-    if not pattern:
-        fault = "is empty"
-    elif "\n" in pattern or "\r" in pattern:
-        fault = "has a line break, and lines are searched one by one"
-    elif "\0" in pattern:
-        fault = "has a NUL character"
-    elif len(pattern) > MOST_CHARACTERS:
-        fault = f"is longer than {MOST_CHARACTERS:,} characters"
-    elif not pattern.isascii() and pattern.encode("utf-8", "ignore").decode() != pattern:
-        fault = "has a character that is none"
-    if fault is not None:
+    faults = {
+        "is empty": not pattern,
+        "has a line break, and lines are searched one by one": "\n" in pattern or "\r" in pattern,
+        "has a NUL character": "\0" in pattern,
+        f"is longer than {MOST_CHARACTERS:,} characters": len(pattern) > MOST_CHARACTERS,
+        "has a character that is none": pattern.encode("utf-8", "ignore").decode() != pattern,
+    }
+    if fault := next((words for words, is_so in faults.items() if is_so), ""):
         raise Misused(f"pattern: it {fault}.", code="INVALID_PARAMETERS", advice="Give a part of a line, as text or with regex=true.")
 
 

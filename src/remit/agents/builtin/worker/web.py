@@ -1,8 +1,6 @@
-"""`worker.web_fetch` and `worker.web_search` (S5.2): the web, as far as the policy lets them reach it. The work is done in `reach`.
+"""`worker.web_fetch` and `worker.web_search`, declared. Both run in processes of their own, which load `pages` and `web_search`.
 
-Both run in processes of their own: what strangers wrote is parsed there, with bounded memory, and can be killed. What does it is loaded
-there too: this module is loaded by everybody who wants as much as a file, and is light. Whoever writes a search provider finds here what
-it is made of.
+Search providers are written against the names that this module exports.
 """
 
 import importlib

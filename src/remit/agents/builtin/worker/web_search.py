@@ -25,7 +25,7 @@ from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.flow.context import Context
 from remit.settings import Settings, load_settings
 from remit.settings.values import Search
-from remit.system.guarded_http import Network, OutgoingRequest, Unreached, check_target, parse_target
+from remit.system.guarded_http import Network, Unreached, WebRequest, check_target, parse_target
 from remit.system.http import BodyError
 from remit.system.threads import off_loop
 
@@ -331,7 +331,7 @@ class Searching:
 
     async def _get_json(self, url: str, headers: Mapping[str, str]) -> Any:
         try:
-            request = OutgoingRequest(target=parse_target(url), headers=headers_of({"Accept": "application/json", **headers}))
+            request = WebRequest(target=parse_target(url), headers=headers_of({"Accept": "application/json", **headers}))
             fetched = await fetch(request, self.network, most=MOST_BYTES, seconds=self._seconds())
         except (Unreached, BodyError, Misused) as error:
             raise Unanswered(str(error)) from None
@@ -356,7 +356,6 @@ class Searching:
 
 
 def _is_hit(hit: object) -> bool:
-    """A provider may be users' code, and hand on whatever a server said."""
     return isinstance(hit, Hit) and all(isinstance(text, str) for text in (hit.title, hit.url, hit.snippet, hit.date or ""))
 
 

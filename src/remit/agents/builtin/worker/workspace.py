@@ -159,7 +159,5 @@ def counted(number: int, one: str, many: str = "") -> str:
 def size_of(count: int) -> str:
     if count < 10_000:
         return counted(count, "byte")
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return counted(count, "byte")
+    unit, size = next((unit, size) for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)) if count >= size)
+    return f"{count / size:.1f} {unit}"
