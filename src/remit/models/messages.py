@@ -182,8 +182,8 @@ def repaired(messages: Sequence[Message], *, keep_pending: bool = False) -> list
             message = _own_ids(message, ordered)
             ordered.append(message)
             results = _results(message, waiting)
-            if keep_pending and not waiting:
-                results = [one for one in results if one.text != NO_RESULT]
+            while keep_pending and not waiting and results and results[-1].text == NO_RESULT:
+                results.pop()
             ordered += results
         elif message.text.strip() or message.raw is not None:
             ordered.append(message)
