@@ -107,8 +107,8 @@ class Remit(Looking):
         from remit.flow.house import House
         from remit.ledger import ErrorLedger, LedgerWriter
         from remit.signals.telemetry import open_signals
-        from remit.switchboard.here import token_here
-        from remit.system.own_folder import make_folder
+        from remit.switchboard.address import token_here
+        from remit.system.files import make_folder
         from remit.wiring import noting, options_of, policy_of, rules_of
 
         if self._is_open:
@@ -255,7 +255,7 @@ class Remit(Looking):
         running = self.engine.current()
         if running is not None:
             if running.engine is not self.engine:
-                from remit.switchboard.here import not_yours
+                from remit.switchboard.address import not_yours
 
                 raise not_yours(running.delegation.agent)
             return running, None
@@ -377,7 +377,7 @@ class Remit(Looking):
 
     def _facts(self) -> dict[str, Any]:
         """What an attached process must know of this one."""
-        from remit.switchboard.declared import spec_to_wire
+        from remit.switchboard.board import spec_to_wire
 
         return {
             "root": str(self.root),

@@ -206,7 +206,7 @@ async def test_the_socket_is_for_its_owner_alone_and_goes_with_the_server(tmp_pa
 
 
 async def test_a_path_of_any_length_will_do(tmp_path: Path) -> None:
-    from remit.system.unix_path import UnixPath
+    from remit.system.files import UnixPath
     from remit.tool.elsewhere.connecting import Reach
     from remit.tool.elsewhere.service import TaskService
 

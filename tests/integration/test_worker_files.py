@@ -16,7 +16,7 @@ import pytest
 
 from remit import Context, Remit, Return, agent
 from remit.agents.builtin.worker.files import READ_BYTES
-from remit.system.replacing import TEMPORARY
+from remit.system.edits import TEMPORARY
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ async def test_a_worker_below_an_agent_with_its_own_folder_works_there(tmp_path:
 WRITER = """
 import sys
 from remit.system.beneath import Root
-from remit.system.replacing import replace_file
+from remit.system.edits import replace_file
 number = 0
 while True:
     for letter in b"ab":

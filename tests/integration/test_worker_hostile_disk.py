@@ -13,7 +13,7 @@ import pytest
 from remit import Remit
 from remit.agents.builtin.worker import files
 from remit.system.beneath import Root
-from remit.system.replacing import replace_file
+from remit.system.edits import replace_file
 
 _ACCESS_LIST = "system.posix_acl_access"
 _NOBODY = 0xFFFFFFFF

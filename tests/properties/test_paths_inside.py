@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from remit.core.errors import RemitError
 from remit.system.beneath import Root, parts_of
-from remit.system.removing import remove_one, remove_tree
-from remit.system.replacing import replace_file
+from remit.system.edits import remove_one, remove_tree, replace_file
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 PARTS = st.lists(st.one_of(NAMES, st.sampled_from(["..", ".", ""])), min_size=1, max_size=5)

@@ -22,7 +22,7 @@ from remit.core.errors import Failed, Misused, RemitError, Unavailable
 from remit.core.ids import new_session_id
 from remit.flow.plain import clean
 from remit.models.messages import Message, Reply, Said
-from remit.system.own_folder import make_folder
+from remit.system.files import make_folder
 
 CONVERSATION_ID = re.compile(r"^conv_[0-9]{8,}_[a-z0-9]{6}\Z")
 TITLE_CHARACTERS = 80

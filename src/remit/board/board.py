@@ -20,8 +20,7 @@ from remit.board.write_set import Piece, WriteSet, hash_of, read_or_none
 from remit.core.clock import SYSTEM_CLOCK, Clock
 from remit.core.errors import Misused
 from remit.core.ids import new_session_id
-from remit.system.files import file_lock
-from remit.system.own_folder import make_folder
+from remit.system.files import file_lock, make_folder
 
 __all__ = ["SPECS", "Board", "Draft", "Seen"]
 

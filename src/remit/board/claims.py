@@ -17,8 +17,7 @@ from pathlib import Path
 from remit.board import write_set
 from remit.board.board import Board
 from remit.core.errors import Refused, Unavailable
-from remit.system.files import file_lock
-from remit.system.own_folder import make_folder
+from remit.system.files import file_lock, make_folder
 from remit.system.processes import is_alive, pid_space, process_start
 
 _LAST_TIME = 1e11

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from remit.core.errors import Misused, Unavailable
-from remit.system.exchanging import exchange, name_new
+from remit.system.edits import exchange, name_new
 
 LARGEST_BYTES = 256 << 20
 NOTHING = ""

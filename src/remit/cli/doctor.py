@@ -120,13 +120,13 @@ def look(root: Path, *, is_online: bool = False) -> list[Finding]:
 
 
 def _machine() -> Iterator[Finding]:
-    from remit.system import openat2
+    from remit.system import beneath
 
     part = "machine"
     yield Finding(part=part, name="Python", mark=Mark.GOOD, found=f"{platform.python_version()} at {sys.executable}")
     yield Finding(part=part, name="SQLite", mark=Mark.GOOD, found=sqlite3.sqlite_version)
     yield Finding(part=part, name="system", mark=Mark.GOOD, found=f"{platform.system()} {platform.release()} on {platform.machine()}")
-    if openat2.supported():
+    if beneath.supported():
         yield Finding(part=part, name="openat2", mark=Mark.GOOD, found="paths are kept inside of the workspace by the kernel")
     else:
         advice = "Linux 5.6 and later has it; a container may forbid it."

@@ -99,7 +99,7 @@ def _schema(folder: Path, *, as_json: bool) -> Exit:
 
 def _init(folder: Path, *, as_json: bool) -> Exit:
     from remit.policy.rules import FILE, default_text
-    from remit.system.own_folder import make_folder
+    from remit.system.files import make_folder
 
     home = project_folder(folder)
     make_folder(home)

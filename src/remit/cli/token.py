@@ -100,7 +100,7 @@ def token(
 def _new(folder: "Path", name: str, grants: "Grants", certificate: str | None, *, as_json: bool) -> Exit:
     from remit.access.certificates import checked_name
     from remit.access.tokens import Tokens
-    from remit.system.own_folder import make_folder
+    from remit.system.files import make_folder
 
     make_folder(folder)
     made, secret = Tokens(folder).new(name, grants, None if certificate is None else checked_name(certificate))

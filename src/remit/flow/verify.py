@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from remit.core.errors import ErrorInfo
-from remit.system.environment import BASIC, TOOLCHAINS, listed_environment
+from remit.system.interpreter import BASIC, TOOLCHAINS, listed_environment
 from remit.system.processes import MARK, kill_tree_async, process_start
 
 OUTPUT_TAIL_BYTES = 4000

@@ -19,7 +19,7 @@ from remit.flow.route import Rule
 from remit.orchestrator.command_files import MAX_INCLUDED, CommandFile, fill_arguments
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
 from remit.settings import Settings, load_settings
-from remit.switchboard.here import token_here
+from remit.switchboard.address import token_here
 from remit.system.threads import off_loop
 
 FILE_BYTES = 100_000

@@ -29,7 +29,7 @@ from remit.engine.embedded import CURRENT
 from remit.flow.context import LEVELS, context_files, level_of
 from remit.flow.route import GENERAL, Route, RoutingTable, route
 from remit.orchestrator.outcome import Waiting, wait_for_result
-from remit.switchboard.here import token_here
+from remit.switchboard.address import token_here
 from remit.system.threads import off_loop
 
 T = TypeVar("T")

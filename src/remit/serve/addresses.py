@@ -20,8 +20,7 @@ from typing import Any
 
 from remit.core.errors import Misused, RemitError, Unavailable
 from remit.settings.values import ServeSettings
-from remit.system.own_folder import make_folder
-from remit.system.unix_path import UnixPath
+from remit.system.files import UnixPath, make_folder
 
 UNIX = "unix"
 GRPC_SOCKET = "grpc.sock"

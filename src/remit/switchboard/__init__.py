@@ -4,14 +4,8 @@ The owner of a tree listens on a socket and gives each running delegation a toke
 *attached*: what it delegates runs in the owner's engine, as a child of the token's delegation. So depth, path, deadline, budget, slots,
 cancellation and record hold because it is the same code, not because they were carried over.
 
-  here       whose delegation the code runs in: context or environment, made into a token
-  address    sockets at paths of any length
+  address    sockets at paths of any length; whose delegation this code runs in, made into a token
   line       a connection: questions and answers in frames, the same at both ends
-  board      the owner's end: tokens, the socket, who may come in
-  kinship    whether a process belongs to a delegation
-  visit      what one attached process may ask
-  declared   declarations of agents, as JSON
-  borrowed   an agent that only the attached process has, as its owner runs it
+  board      the owner's end: tokens, the socket, who may come in and what they may ask; agents that they lend
   attached   the attached process's end
-  lent       the same agent, as it is carried out there
 """

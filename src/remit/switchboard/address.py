@@ -1,15 +1,21 @@
-"""Unix sockets at paths of any length: the kernel takes 107 bytes, projects lie deeper. Knows paths and sockets, nothing else.
-
-A path that is too long is reached through an open descriptor of its folder, `/proc/self/fd/N/name`.
-"""
+"""Where the owner of a delegation tree is reached: its socket, the token that names it, and whether this process is inside of one."""
 
 import contextlib
 import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from remit.core.caller import CALLER
+from remit.core.errors import Misused
+from remit.engine.embedded import CURRENT
+
+if TYPE_CHECKING:
+    from remit.switchboard.board import Run
+
 
 LONGEST_BYTES = 107
 BACKLOG = 128
@@ -84,3 +90,25 @@ def _short(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+LENT: ContextVar["Run | None"] = ContextVar("remit_lent", default=None)
+"""What this context carries out for the owner of a tree."""
+
+
+def token_here() -> str | None:
+    lent = LENT.get()
+    if lent is not None:
+        return lent.token
+    running = CURRENT.get()
+    if running is not None and running.engine.token_for is not None:
+        return running.engine.token_for(running)
+    return os.environ.get(CALLER) or None
+
+
+def not_yours(agent: str) -> Misused:
+    """A `Remit` in the hands of an agent that did not open it: what it delegated would be a child of nobody, or of another."""
+    return Misused(
+        f"{agent} cannot delegate by a Remit that was opened outside of it: it would not be {agent}'s child.",
+        advice="Open one inside the agent (async with Remit.open(…)), or delegate with ctx.",
+    )

@@ -1,8 +1,4 @@
-"""The end of an attached process: what its `Remit` stands on instead of an engine. It runs nothing itself, but for agents it lends.
-
-Delegating goes over the line to the owner of the tree; looking goes into the owner's record, wherever this process stands. Closing it ends
-nothing: a child that was started lives until it is done, or its caller is. Used by `app`.
-"""
+"""The attached side: a process that an agent started delegates through the owner of its tree, and lends it agents of its own."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -22,13 +18,9 @@ from remit.flow.context import Context, Handle
 from remit.flow.plain import plain
 from remit.flow.request import Request
 from remit.store.sqlite import open_to_look
-from remit.switchboard.address import connected, owner_at, peer_of
-from remit.switchboard.board import OPEN_HERE
-from remit.switchboard.declared import spec_from_wire, spec_to_wire
-from remit.switchboard.here import LENT, not_yours
-from remit.switchboard.lent import Run, carried_out
+from remit.switchboard.address import LENT, connected, not_yours, owner_at, peer_of
+from remit.switchboard.board import OPEN_HERE, VERSION, Run, carried_out, spec_from_wire, spec_to_wire
 from remit.switchboard.line import Line
-from remit.switchboard.visit import VERSION
 from remit.system.threads import off_loop
 
 CONNECT_SECONDS = 5.0

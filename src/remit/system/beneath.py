@@ -1,21 +1,192 @@
-"""Files below a folder, and nothing else: whatever path is asked for, and whoever changes the tree meanwhile.
+"""Files beneath a root, opened so that nobody is led out of it: no link is followed, whatever is swapped meanwhile.
 
-A path is resolved to a `Place`: the folder that holds it, open, and its name there, which is no link. Everything is done on that open
-folder, so nothing can be swapped between the look and the act. The kernel resolves it (`system.openat2`) or we do (`system.walking`); both
-refuse the same. Knows no rules of a project and no agents. Writing and removing are in `system.replacing` and `system.removing`.
-"""
+By `openat2` where the kernel has it, else step by step. The one way in which this package, workers, boards and servers open files that
+others may change."""
 
+import ctypes
 import errno
 import os
 import stat
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
 from remit.core.errors import Failed, Misused, Refused, RemitError
-from remit.system import openat2
-from remit.system.walking import FOLDER, LeadsOut, walk
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_BENEATH = 0x08
+_NUMBER = 437
+"""The same on every architecture but alpha, which we do not know."""
+_TRIES = 64
+"""A folder renamed anywhere while `..` of a link is resolved makes the kernel ask to try again."""
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+@cache
+def _syscall() -> "ctypes._NamedFuncPointer":
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_How), ctypes.c_size_t]
+    call.restype = ctypes.c_long
+    return call
+
+
+def open_beneath(folder: int, path: str, flags: int, *, crosses_mounts: bool = True) -> int:
+    """An existing file or folder at or below the open `folder`; links are followed as long as they stay there.
+
+    Raises `OSError`: EXDEV for what leads out (every absolute link among it) or, unless it `crosses_mounts`, to where something else is
+    mounted; EAGAIN when the tree changes too fast.
+    """
+    resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | (0 if crosses_mounts else RESOLVE_NO_XDEV)
+    how = _How(flags | os.O_CLOEXEC, 0, resolve)
+    name = os.fsencode(path)
+    code = 0
+    for _ in range(_TRIES):
+        descriptor = _syscall()(_NUMBER, folder, name, ctypes.byref(how), ctypes.sizeof(how))
+        if descriptor >= 0:
+            return int(descriptor)
+        code = ctypes.get_errno()
+        if code not in (errno.EAGAIN, errno.EINTR):
+            break
+    raise OSError(code, os.strerror(code), path)
+
+
+@cache
+def supported() -> bool:
+    """Asked once: an old kernel has no such call, and a sandbox may forbid it. /proc is needed to learn where a path led."""
+    if sys.platform != "linux" or not hasattr(os, "O_PATH"):
+        return False
+    try:
+        folder = os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.close(open_beneath(folder, ".", os.O_PATH | os.O_DIRECTORY))
+        return os.readlink(f"/proc/self/fd/{folder}") == "/"
+    except OSError:
+        return False
+    finally:
+        os.close(folder)
+
+
+FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+"""O_PATH: a folder that may be entered but not listed can be passed through."""
+MOST_LINKS = 40
+"""As the kernel has it."""
+MOST_STEPS = 10_000
+"""Links whose targets are thousands of `..` come to an end here."""
+
+
+class LeadsOut(Exception):
+    """The path, or a link on it, leads out of the root."""
+
+
+def walk(root: int, parts: Sequence[str], *, names: Sequence[str], follow: bool) -> tuple[int, str, tuple[str, ...]]:
+    """The folder that holds it, open, its name there, and the folder's own path. The name is no link if `follow`; it need not exist.
+
+    `names`: absolute paths that the root is known by, for absolute links into it. A path that is the root itself has the name ".".
+    """
+    walker = _Walker(root, parts, names)
+    try:
+        name = walker.arrive(follow)
+    except BaseException:
+        os.close(walker.folder)
+        raise
+    return walker.folder, name, tuple(walker.passed)
+
+
+class _Walker:
+    __slots__ = ("_links", "_names", "_pending", "_root", "_steps", "folder", "passed")
+
+    def __init__(self, root: int, parts: Sequence[str], names: Sequence[str]) -> None:
+        self._root, self._names = root, names
+        self._pending = list(reversed(parts))
+        self._links = self._steps = 0
+        self.folder = os.open(".", FOLDER, dir_fd=root)
+        self.passed: list[str] = []
+        """Folders, none of them a link, from the root to where we are."""
+
+    def arrive(self, follow: bool) -> str:
+        while self._pending:
+            self._steps += 1
+            if self._steps > MOST_STEPS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+            part = self._pending.pop()
+            if part == "..":
+                self._back()
+            elif part not in ("", "."):
+                if not self._pending:
+                    target = self._link_at(part) if follow else None
+                    if target is None:
+                        return part
+                    self._follow(target)
+                elif not self._enter(part):
+                    self._follow(self._need_link(part))
+        return "."
+
+    def _enter(self, part: str) -> bool:
+        try:
+            deeper = os.open(part, FOLDER, dir_fd=self.folder)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                return False
+            raise
+        os.close(self.folder)
+        self.folder = deeper
+        self.passed.append(part)
+        return True
+
+    def _link_at(self, part: str) -> str | None:
+        try:
+            return os.readlink(part, dir_fd=self.folder)
+        except OSError as error:
+            if error.errno in (errno.EINVAL, errno.ENOENT):
+                return None
+            raise
+
+    def _need_link(self, part: str) -> str:
+        target = self._link_at(part)
+        if target is None:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), "/".join((*self.passed, part)))
+        return target
+
+    def _follow(self, target: str) -> None:
+        self._links += 1
+        if self._links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        if target.startswith("/"):
+            target = self._below_root(target)
+            self._restart()
+        self._pending.extend(reversed(target.split("/")))
+
+    def _below_root(self, target: str) -> str:
+        for name in self._names:
+            if target == name:
+                return ""
+            if target.startswith(name.rstrip("/") + "/"):
+                return target[len(name.rstrip("/")) + 1 :]
+        raise LeadsOut
+
+    def _back(self) -> None:
+        """Through `..` of a link. From the root again, not by the folder's own "..": that may have been moved out of the root by now."""
+        if not self.passed:
+            raise LeadsOut
+        again = self.passed[:-1]
+        self._restart()
+        # "." in the end: what is named here are folders to be entered, never what the path arrives at.
+        self._pending.extend((*([] if self._pending else ["."]), *reversed(again)))
+
+    def _restart(self) -> None:
+        fresh = os.open(".", FOLDER, dir_fd=self._root)
+        os.close(self.folder)
+        self.folder, self.passed = fresh, []
+
 
 MAX_PATH = 4096
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -107,7 +278,7 @@ class Root:
     def __init__(self, path: str | Path, *, descriptor: int | None = None, by_steps: bool = False) -> None:
         """`descriptor`: the folder, open already; it becomes this one's to close, and `path` is only what it is called."""
         self.path = os.path.abspath(path)
-        self._by_steps = by_steps or not openat2.supported()
+        self._by_steps = by_steps or not supported()
         try:
             self.descriptor = os.open(self.path, _LIST & ~os.O_NOFOLLOW) if descriptor is None else descriptor
         except OSError as error:
@@ -144,7 +315,7 @@ class Root:
         above = parts[:-1]
         try:
             # What the root itself holds is there by the root's own descriptor: no path has to be followed, and none can be swapped.
-            folder = openat2.open_beneath(self.descriptor, "/".join(above), _FOLLOWED) if above else os.dup(self.descriptor)
+            folder = open_beneath(self.descriptor, "/".join(above), _FOLLOWED) if above else os.dup(self.descriptor)
         except OSError as error:
             if error.errno in (errno.EXDEV, errno.ELOOP, errno.EAGAIN):
                 return None

@@ -1,9 +1,7 @@
-"""Files that several processes share: written whole or not at all, locked for a bounded time, set aside when damaged.
-
-Knows bytes, names and locks; knows nothing of what the files mean. Used by `ledger`, and by whoever keeps a file in a project.
-"""
+"""Files of remit's own: written atomically, appended, locked, set aside; private folders, and short paths for sockets."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import secrets
@@ -12,6 +10,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from types import TracebackType
 
 from remit.core.errors import Unavailable
 
@@ -196,3 +195,64 @@ def _cannot(verb: str, path: Path, error: OSError) -> Unavailable:
         code="STORE_UNAVAILABLE",
         advice="Check free space and permissions of its folder; nothing was changed.",
     )
+
+
+_IGNORED = """\
+# made by remit: what runs here is not for the repository; agents, commands, the policy and assistant.md are
+*
+!.gitignore
+!agents/
+!agents/**
+!commands/
+!commands/**
+!context/
+!context/**
+!policy.*
+!assistant.md
+"""
+
+
+def make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+        ignore = folder / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text(_IGNORED)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        fault, advice = f"cannot be used: {error.strerror}", "Make the project folder writable, or work in a copy of it."
+        if folder.is_file():
+            fault, advice = "is a file, and remit keeps a folder of that name", f"Move it: mv {folder} {folder}.old"
+        raise Unavailable(f"{folder} {fault}.", code="STORE_UNAVAILABLE", advice=advice) from None
+
+
+LONGEST_BYTES = 107
+
+
+class UnixPath:
+    __slots__ = ("_folder", "name")
+
+    def __init__(self, path: Path) -> None:
+        """Raises `OSError` where its folder is needed and is not there."""
+        self._folder: int | None = None
+        self.name = str(path)
+        if len(os.fsencode(path)) > LONGEST_BYTES:
+            self._folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            self.name = f"/proc/self/fd/{self._folder}/{path.name}"
+
+    def close(self) -> None:
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
+
+    def __enter__(self) -> "UnixPath":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def as_target(name: str) -> str:
+    """As gRPC is told it: it reads a percent sign as the beginning of an escape, and would listen or knock elsewhere."""
+    return f"unix:{name.replace('%', '%25')}"

@@ -15,8 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from remit.system.globs import compile_glob
-from remit.system.ignoring import Rules, read_rules
+from remit.system.globs import Rules, compile_glob, read_rules
 from remit.system.listing import Walk
 from remit.system.prctl import die_with_parent
 

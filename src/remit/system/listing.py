@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from remit.system.beneath import Root
-from remit.system.ignoring import Rule, Rules, below, read_rules
+from remit.system.globs import Rule, Rules, below, read_rules
 
 DEEPEST = 100
 """Levels below where it began; what is deeper is not looked at, and that is said."""

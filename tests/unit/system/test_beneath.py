@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from remit.core.errors import Failed, Misused, Refused, RemitError
-from remit.system import openat2
+from remit.system import beneath as openat2
 from remit.system.beneath import Root
-from remit.system.removing import DEEPEST, remove_one, remove_tree
-from remit.system.replacing import TEMPORARY, replace_file
+from remit.system.edits import DEEPEST, TEMPORARY, remove_one, remove_tree, replace_file
 
 Open = Callable[[], Root]
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from remit.system.beneath import Root
-from remit.system.globs import BadPattern, compile_glob
-from remit.system.ignoring import below, read_rules
+from remit.system.globs import BadPattern, below, compile_glob, read_rules
 from remit.system.listing import DEEPEST, Walk, asked_from, rules_above, written_from
 
 

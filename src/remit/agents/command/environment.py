@@ -9,7 +9,7 @@ from pathlib import Path
 
 from remit.agents.definition import Definition
 from remit.flow.context import Context
-from remit.system.environment import BASIC, listed_environment
+from remit.system.interpreter import BASIC, listed_environment
 
 RETURN_FILE = "return.json"
 

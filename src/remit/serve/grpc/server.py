@@ -27,7 +27,7 @@ from remit.serve.grpc.auth_interceptor import AuthInterceptor
 from remit.serve.grpc.tasks import TaskService
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
-from remit.system.unix_path import as_target
+from remit.system.files import as_target
 
 if TYPE_CHECKING:
     from remit.serve.grpc.registry import Registry

@@ -16,7 +16,7 @@ import grpc.aio
 
 from remit.core.errors import Misused, Unavailable
 from remit.proto.metadata import AUTHORIZATION
-from remit.system.unix_path import LONGEST_BYTES, UnixPath, as_target
+from remit.system.files import LONGEST_BYTES, UnixPath, as_target
 
 MOST_BYTES = 64 * 1024 * 1024
 """Of one message from there."""

@@ -26,11 +26,10 @@ from remit.core.errors import Failed, Misused, Refused
 from remit.core.policy import Effect
 from remit.flow.context import Context
 from remit.system.beneath import Place, Root, kind_of, leads_out, not_found, parts_of, shown
+from remit.system.edits import Removed, make_folder, remove_one, remove_tree, replace_file
 from remit.system.globs import BadPattern, compile_glob
 from remit.system.listing import DEEPEST, Entry, Walk, asked_from, rules_above
 from remit.system.processes import MARK
-from remit.system.removing import Removed, remove_one, remove_tree
-from remit.system.replacing import make_folder, replace_file
 
 READ_BYTES = 256 * 1024
 MOST_BYTES = 16 * 1024 * 1024

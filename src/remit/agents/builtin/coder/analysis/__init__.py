@@ -15,7 +15,7 @@ from remit.agents.blocking import BlockingContext
 from remit.agents.function import FunctionAgent, agent
 from remit.core.errors import Misused
 from remit.system.extras import need
-from remit.system.ignoring import read_rules
+from remit.system.globs import read_rules
 
 __all__ = ["ANALYSIS", "analyze_code"]
 

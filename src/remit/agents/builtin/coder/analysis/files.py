@@ -12,7 +12,7 @@ from remit.agents.builtin.coder.analysis.grammars import GRAMMARS
 from remit.core.errors import RemitError
 from remit.core.languages import BY_EXTENSION
 from remit.system.beneath import Root
-from remit.system.ignoring import Rules, read_rules
+from remit.system.globs import Rules, read_rules
 from remit.system.listing import Walk, asked_from, rules_above
 
 FILES_AT_MOST = 1_000_000

@@ -1,0 +1,331 @@
+"""Files and folders beneath a root replaced, exchanged and removed, whole or not at all, following no link."""
+
+import contextlib
+import ctypes
+import errno
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from remit.core.errors import Failed, Refused, Stopped
+from remit.system import beneath
+from remit.system.beneath import Place, cannot, kind_of, leads_out, shown
+
+_AT_FDCWD = -100
+_NOREPLACE = 1
+_EXCHANGE = 2
+_UNKNOWN = frozenset({errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM})
+"""What a kernel, a file system or a sandbox without the call answers."""
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Each has the other's name afterwards, and at no moment is one without. False: not to be had here; nothing was done.
+
+    Raises `OSError`: `FileNotFoundError` when either is missing, EXDEV when they are on two disks.
+    """
+    return _renamed(one, other, _EXCHANGE)
+
+
+def name_new(source: Path, target: Path) -> None:
+    """Rename, but never over an existing file: raises `FileExistsError`. On a disk without links, a file that appears meanwhile is lost."""
+    if _renamed(source, target, _NOREPLACE):
+        return
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+        os.rename(source, target)
+    else:
+        os.unlink(source)
+
+
+def _renamed(source: Path, target: Path, flags: int) -> bool:
+    call = _renameat2()
+    if call is None:
+        return False
+    if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), flags) == 0:
+        return True
+    code = ctypes.get_errno()
+    if code in _UNKNOWN:
+        return False
+    raise OSError(code, os.strerror(code), str(source), None, str(target))
+
+
+@cache
+def _renameat2() -> "ctypes._NamedFuncPointer | None":
+    if sys.platform != "linux":
+        return None
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # an older C library
+        return None
+    call.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint]
+    call.restype = ctypes.c_int
+    return call
+
+
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.remit-(?P<pid>\d+)-[0-9a-f]{8}\.tmp\Z", re.DOTALL)
+_NAME_BYTES = 255
+_ACCESS_LIST, _CAPABILITY = "system.posix_acl_access", "security.capability"
+
+
+def replace_file(place: Place, data: bytes, stop: Callable[[], bool] = lambda: False) -> bool:
+    """Whether it is new. Permissions of the one before are kept, access lists and other attributes with them, its owner as far as we may;
+    but nothing stays setuid, as with any write, and nobody else gains anything by it.
+
+    A hard link to it elsewhere keeps the old content: it is another name for the old file, and may be outside.
+    """
+    before = place.stat()
+    _need_writable(place, before)
+    temporary = _temporary_name(place.name)
+    try:
+        try:
+            _write_new(place, temporary, data, before)
+            if stop():
+                raise Stopped(f"{shown(place.asked)} was left as it is: nobody waits for it any more.")
+            os.rename(temporary, place.name, src_dir_fd=place.folder, dst_dir_fd=place.folder)
+            _sync(place.folder)
+        except OSError as error:
+            raise cannot("write", place.asked, error) from None
+    finally:
+        with contextlib.suppress(OSError):  # gone when all went well; if it cannot be removed, the first error matters more
+            os.unlink(temporary, dir_fd=place.folder)
+    return before is None
+
+
+def make_folder(place: Place) -> bool:
+    """Whether it had to be made."""
+    try:
+        os.mkdir(place.name, 0o777, dir_fd=place.folder)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise cannot("make", place.asked, error) from None
+    return True
+
+
+def _need_writable(place: Place, before: os.stat_result | None) -> None:
+    if before is None:
+        return
+    if stat.S_ISDIR(before.st_mode):
+        raise leads_out(place.asked, "is a folder, not a file", "Name a file in it.")
+    if not stat.S_ISREG(before.st_mode):
+        raise leads_out(place.asked, f"is {kind_of(before)}, not a file", "Only regular files are read and written.")
+    try:
+        may_write = os.access(place.name, os.W_OK, dir_fd=place.folder, effective_ids=True, follow_symlinks=False)
+    except NotImplementedError:  # a C library without it: the folder's permissions decide, as with any rename
+        return
+    if not may_write:
+        raise Failed(f"{shown(place.asked)} is read-only.", advice="Change its permissions if it is to be written.")
+
+
+def _write_new(place: Place, name: str, data: bytes, before: os.stat_result | None) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    # Nobody else may read it until it has the permissions of the one it replaces.
+    descriptor = os.open(name, flags, 0o666 if before is None else 0o600, dir_fd=place.folder)
+    try:
+        if before is not None:
+            _permit_as(place, descriptor, before)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _permit_as(place: Place, descriptor: int, before: os.stat_result) -> None:
+    """Who may do what with the new file: exactly those who might with the one before, or fewer where that is not ours to give."""
+    mode = stat.S_IMODE(before.st_mode) & ~(stat.S_ISUID | stat.S_ISGID)
+    try:
+        os.fchown(descriptor, before.st_uid, before.st_gid)
+    except PermissionError:  # another's file in a folder of ours
+        try:
+            os.fchown(descriptor, -1, before.st_gid)
+        except PermissionError:
+            mode &= ~stat.S_IRWXG  # its group would be another one now
+    held = _attributes(place)
+    with contextlib.suppress(OSError):  # what the folder hands on to new files was not the old one's
+        os.removexattr(descriptor, _ACCESS_LIST)
+    # Of a file with an access list the group's bits are the most that anybody on the list may do, not what the group may.
+    os.fchmod(descriptor, mode & ~stat.S_IRWXG if _ACCESS_LIST in held else mode)
+    for name, value in held.items():
+        with contextlib.suppress(OSError):  # not ours to set, or the disk knows none
+            os.setxattr(descriptor, name, value)
+
+
+def _attributes(place: Place) -> dict[str, bytes]:
+    """Of the file before, without what any write takes away from it."""
+    held: dict[str, bytes] = {}
+    if not hasattr(os, "listxattr"):
+        return held
+    path = f"/proc/self/fd/{place.folder}/{place.name}"
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(path, follow_symlinks=False):
+            if name != _CAPABILITY:
+                with contextlib.suppress(OSError):
+                    held[name] = os.getxattr(path, name, follow_symlinks=False)
+    return held
+
+
+def _sync(folder: int) -> None:
+    """The name too is on disk then. A folder that may be written but not read cannot be synced; the file is whole all the same."""
+    with contextlib.suppress(PermissionError):
+        descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _temporary_name(name: str) -> str:
+    tail = f".remit-{os.getpid()}-{secrets.token_hex(4)}.tmp"
+    kept = os.fsencode(name)[: _NAME_BYTES - len(tail) - 1].decode("utf-8", "ignore")
+    return f".{kept or 'file'}{tail}"
+
+
+DEEPEST = 64
+"""Levels that are open at once. What lies deeper is moved up first: file descriptors are few, and trees can be deep without end."""
+_LIST = os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC
+_FAULTS_KEPT = 20
+
+
+@dataclass(slots=True)
+class Removed:
+    files: int = 0
+    """Links among them."""
+    folders: int = 0
+    size_bytes: int = 0
+    faults: list[str] = field(default_factory=list)
+    """What is left, and why; the first of them."""
+    left: int = 0
+
+
+def remove_one(place: Place) -> Removed:
+    """A file, a link, or a folder that is empty."""
+    found = place.need()
+    try:
+        if stat.S_ISDIR(found.st_mode):
+            os.rmdir(place.name, dir_fd=place.folder)
+            return Removed(folders=1)
+        os.unlink(place.name, dir_fd=place.folder)
+    except OSError as error:
+        raise cannot("delete", place.asked, error) from None
+    return Removed(files=1, size_bytes=found.st_size)
+
+
+def remove_tree(place: Place, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> Removed:
+    """A folder and all that is in it. `keep`: why something of that name is not to be touched, or None; `stop`: whether to stop halfway."""
+    try:
+        top = _opened(place.folder, place.name)
+    except OSError as error:
+        raise _is_mounted(place) if error.errno == errno.EXDEV else cannot("delete", place.asked, error) from None
+    removal = _Removal(top, keep, stop)
+    try:
+        removal.empty(top, place.path, 0)
+        while removal.moved_up:
+            name, path = removal.moved_up.pop()
+            removal.remove(top, name, path, 0)
+    finally:
+        os.close(top)
+    if not removal.removed.left:
+        removal.remove_folder(place.folder, place.name, place.path)
+    return removal.removed
+
+
+class _Removal:
+    __slots__ = ("_keep", "_stop", "_top", "moved_up", "removed")
+
+    def __init__(self, top: int, keep: Callable[[str], str | None], stop: Callable[[], bool]) -> None:
+        self._top, self._keep, self._stop = top, keep, stop
+        self.removed = Removed()
+        self.moved_up: list[tuple[str, str]] = []
+        """Names that now stand in the top folder, and where they came from."""
+
+    def empty(self, folder: int, path: str, depth: int) -> None:
+        """All that is in an open folder."""
+        try:
+            with os.scandir(folder) as entries:
+                found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        except OSError as error:
+            self._leave(path, error)
+            return
+        for name, is_folder in found:
+            if self._stop():
+                self._leave(f"{path}/{name}", "there was no time left")
+                return
+            if (why := self._keep(name)) is not None:
+                self._leave(f"{path}/{name}", why)
+            elif is_folder:
+                self.remove(folder, name, f"{path}/{name}", depth)
+            else:
+                self._unlink(folder, name, f"{path}/{name}")
+
+    def remove(self, folder: int, name: str, path: str, depth: int) -> None:
+        """A folder in an open folder."""
+        left = self.removed.left
+        try:
+            if depth >= DEEPEST:
+                self._move_up(folder, name, path)
+                return
+            inner = _opened(folder, name)
+        except OSError as error:
+            self._leave(path, "something else is mounted there" if error.errno == errno.EXDEV else error)
+            return
+        try:
+            self.empty(inner, path, depth + 1)
+        finally:
+            os.close(inner)
+        if self.removed.left == left:
+            self.remove_folder(folder, name, path)
+
+    def remove_folder(self, folder: int, name: str, path: str) -> None:
+        try:
+            os.rmdir(name, dir_fd=folder)
+            self.removed.folders += 1
+        except OSError as error:
+            self._leave(path, error)
+
+    def _move_up(self, folder: int, name: str, path: str) -> None:
+        new = f".remit-{secrets.token_hex(8)}.tmp"
+        os.rename(name, new, src_dir_fd=folder, dst_dir_fd=self._top)
+        self.moved_up.append((new, path))
+
+    def _unlink(self, folder: int, name: str, path: str) -> None:
+        try:
+            size = os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
+            os.unlink(name, dir_fd=folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._leave(path, error)
+            return
+        self.removed.files += 1
+        self.removed.size_bytes += size
+
+    def _leave(self, path: str, why: str | OSError) -> None:
+        self.removed.left += 1
+        if len(self.removed.faults) < _FAULTS_KEPT:
+            self.removed.faults.append(f"{path}: {why if isinstance(why, str) else why.strerror}")
+
+
+def _opened(folder: int, name: str) -> int:
+    """A folder in an open folder, to be emptied. Raises EXDEV where something else is mounted: a disk, or a folder from outside."""
+    if beneath.supported():
+        return beneath.open_beneath(folder, name, _LIST, crosses_mounts=False)
+    inner = os.open(name, _LIST, dir_fd=folder)
+    if os.fstat(inner).st_dev != os.fstat(folder).st_dev:
+        os.close(inner)
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+    return inner
+
+
+def _is_mounted(place: Place) -> Refused:
+    return leads_out(place.asked, "is where something else is mounted", "Unmount it first; nothing was deleted.")
