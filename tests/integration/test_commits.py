@@ -394,6 +394,22 @@ def test_ctrl_c_ends_git_too(repository: Path) -> None:
     assert status(repository) == ["?? a.md"]
 
 
+def test_a_commit_killed_before_the_index_was_updated_is_finished_by_the_next(repository: Path) -> None:
+    put(repository, "README.md", "changed\n")
+    put(repository, "theirs.md")
+    git(repository, "add", "theirs.md")
+    script = (
+        "import os, signal; from pathlib import Path; from remit.board import commits\n"
+        "commits._with_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "commits.commit(Path('.'), ['a.md', 'README.md'], 'task 1: x')\n"
+    )
+    put(repository, "a.md")
+    assert subprocess.run([sys.executable, "-c", script], cwd=repository, check=False).returncode == -signal.SIGKILL
+    assert in_head(repository) == ["README.md", "a.md"]
+    assert commit(repository, ["a.md", "README.md"], "task 1: x") == Committed(nothing=True)
+    assert status(repository) == ["A  theirs.md"]
+
+
 def test_two_processes_at_once_each_commit_exactly_their_own_files(repository: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from remit.board.commits import commit\n"

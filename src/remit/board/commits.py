@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ _UNDER_WAY = {
 }
 _SHARED = ("agents", "commands", "context", ".gitignore")
 """Parts of `.remit/` that belong to the project and not to this machine (see `.remit/.gitignore`), besides the policy."""
+_STAGED = ("diff-index", "--cached", "--name-only", "-z", "--no-renames")
 _PARTS = ("rev-parse", "--is-inside-work-tree", "--absolute-git-dir", "--git-common-dir", "--show-cdup")
 
 
@@ -299,7 +300,11 @@ def _commit(repository: Repository, paths: Sequence[str], deleted: Sequence[str]
     with _private_index(repository) as private:
         changed = _stage(private, before, chosen, deleted, left_out) if chosen else []
         trouble = _make(private, before, message) if changed else ""
-    made = _with_index(repository, before, trouble, changed) if changed else Committed(nothing=not left_out)
+    if changed:
+        made = _with_index(repository, before, trouble, changed)
+    else:
+        made = Committed(nothing=not left_out)
+        _finish_killed(repository, before, list(chosen))
     return replace(made, warning=" ".join(filter(None, (made.warning, _left_out_words(left_out, is_all=not changed)))))
 
 
@@ -328,7 +333,7 @@ def _stage(private: Repository, head: str, chosen: dict[str, str], deleted: Sequ
             left_out += [f"{_shown(path)} ({'ignored by git' if is_there else 'not there'})"] if is_there or path not in deleted else []
     files = [file for file in files if not file.endswith("/")]
     private.git.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", stdin=_lines(files))
-    return private.names("diff-index", "--cached", "--name-only", "-z", "--no-renames", private.tree(head))
+    return private.names(*_STAGED, private.tree(head))
 
 
 def _make(private: Repository, before: str, message: str) -> str:
@@ -353,15 +358,10 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
     """
     late = _tidying(repository)
     try:
-        changes = late.git.run("diff-tree", "--root", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD")
-        commit_hash, *raw = os.fsdecode(changes).split("\0")
-        committed = dict(zip(raw[1::2], raw[::2], strict=False))
+        commit_hash, committed = _committed(late)
         more = [path for path in committed if path not in named]
-        staged = ("diff-index", "--cached", "--name-only", "-z", "--no-renames")
-        theirs = late.names(*staged, late.tree(before), paths=more) if more else []
-        _wait_for_index(late, INDEX_SECONDS)
-        entries = {path: entry.split(" ") for path, entry in committed.items() if path not in theirs}
-        late.git.run("update-index", "-z", "--index-info", stdin=_lines([f"{one[1]} {one[3]}\t{path}" for path, one in entries.items()]))
+        theirs = late.names(*_STAGED, late.tree(before), paths=more) if more else []
+        _update_index(late, {path: entry for path, entry in committed.items() if path not in theirs})
     except RemitError as error:
         warning = f"The commit was made, but git's index was not updated: {_reason(error)}."
         return Committed(hash=late.head(), warning=" ".join(filter(None, (trouble, warning))))
@@ -369,6 +369,28 @@ def _with_index(repository: Repository, before: str, trouble: str, named: Sequen
     if kept_out and not trouble:
         trouble = f"{CODE}: a hook kept these out of the commit: {_listed(kept_out)}."
     return Committed(hash=commit_hash, warning=trouble)
+
+
+def _finish_killed(repository: Repository, head: str, paths: Sequence[str]) -> None:
+    """Where a process died between a commit and its update of the index, the index still has what the commit replaced."""
+    staged = repository.names(*_STAGED, head, paths=paths) if head and paths else []
+    if staged and repository.git.run("rev-list", "-n", "1", "--skip=1", "HEAD"):
+        theirs = repository.names(*_STAGED, "HEAD^", paths=staged)
+        left = [path for path in staged if path not in theirs]
+        _update_index(repository, {path: entry for path, entry in _committed(repository)[1].items() if path in left})
+
+
+def _committed(repository: Repository) -> tuple[str, dict[str, str]]:
+    """HEAD, and what it changed: by path the mode and hash that the index has afterwards."""
+    changes = repository.git.run("diff-tree", "--root", "-r", "--raw", "-z", "--no-renames", "--no-abbrev", "HEAD")
+    commit_hash, *raw = os.fsdecode(changes).split("\0")
+    entries = ((path, entry.split(" ")) for entry, path in zip(raw[::2], raw[1::2], strict=False))
+    return commit_hash, {path: f"{entry[1]} {entry[3]}" for path, entry in entries}
+
+
+def _update_index(repository: Repository, entries: Mapping[str, str]) -> None:
+    _wait_for_index(repository, INDEX_SECONDS)
+    repository.git.run("update-index", "-z", "--index-info", stdin=_lines([f"{entry}\t{path}" for path, entry in entries.items()]))
 
 
 @contextlib.contextmanager
