@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,18 +18,15 @@ from remit.cli.exits import Exit
 from remit.cli.project import NO_MCP, find_root, has_mcp, inside, open_directory, project_folder, why_not_loaded
 from remit.cli.render import console, count, cut, duration, one_line, printable, put, say, say_aside, say_json, table
 from remit.cli.results import agent_document, definition_document
-from remit.core.agents import COME_WITH_REMIT, ROLES, is_built_in, is_role, rank, type_words
+from remit.core.agents import COME_WITH_REMIT, ROLES, AgentSpec, is_built_in, is_role, rank, type_words
+from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from remit.agents.coding.detect import Found
     from remit.agents.coding.known import Known
     from remit.agents.definition import Definition
     from remit.agents.directory import Directory
-    from remit.core.agents import AgentSpec
-    from remit.core.deadline import TimeLimits
     from remit.settings import Settings
 
 
@@ -124,7 +121,6 @@ def _show(name: str | None, folder: Path, *, as_json: bool) -> Exit:
 
 def _print_named(name: str, specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
     """An agent, a target with its operations, or both: `researcher` is a role of the board as well."""
-
     alone = [spec for spec in specs if spec.name == name]
     if operations := [spec for spec in specs if spec.name != name]:
         print_target(name, operations, lambda spec: _timeouts(spec, settings))
@@ -138,7 +134,6 @@ def _print_named(name: str, specs: "list[AgentSpec]", settings: "Settings", fold
 
 def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", directory: "Directory") -> None:
     """The project's own, then those that come with remit; without any of its own, how to make one."""
-
     own = [spec for spec in specs if not is_built_in(spec)]
     if own:
         _print_table(own, settings, folder, directory)
@@ -158,7 +153,6 @@ def _print_all(specs: "list[AgentSpec]", settings: "Settings", folder: "Path", d
 
 def _named(name: str, specs: "list[AgentSpec]", directory: "Directory", root: "Path") -> "list[AgentSpec]":
     """The agent of that name, or all operations of that target."""
-
     alone = [spec for spec in specs if spec.name == name]
     operations = [spec for spec in specs if spec.name.startswith(f"{name}.")]
     if alone and not (operations and is_role(alone[0])):
@@ -193,7 +187,6 @@ def _kind(spec: "AgentSpec", definition: "Definition | None") -> str:
 
 
 def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", directory: "Directory") -> None:
-
     shown = table("agent", "does", "kind", "timeout", "from", shrinking=("does", "from"))
     for spec in specs:
         timeout, kind = duration(_timeouts(spec, settings)[0]), _kind(spec, _definition(spec.name, directory))
@@ -202,7 +195,6 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
 
 
 def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
-
     from remit.agents.definition import Kind
     from remit.agents.uncarried import why_uncarried
 
@@ -225,7 +217,6 @@ def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Se
 
 
 def _print_model(definition: "Definition", settings: "Settings") -> None:
-
     if definition.models:
         model = ", else ".join(definition.models)
     elif settings.model:
@@ -254,7 +245,6 @@ def _print_abilities(spec: "AgentSpec") -> None:
 
 
 def _print_instructions(instructions: str) -> None:
-
     lines = [line for line in instructions.splitlines() if line.strip()]
     label = "  told       "
     for line in lines[:INSTRUCTION_LINES]:
@@ -265,7 +255,6 @@ def _print_instructions(instructions: str) -> None:
 
 
 def _print_one(spec: "AgentSpec", settings: "Settings", definition: "Definition | None", root: "Path") -> None:
-
     timeout, maximum = _timeouts(spec, settings)
     say(f"{spec.name}: {printable(spec.description) or 'no description'}")
     put(inside(spec.source, root), "  from       ")
@@ -367,7 +356,6 @@ def new(name: str, model: str, tools: str, description: str, folder: Path, *, ed
 
 
 def _must_be_free(name: str, directory: "Directory", folder: "Path") -> None:
-
     if name.startswith("_") or name.casefold() == "readme":
         raise Misused(f"{name}.md would not be read as an agent.", advice="Take a name that does not begin with _ and is not README.")
     if name in OUR_WORDS:
@@ -415,7 +403,6 @@ def _check_tools(tools: str, directory: "Directory") -> tuple[str, ...]:
 
 
 def _text(name: str, model: str, tools: tuple[str, ...], description: str) -> str:
-
     words = " ".join(description.split()) or PURPOSE
     quoted = json.dumps(words, ensure_ascii=False)
     models = [one.strip() for one in model.split(",") if one.strip()]
@@ -424,7 +411,6 @@ def _text(name: str, model: str, tools: tuple[str, ...], description: str) -> st
 
 
 def _written(folder: "Path", name: str, text: str) -> "Path":
-
     place = project_folder(folder) / "agents" / f"{name}.md"
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -442,7 +428,6 @@ def _written(folder: "Path", name: str, text: str) -> "Path":
 
 
 def _editor() -> list[str]:
-
     said = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
     try:
         words = shlex.split(said)
@@ -454,7 +439,6 @@ def _editor() -> list[str]:
 
 
 def _edit(editor: list[str], place: "Path") -> None:
-
     try:
         subprocess.run([*editor, str(place)], check=False)
     except OSError as error:
@@ -462,7 +446,6 @@ def _edit(editor: list[str], place: "Path") -> None:
 
 
 def _tell(name: str, shown: str, settings: "Settings", *, has_model: bool) -> None:
-
     say(f"Written: {shown}")
     say(f"Look at it     remit agents {name}")
     say(f'Ask it         remit delegate {name} "Say what this project does"')
@@ -472,7 +455,6 @@ def _tell(name: str, shown: str, settings: "Settings", *, has_model: bool) -> No
 
 def print_built_in(specs: "Sequence[AgentSpec]") -> None:
     """One line for each operation, below its target."""
-
     say("Built in:")
     say()
     console().print(_table(specs))
@@ -482,7 +464,6 @@ def print_built_in(specs: "Sequence[AgentSpec]") -> None:
 
 def print_roles(specs: "Sequence[AgentSpec]") -> None:
     """By name alone: what each is for and who carries it out is `remit roles`' to tell."""
-
     say(f"Roles of the board: {', '.join(spec.name for spec in specs)}")
     say()
     say("Who is who   remit roles")
@@ -490,7 +471,6 @@ def print_roles(specs: "Sequence[AgentSpec]") -> None:
 
 def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[[AgentSpec], tuple[float, float]]") -> None:
     """What one target can do, and how long it is given."""
-
     timeout, maximum = timeouts(specs[0])
     origin = ", built in" if all(map(is_built_in, specs)) else ""
     say(f"{target}: {count(len(specs), 'operation')}{origin}; {duration(timeout)} each by default, at most {duration(maximum)}")
@@ -501,14 +481,12 @@ def print_target(target: str, specs: "Sequence[AgentSpec]", timeouts: "Callable[
 
 
 def _print_next(spec: "AgentSpec", closer: str) -> None:
-
     say()
     say(f"Call one     remit delegate {_example(spec)}")
     say(f"Look closer  remit agents {closer}")
 
 
 def _table(specs: "Sequence[AgentSpec]") -> object:
-
     shown = table("target", "operation", "takes", "does", shrinking=("takes", "does"))
     before = ""
     for spec in specs:
@@ -541,7 +519,6 @@ def _example(spec: "AgentSpec") -> str:
 
 
 def detect_agents(root: Path, *, as_json: bool) -> None:
-
     from remit.agents.coding.detect import detect, lines_for
 
     found, missing = asyncio.run(detect())
@@ -578,7 +555,6 @@ def _document(found: "Found", lines: list[str]) -> dict[str, Any]:
 
 
 def _print_found(found: "Sequence[Found]") -> None:
-
     if not found:
         say("No coding agent was found on PATH.")
         return
@@ -591,7 +567,6 @@ def _print_found(found: "Sequence[Found]") -> None:
 
 
 def _print_lines(found: "Sequence[Found]", lines: dict[str, list[str]]) -> None:
-
     startable = [one for one in found if not one.fault]
     if not startable:
         return
@@ -604,7 +579,6 @@ def _print_lines(found: "Sequence[Found]", lines: dict[str, list[str]]) -> None:
 
 
 def _print_missing(missing: "Sequence[Known]") -> None:
-
     if missing:
         say(f"\nNot found: {', '.join(one.program for one in missing)}.")
     for one in missing:

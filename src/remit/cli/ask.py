@@ -4,10 +4,10 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -26,18 +26,12 @@ from remit.cli.results import print_return
 from remit.cli.tree import LiveTree
 from remit.core.agents import ASSISTANT
 from remit.core.errors import Misused
-from remit.core.events import EventKind
+from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Return
 from remit.core.states import State
 from remit.engine.peers import below
 from remit.flow.context import Handle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from remit.core.events import Event
-
 
 Model = Annotated[
     str | None,
@@ -65,7 +59,6 @@ def ask(
     as_json: Json = False,
 ) -> Exit:
     """Ask the assistant: a language model that acts by delegating to the agents of the project."""
-
     words = _message(message)
     seconds = arguments.seconds(timeout, "--timeout")
     folder = find_root(root)
@@ -88,7 +81,6 @@ class _Asked:
 
 def _message(given: list[str] | None) -> str:
     """The words; `-` stands for what comes on stdin."""
-
     words = given or []
     if "-" in words:
         read = sys.stdin.read().strip()
@@ -118,7 +110,6 @@ async def _ask(folder: Path, message: str, asked: _Asked) -> Exit:
 
 def _stage(remit: "Remit", asked: _Asked) -> "Stage":
     """Both streams at one terminal: the answer over the tree. Else each has its own."""
-
     if asked.as_json:
         return Plain(Silence(), lambda _: None)
     if console().is_terminal and not asked.quiet and error_console().is_terminal:
@@ -130,7 +121,6 @@ def _stage(remit: "Remit", asked: _Asked) -> "Stage":
 
 def _conclude(remit: "Remit", answer: "Answer", *, quiet: bool) -> None:
     """How it ended, where that is not well, and how to go on; the words themselves have been shown."""
-
     if not answer.result.ok:
         go_on = f"The conversation is kept: remit ask --conversation {answer.conversation} …" if answer.conversation else ""
         print_ending(answer, remit.root, go_on, sys.stderr)

@@ -116,13 +116,11 @@ def _drawn(view: "View", path: Path, kind: str) -> Path:
 
 def _check_streams(svg: Path | None, html: Path | None, *, as_json: bool) -> None:
     """Stdout holds one document."""
-
     if [str(svg), str(html), "-" if as_json else ""].count("-") > 1:
         raise Misused("Only one of --svg -, --html - and --json can go to stdout.", advice="Name a file for the others.")
 
 
 def _check_place(path: Path) -> None:
-
     if path.is_dir():
         raise Misused(f"{path} is a folder.", advice="Name the file to write.")
     if not path.parent.is_dir():

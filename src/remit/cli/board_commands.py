@@ -38,7 +38,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do; t
 
 
 def carry_out(errand: "Command", root: Path | None, *, dry_run: bool, as_json: bool) -> Exit:
-
     folder = find_root(root)
     if dry_run:
         return _rehearse_errands(errand, folder, as_json=as_json)
@@ -64,7 +63,6 @@ async def _carry_out_errands(errand: "Command", folder: Path, *, as_json: bool) 
 
 async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
     """What was brought back to life on the way, because our own dead run had to be settled, is not cut off by our leaving."""
-
     owner = remit.owner.owner_id
     left = [record.session_id for record in await remit.live() if record.owner == owner and record.parent_id is None]
     await wait_for_resumed(remit, left, as_json=as_json)
@@ -84,7 +82,6 @@ def _rehearse_errands(errand: "Command", folder: Path, *, as_json: bool) -> Exit
 
 
 def _print_rehearsal(outcome: "Outcome") -> None:
-
     data = outcome.data
     say(title(outcome))
     say(f"  task      {outcome.task_number}: [{data['status_now']}], meanwhile [{data['status_meanwhile']}]")
@@ -113,7 +110,6 @@ def research(
     as_json: Json = False,
 ) -> Exit:
     """Have a task studied: the report is filed with it as specs/NNN_name/reports/research-001.md."""
-
     given = number_of(number, RESEARCH_USAGE)
     limit = seconds(timeout, "--timeout")
     from remit.orchestrator.research_plan import Command
@@ -137,7 +133,6 @@ def plan(
     as_json: Json = False,
 ) -> Exit:
     """Have a task planned in phases, from its reports: specs/NNN_name/plans/implementation-001.md."""
-
     given = number_of(number, PLAN_USAGE)
     limit = seconds(timeout, "--timeout")
     from remit.orchestrator.research_plan import Command
@@ -161,7 +156,6 @@ def revise(
     as_json: Json = False,
 ) -> Exit:
     """Have the plan of a task revised: a new version beside the old one, which stays."""
-
     given = number_of(number, REVISE_USAGE)
     limit = seconds(timeout, "--timeout")
     from remit.orchestrator.research_plan import Command
@@ -279,14 +273,12 @@ def review_one(folder: Path, which: str, *, dry_run: bool, as_json: bool) -> Exi
 
 def _number(what: str) -> int | None:
     """`12` is task 12; a file of that name is `./12`."""
-
     plain = what.removeprefix("#")
     return number_of(plain, "remit review N") if plain.isascii() and plain.isdigit() else None
 
 
 def _from_root(folder: Path, what: str) -> str:
     """A path as it is typed is meant from where one stands; where nothing is there, from the root of the project."""
-
     here = os.path.abspath(what) if what else os.fspath(folder)
     place = here if os.path.exists(here) else os.path.join(folder, what)
     inside = os.path.relpath(os.path.realpath(place), os.path.realpath(folder))
@@ -294,7 +286,6 @@ def _from_root(folder: Path, what: str) -> str:
 
 
 def _reviewed(folder: Path, asked: "ReviewRequest", *, dry_run: bool, as_json: bool) -> Exit:
-
     return asyncio.run(_carry_out_review(folder, asked, dry_run=dry_run, as_json=as_json))
 
 
@@ -359,7 +350,6 @@ def _rehearse_errors(folder: Path, type_: str | None, limit: float | None, ledge
 
 
 def _print(outcome: "Outcome") -> None:
-
     say(title(outcome))
     say(outcome.summary)
     if "route" in outcome.data:

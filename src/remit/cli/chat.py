@@ -53,14 +53,12 @@ def chat(
     as_json: Json = False,
 ) -> Exit:
     """Talk with the assistant: it streams its words, shows what it hands on, and keeps the conversation. /help lists its commands."""
-
     folder = find_root(root)
     chosen = picked(folder, conversation, latest=latest, new=new)
     return asyncio.run(_chat(folder, chosen, model, as_json))
 
 
 async def _chat(folder: Path, conversation: str | None, model: str | None, as_json: bool) -> Exit:
-
     from remit.app import Remit
 
     talk = Talk(conversation=conversation, model=model, as_json=as_json)
@@ -83,7 +81,6 @@ async def _chat(folder: Path, conversation: str | None, model: str | None, as_js
 @contextlib.contextmanager
 def _hanging_up() -> "Iterator[Callable[[], bool]]":
     """A closed terminal, or SIGTERM, ends the chat as Ctrl-D does, and what it is at with it; whether that was so."""
-
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     heard: list[signal.Signals] = []
 

@@ -25,12 +25,12 @@ from remit.cli.tree import View, draw, forest
 from remit.core.agents import ASSISTANT, rank
 from remit.core.budget import Limits
 from remit.core.errors import Misused
+from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.app import Remit
     from remit.assistant.conversations import Conversation
     from remit.cli.chat import Session, Talk
-    from remit.core.record import Record
 
 
 _COMMAND = re.compile(r"/([a-z]+|\?)(?:\s+(.*))?", re.DOTALL)
@@ -78,7 +78,6 @@ async def _new(session: "Session", rest: str) -> None:
 
 
 async def _list(session: "Session", rest: str) -> None:
-
     print_list(session.kept.list(limit=OFFERED), current=session.talk.conversation)
 
 
@@ -115,7 +114,6 @@ async def _agents(session: "Session", rest: str) -> None:
 
 
 async def _tree(session: "Session", rest: str) -> None:
-
     answer = session.talk.answer
     if answer is None:
         raise Misused("Nothing has been asked yet.", advice="/tree shows what the last message handed on.")
@@ -125,7 +123,6 @@ async def _tree(session: "Session", rest: str) -> None:
 
 
 async def _show(session: "Session", rest: str) -> None:
-
     record = await asyncio.to_thread(find_session, session.remit.store, rest)
     await page(paged_result(record), is_terminal=session.is_terminal)
 
@@ -141,7 +138,6 @@ async def _cost(session: "Session", rest: str) -> None:
 
 
 async def _compact(session: "Session", rest: str) -> None:
-
     conversation = session.kept.open(_current(session))
     work = asyncio.ensure_future(compact_now(session.remit, conversation))
     with session.ear.heard_by(work.cancel):
@@ -274,7 +270,6 @@ async def compact_now(remit: "Remit", conversation: "Conversation") -> tuple[str
 
 
 def _spent(remit: "Remit", purse: _Purse) -> Spent:
-
     return Spent(tokens=purse.tokens, cost=purse.cost, has_unknown=bool(purse.tokens) and not purse.cost and not is_priced(remit.settings))
 
 
@@ -292,7 +287,6 @@ _TEXTS = ("content", "text", "stdout")
 
 def agents_of(remit: "Remit") -> Iterator[Text]:
     """By target: what it is for, or its operations."""
-
     targets: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
     for spec in sorted(remit.directory.specs(), key=rank):

@@ -122,7 +122,6 @@ async def _run(command: "CommandFile", arguments: list[str], found: Any, limit: 
 
 
 def _print_text(data: dict[str, Any]) -> None:
-
     say(printable(str(data["text"])))
     say("")
 

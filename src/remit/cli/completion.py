@@ -59,7 +59,6 @@ def some_agents(incomplete: str) -> Offer:
 
 
 def _declared(root: Path) -> Iterable[str]:
-
     try:
         agents = tomllib.loads((root / "remit.toml").read_text()).get("agents", {})
     except (OSError, ValueError):
@@ -75,7 +74,6 @@ def _files(folder: Path, endings: tuple[str, ...]) -> list[Path]:
 
 
 def _root() -> Path | None:
-
     try:
         return find_root(None)
     except (RemitError, OSError):

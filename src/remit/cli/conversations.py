@@ -58,7 +58,6 @@ def conversations(
 
 
 def _check(deed: str, rest: Sequence[str]) -> None:
-
     if deed not in DEEDS:
         raise Misused(f"Conversations cannot {deed!r:.40}.", advice=f"Use {', '.join(DEEDS)}.")
     least, most = DEEDS[deed]
@@ -68,13 +67,11 @@ def _check(deed: str, rest: Sequence[str]) -> None:
 
 
 def _done(document: object, words: str, *, as_json: bool) -> Exit:
-
     say_json(document) if as_json else say(words)
     return Exit.OK
 
 
 def _list(kept: "Conversations", limit: int, *, as_json: bool) -> Exit:
-
     found = kept.list(limit)
     if as_json:
         say_json({"conversations": [{"id": one.conversation_id, **asdict(one)} for one in found]})

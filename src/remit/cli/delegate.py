@@ -22,6 +22,7 @@ from remit.cli.results import print_return
 from remit.core.agents import COME_WITH_REMIT, AgentSpec
 from remit.core.caller import CALLER
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
+from remit.core.result import Return
 from remit.core.states import priority_of
 from remit.system.announced import announced
 
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from remit.agents.directory import Directory
     from remit.app import Remit
     from remit.cli.live import Awaited
-    from remit.core.result import Return
     from remit.proto.v1 import tasks_pb2 as pb
     from remit.tool.elsewhere.service import TaskService
 
@@ -70,7 +70,6 @@ def delegate(
     as_json: Json = False,
 ) -> Exit:
     """Hand work to an agent and wait for its return: by its deadline, whatever the agent does."""
-
     given = parameters or []
     if not any(map(arguments.is_bare, given)):
         for pair in given:  # one by one: whether a name may be given twice, only the agent's schema tells
@@ -93,7 +92,6 @@ def delegate(
 
 def _check_bare(agent: str, given: list[str], folder: Path) -> None:
     """A text alone is the task of an agent that takes one; of any other it is told before anything is opened."""
-
     if CALLER in os.environ:  # an agent's own: who there is, only the owner of its tree knows
         return
     directory = open_directory(folder)
@@ -145,14 +143,12 @@ def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, li
 
 
 def _key(key: str | None) -> str | None:
-
     if key is not None and not key.strip():
         raise Misused("--key is empty.", advice="Name the work, e.g. --key report-2026-01.")
     return key
 
 
 def _session(folder: Path, name: str) -> str:
-
     with open_record(folder) as found:
         store = need_record(found)
         record = find_session(store, name)
@@ -192,7 +188,6 @@ async def _delegate(agent: str, given: list[str], options: dict[str, Any], folde
 
 async def _begun_there(remit: "Remit", agent: str, given: list[str], options: dict[str, Any]) -> "Awaited | None":
     """By an agent that registered with the project's server, which alone can have it work. None: nobody there has this name either."""
-
     if CALLER in os.environ or not is_served(remit.root):
         return None
     found = named(agent, given, await served_agents(remit.root))
@@ -206,14 +201,12 @@ async def _begun_there(remit: "Remit", agent: str, given: list[str], options: di
 
 def _refuse_unloaded(agent: str, directory: "Directory", root: Path) -> None:
     """It is there, but faulty: that says more than that nobody has this name."""
-
     if fault := why_not_loaded(agent, directory, root):
         raise Refused(fault, code="INVALID_TARGET", advice="Mend it there; `remit agents` lists what is loaded.")
 
 
 def _name_problems(remit: "Remit", agent: str) -> None:
     """Files that were not loaded, where they may be why the agent is missing or is not the one that was meant."""
-
     is_known = remit.directory.find(agent) is not None
     for problem in remit.directory.problems:
         if not is_known or f"Two agents are named {agent!r}" in problem:
@@ -258,7 +251,6 @@ async def served_agents(folder: Path) -> "list[AgentSpec]":
 
 def only_served(folder: Path, known: Collection[str]) -> "list[AgentSpec]":
     """Those of them that the project itself does not have."""
-
     return [spec for spec in asyncio.run(served_agents(folder)) if spec.name not in known] if is_served(folder) else []
 
 

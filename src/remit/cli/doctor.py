@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -27,8 +27,6 @@ from remit.core.errors import RemitError
 from remit.core.record import HistoryQuery
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from remit.cli.models import Listed
     from remit.settings import Settings
 
@@ -252,7 +250,6 @@ def _coding_agents() -> Iterator[Finding]:
 
 
 def _models(root: Path, is_online: bool) -> Iterator[Finding]:
-
     yield from model_findings(root, is_online=is_online)
 
 
@@ -370,7 +367,6 @@ def _configured(one: "Listed") -> Finding:
 
 
 def _tried(settings: "Settings", root: Path, found: "list[Listed]", seconds: float) -> Iterator[Finding]:
-
     large = {one.name: size for one in found if one.is_local and (size := _size(one, root)) > LARGE_BYTES}
     names = [one.name for one in found if not one.fault and one.name not in large]
     trials = {one.name: one for one in try_models(settings, root, names, seconds)}

@@ -226,7 +226,6 @@ class Shown:
     """
 
     def __init__(self, *, as_json: bool) -> None:
-
         self._as_json = as_json
         self._asked = asyncio.Event()
         self._was_cut_short = False
@@ -237,12 +236,10 @@ class Shown:
 
     @contextlib.contextmanager
     def listening(self) -> "Iterator[None]":
-
         with on_interrupt(self._asked.set):
             yield
 
     async def __call__(self, remit: "Remit", handle: "Handle") -> "Return":
-
         cancelling = asyncio.create_task(self._cancel(remit, handle.session_id))
         try:
             ended = await carried_out(remit, handle, best_show(as_json=self._as_json))
@@ -267,7 +264,6 @@ def gone_among(records: Sequence[Record], store: Store, root: Path) -> set[str]:
 async def mind_the_dead(remit: "Remit", key: str | None = None) -> list[str]:
     """Say once that work of dead processes is waiting; nobody's new work takes it over. What was resumed all the same, because `key` asks
     for just that: its sessions."""
-
     store = remit.store
     live = await asyncio.to_thread(store.live)
     gone = await asyncio.to_thread(gone_among, live, store, remit.root)

@@ -34,7 +34,6 @@ def mcp(
     as_json: Json = False,
 ) -> Exit:
     """Let MCP clients delegate to the agents of this project. Delegations go on when a client leaves, and are found again by their id."""
-
     seconds = arguments.seconds(answer_after, "--answer-after") or 0.0
     folder = find_root(root)
     if not has_mcp():
@@ -64,7 +63,6 @@ def _over_stdio(folder: Path, seconds: float) -> Exit:
 
 def claim_stdin() -> int:
     """The client's descriptor, kept from agents: whoever of them reads stdin finds it empty."""
-
     incoming = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -73,7 +71,6 @@ def claim_stdin() -> int:
 
 
 def _over_http(folder: Path, host: str, port: int, allowed_hosts: list[str], seconds: float) -> Exit:
-
     from remit.serve.addresses import Place, bound
     from remit.serve.mcp.run import check_names, http_address, is_remote, serve_http
     from remit.settings import load_settings

@@ -1,6 +1,7 @@
 """`remit metrics` and `remit ledger`: figures of a period, and the error ledger. Read only."""
 
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,17 +27,25 @@ from remit.cli.render import (
     table,
     when,
 )
-from remit.core.metrics import ERRORS_BY_OPERATION, ERRORS_BY_TARGET, LATENCY_P99, SUCCESS_RATE, TIMEOUT_RATE, TOTAL, Tally, metrics_of
-from remit.core.series import INTERVALS, PLAIN_SIGNS, SIGNS, series_of, sparkline
+from remit.core.metrics import (
+    ERRORS_BY_OPERATION,
+    ERRORS_BY_TARGET,
+    LATENCY_P99,
+    SUCCESS_RATE,
+    TIMEOUT_RATE,
+    TOTAL,
+    Metric,
+    Metrics,
+    Share,
+    Tally,
+    metrics_of,
+)
+from remit.core.ports import Store
+from remit.core.series import INTERVALS, PLAIN_SIGNS, SIGNS, Series, series_of, sparkline
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from rich.text import Text
 
-    from remit.core.metrics import Metric, Metrics, Share
-    from remit.core.ports import Store
-    from remit.core.series import Series
     from remit.ledger.entry import Entry
 
 
@@ -63,7 +72,6 @@ def metrics(
     """Show totals, rates and latency of delegations, now and over time, errors by target and operation, and which are alarming.
 
     Exits 0 also when there are alerts."""
-
     if alert_rules:
         return _print_rules(as_json=as_json)
     with open_record(find_root(root)) as store:
@@ -92,7 +100,6 @@ def _print_rules(*, as_json: bool) -> Exit:
 
 
 def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
-
     now = time.time()
     begin = parse_time(since, "--since", now)
     tally = Tally() if store is None else store.tally(begin)
@@ -105,7 +112,6 @@ def _read(store: "Store | None", since: str | None) -> "tuple[Metrics, Series]":
 
 def _watched(store: "Store", since: str | None) -> Exit:
     """Drawn over itself on a terminal; elsewhere one after the other."""
-
     try:
         while True:
             found, series = _read(store, since)
@@ -117,7 +123,6 @@ def _watched(store: "Store", since: str | None) -> Exit:
 
 
 def _print_metrics(found: "Metrics", series: "Series") -> None:
-
     rows = [(name, value, _limit(metric), metric) for name, value, metric in _rows(found)]
     signs = _room_for_lines(rows)
     columns = ("metric", "value", "alert", "trend", "")[: 5 if signs > INTERVALS else 4 if signs else 3]
@@ -144,7 +149,6 @@ def _print_metrics(found: "Metrics", series: "Series") -> None:
 
 
 def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
-
     living = f", {found.live:,} of them live" if found.live else ""
     cancelled = f", {found.cancelled:,} cancelled" if found.cancelled else ""
     rows: list[tuple[str, str, Metric | None]] = [
@@ -162,28 +166,24 @@ def _rows(found: "Metrics") -> "list[tuple[str, str, Metric | None]]":
 
 def _room_for_lines(rows: "list[tuple[str, str, str, Metric | None]]") -> int:
     """How many signs beside the figures, which stay whole; more than a line has: the words fit too; 0: none."""
-
     taken = max(len(row[0]) for row in rows) + max(len(row[1]) for row in rows) + 2 + max(6, *(len(row[2]) for row in rows))
     left = console().width - taken - 3 * GAP
     return INTERVALS + 1 if left - INTERVALS - GAP >= LEAST_WORDS else min(INTERVALS, left) if left >= LEAST_SIGNS else 0
 
 
 def _line(series: "Series", metric: "Metric | None") -> str:
-
     values = None if metric is None else series.values.get(metric.name)
     is_plain = "utf" not in console().encoding.lower()
     return "" if values is None else sparkline(values, metric, signs=PLAIN_SIGNS if is_plain else SIGNS)
 
 
 def _number(found: "Metrics", metric: "Metric") -> float | None:
-
     return {SUCCESS_RATE.name: found.success.rate, LATENCY_P99.name: found.latency["p99"], TIMEOUT_RATE.name: found.timeout.rate}.get(
         metric.name
     )
 
 
 def _print_shares(metric: "Metric", shares: "Mapping[str, Share]") -> None:
-
     worst_first = sorted(shares.items(), key=lambda item: (-(item[1].rate or 0.0), -item[1].total, item[0]))
     shown = table(metric.name, "errors", "of", "share")
     for name, share in worst_first[:FULL]:
@@ -244,7 +244,6 @@ def ledger(
 
 def _print_ledger(entry: "Entry") -> None:
     """What and how often on one line, then the message, then what to do."""
-
     head = painted(one_line(entry.code or entry.type), "bold red") + painted(f"  {one_line(entry.origin or '-')}", "bold")
     head += painted(f"  {count(entry.recurrence_count, 'time')}, last {_seen(entry.last_seen)}", "dim")
     fixed = painted(f"  {one_line(entry.fix_status)}", "green") if entry.fix_status != "not_addressed" else ""
@@ -256,7 +255,6 @@ def _print_ledger(entry: "Entry") -> None:
 
 def _seen(iso_time: str) -> str:
     """In local time, as everywhere at the prompt; a time that is none, as it stands in the file."""
-
     try:
         return when(datetime.fromisoformat(iso_time).timestamp(), time.time())
     except (ValueError, OverflowError):

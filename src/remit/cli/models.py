@@ -43,7 +43,6 @@ def models(
     as_json: Json = False,
 ) -> Exit:
     """List the language models, or test which of them answer."""
-
     if action == "list" and name is None:
         return _list(find_root(root), as_json=as_json)
     if action == "add-local":
@@ -120,7 +119,6 @@ def _key(one: "Listed") -> str:
 
 def price_words(price: "Price | None") -> str:
     """`3.00 in, 15.00 out`"""
-
     if price is None:
         return "unknown"
     return "free" if not price.input and not price.output else f"{money(price.input)} in, {money(price.output)} out"

@@ -470,7 +470,6 @@ def definition_document(definition: "Definition | None") -> dict[str, Any]:
 
 
 def agent_document(spec: AgentSpec, timeout_seconds: float, maximum_seconds: float) -> dict[str, Any]:
-
     return {
         "name": spec.name,
         "description": spec.description,

@@ -1,6 +1,7 @@
 """`remit roles`: the roles of the board, who carries each out here and why; their files, to be read and replaced."""
 
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ from remit.core.agents import ROLES
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from remit.agents.directory import Directory
     from remit.agents.roles import SeenRole
 
@@ -34,7 +33,6 @@ def roles(
     as_json: Json = False,
 ) -> Exit:
     """List the roles of the board: what each is for, who carries it out here, and why."""
-
     folder = find_root(root)
     directory = open_directory(folder)
     if name is not None:
@@ -77,12 +75,10 @@ def _one(name: str, directory: "Directory", folder: "Path", *, write: bool, as_j
 
 
 def _is_role(name: str) -> bool:
-
     return name in ROLES
 
 
 def _text(role: "SeenRole", folder: "Path") -> str | None:
-
     if role.file is None:
         return None
     try:
@@ -117,7 +113,6 @@ def _write(role: "SeenRole", folder: "Path", *, as_json: bool) -> Exit:
 
 
 def _unknown(name: str) -> Exception:
-
     if name in ROLES:
         advice = "The setting builtin_agents leaves the roles out: add 'roles' there. `remit config` shows the settings."
     else:
@@ -127,7 +122,6 @@ def _unknown(name: str) -> Exception:
 
 
 def _print(found: "list[SeenRole]", folder: "Path") -> None:
-
     if not found:
         say("This project has no roles: the setting builtin_agents leaves them out.")
         return

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,20 +38,17 @@ from remit.cli.render import (
 from remit.cli.results import event_document, print_return, record_document
 from remit.cli.tree import GONE_MARK, Node, View, draw, forest, state_mark
 from remit.core.errors import Misused
-from remit.core.events import STEPS, EventKind
+from remit.core.events import STEPS, Event, EventKind
 from remit.core.ports import Store
 from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
 from remit.engine.peers import living_owners, signs_with_children, stuck
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from rich.console import RenderableType
     from rich.text import Text
 
     from remit.app import Remit
-    from remit.core.events import Event
 
 
 EVENTS_SHOWN = 10
@@ -95,7 +92,6 @@ def show(
 
 
 def _print_show(record: "Record", records: "list[Record]", gone: "Collection[str]", folder: "Path") -> None:
-
     _print_head(record, records, folder)
     say()
     for root in forest(records):
@@ -110,7 +106,6 @@ def _print_show(record: "Record", records: "list[Record]", gone: "Collection[str
 
 
 def _print_head(record: "Record", records: "list[Record]", folder: "Path") -> None:
-
     say(f"{record.session_id}  {record.agent}  {record.state}")
     for name, words in (*_head(record), *_costs(record, records, folder)):
         if words:
@@ -125,7 +120,6 @@ def _costs(record: "Record", records: "list[Record]", folder: "Path") -> "Iterat
 
 
 def _spent(records: "list[Record]", folder: "Path") -> "Spent":
-
     if not any(one.tokens or one.cost for one in records):
         return Spent()
     from remit.settings import Settings, load_settings
@@ -138,7 +132,6 @@ def _spent(records: "list[Record]", folder: "Path") -> "Spent":
 
 
 def _head(record: "Record") -> "Iterator[tuple[str, str]]":
-
     yield "path", f"{' → '.join(record.path)} (depth {record.depth})"
     yield "of", f"{record.parent_id}, in the tree of {record.root_id}" if record.parent_id else ""
     yield "asked by", _asked_by(record)
@@ -179,7 +172,6 @@ def _routed(record: "Record") -> "Iterator[tuple[str, str]]":
 
 def _print_steps(record: "Record") -> None:
     """Each step with its moment, counted from the first."""
-
     reached = [(step, at) for step, at in zip(STEPS, record.step_times, strict=True) if at is not None]
     if not reached:
         return
@@ -190,7 +182,6 @@ def _print_steps(record: "Record") -> None:
 
 
 def _print_events(said: "list[Event]", *, every_event: bool) -> None:
-
     teller = Teller()
     heard = [(event, text) for event in said if event.kind is not EventKind.STEP and (text := teller.tell(event))]
     if not heard:
@@ -214,7 +205,6 @@ def status(
     as_json: Json = False,
 ) -> Exit:
     """Watch everything that is queued or running; Ctrl-C leaves."""
-
     folder = find_root(root)
     with open_record(folder) as store:
         if store is None:
@@ -232,7 +222,6 @@ def status(
 
 
 def _document(store: "Store", folder: "Path") -> dict[str, Any]:
-
     lines = RollCall(store, folder).lines(time.time())
     return {
         "active": len(lines),
@@ -253,7 +242,6 @@ def _document(store: "Store", folder: "Path") -> dict[str, Any]:
 
 
 def _print_once(store: "Store", folder: "Path") -> None:
-
     lines = RollCall(store, folder).lines(time.time())
     if lines:
         console().print(_picture(lines, None))
@@ -358,7 +346,6 @@ def history(
     as_json: Json = False,
 ) -> Exit:
     """List what was delegated, newest first: the roots, or everything."""
-
     now = time.time()
     states = _states(status)
     begin, end = parse_time(since, "--since", now), parse_time(until, "--until", now)
@@ -385,7 +372,6 @@ def history(
 
 def _states(status: str | None) -> "tuple[State | None, ...]":
     """A deadline and a cancel give a partial return, so that `partial` finds them; each has a state of its own as well."""
-
     try:
         state = None if status is None else State(status)
     except ValueError:
@@ -394,13 +380,11 @@ def _states(status: str | None) -> "tuple[State | None, ...]":
 
 
 def _found(store: "Store", query: "HistoryQuery", states: "tuple[State | None, ...]") -> "list[Record]":
-
     found = [record for state in states for record in store.history(replace(query, state=state))]
     return sorted(found, key=lambda record: record.created_at, reverse=True)[: query.limit]
 
 
 def _roots(store: "Store", query: "HistoryQuery") -> "list[Record]":
-
     roots: list[Record] = []
     before = None
     for _ in range(LOOKED_AT // PAGE):
@@ -444,7 +428,6 @@ def follow(
     as_json: Json = False,
 ) -> Exit:
     """Follow a delegation until its return; the exit code tells how it ended."""
-
     folder = find_root(root)
     with open_record(folder) as found:
         store = need_record(found)
@@ -479,7 +462,6 @@ def _events(store: "Store", folder: "Path", asked: "Record", *, only: bool) -> I
 
 
 def _as_lines(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"], folder: "Path", *, steps: bool) -> Exit:
-
     teller = Teller()
     for event, agent in events:
         text = teller.tell(event)
@@ -504,7 +486,6 @@ def _exit(record: "Record") -> Exit:
 
 def _as_json(store: "Store", asked: "Record", events: Iterator["tuple[Event, str]"]) -> Exit:
     """One document, written as it grows: an event on each line, so that a reader need not wait for the end."""
-
     say_json_line(f'{{"session_id": {json_text(asked.session_id)}, "events": [')
     comma = ""
     interrupted = False
@@ -528,7 +509,6 @@ def cancel(
     as_json: Json = False,
 ) -> Exit:
     """Stop a delegation and everything below it."""
-
     folder = find_root(root)
     with open_record(folder) as store:
         record = find_session(need_record(store), session)
@@ -539,7 +519,6 @@ def cancel(
 
 
 async def _cancel(folder: "Path", session_id: str, reason: str, as_json: bool) -> Exit:
-
     from remit.app import Remit
 
     async with Remit.open(folder, recover=False) as remit:
@@ -554,7 +533,6 @@ async def _cancel(folder: "Path", session_id: str, reason: str, as_json: bool) -
 
 
 def _said(nodes: list[dict[str, str]], session_id: str, as_json: bool) -> Exit:
-
     is_unfinished = any(node["state"] == "stopping" for node in nodes)
     if as_json:
         say_json({"session_id": session_id, "nodes": nodes})
@@ -568,7 +546,6 @@ def _said(nodes: list[dict[str, str]], session_id: str, as_json: bool) -> Exit:
 
 def recover(root: Root = None, as_json: Json = False) -> Exit:
     """Settle or resume what a crash left, and wait for what was resumed; Ctrl-C stops that."""
-
     folder = find_root(root)
     if not (project_folder(folder) / "remit.db").exists():
         if as_json:
@@ -592,7 +569,6 @@ async def _recover(folder: "Path", as_json: bool) -> Exit:
 
 
 async def _print_recover(remit: "Remit") -> None:
-
     found = remit.recovered
     if found.is_empty:
         say("Nothing to recover: nothing was left running by a dead process.")
@@ -609,7 +585,6 @@ async def _print_recover(remit: "Remit") -> None:
 
 
 async def _say_document(remit: "Remit") -> None:
-
     found = remit.recovered
     say_json(
         {

@@ -3,6 +3,7 @@
 import getpass
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,8 +17,6 @@ from remit.core.clock import SYSTEM_CLOCK, iso
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from remit.access.tokens import Token
     from remit.access.visitor import Grants
 
@@ -70,7 +69,6 @@ def token(
     as_json: Json = False,
 ) -> Exit:
     """Make, list and revoke the tokens by which others come in at the doors of `remit serve`."""
-
     deed, *rest = words or ["list"]
     if deed not in DEEDS or (deed == "list" and rest) or (deed == "new" and len(rest) != 1) or (deed == "revoke" and not rest):
         raise Misused("That is not how it is called.", advice="remit token new NAME, remit token list, or remit token revoke NAME...")
@@ -186,7 +184,6 @@ def _doing(words: Sequence[str]) -> Any:
 
 
 def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
-
     given = [one.strip() for word in words or () for one in word.split(",")]
     if not all(one and len(one) <= 128 and one.isprintable() for one in given):
         raise Misused("--agent takes the name of an agent, or a pattern of names.", advice="Write e.g. --agent worker --agent 'code*'.")
@@ -194,7 +191,6 @@ def _patterns(words: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def _until(text: str | None) -> float | None:
-
     if text is None:
         return None
     number, unit = text.strip()[:-1], text.strip()[-1:]
@@ -230,7 +226,6 @@ def _document(token: "Token", used: dict[str, float]) -> dict[str, Any]:
 
 
 def _state(token: "Token") -> str:
-
     fault = token.fault(SYSTEM_CLOCK.wall())
     if fault is not None:
         return fault
@@ -260,5 +255,4 @@ def _scope(token: "Token") -> str:
 
 
 def _day(moment: float | None) -> str:
-
     return "never" if moment is None else datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,8 +19,6 @@ from remit.core.errors import InvalidReturn, Misused
 from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from remit.app import Remit
     from remit.tool.chunks import Chunk
     from remit.tool.result import DelegateResult
@@ -44,7 +43,6 @@ def tool(
     as_json: Json = False,
 ) -> Exit:
     """The delegate tool for programs: its JSON schema, and calls in JSON. Always answers in JSON; with --json errors do too."""
-
     if what not in ("schema", "call"):
         raise Misused(f"There is no `remit tool {what[:40]}`.", advice="Use `remit tool schema` or `remit tool call JSON`.")
     if what == "schema":
@@ -69,7 +67,6 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
 
 
 async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
-
     from remit.app import Remit
     from remit.tool.faults import DelegateError
     from remit.tool.speaking import json_text
@@ -96,7 +93,6 @@ async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
 
 async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupted: "asyncio.Event") -> "AsyncIterator[Chunk]":
     """The chunks; the first Ctrl-C cancels the delegation, whose last chunk then comes soon."""
-
     task_id: str | None = None
     cancelling: list[asyncio.Future[Any]] = []
 
@@ -117,7 +113,6 @@ async def _cancelling(remit: "Remit", chunks: "AsyncIterator[Chunk]", interrupte
 
 def _exit(result: "DelegateResult") -> Exit:
     """As `remit delegate` ends."""
-
     status, reason = result.metadata.status, result.metadata.stop_reason
     if status is None or reason is None:  # there is no return
         return Exit.UNAVAILABLE if result.error is not None and result.error.code == "AGENT_UNAVAILABLE" else Exit.FAILED
@@ -126,7 +121,6 @@ def _exit(result: "DelegateResult") -> Exit:
 
 def _document(text: str) -> Any:
     """JSON, as it was written on the command line, in a file, or on stdin."""
-
     try:
         if text == "-":
             text = sys.stdin.buffer.read(LARGEST_BYTES).decode()
@@ -169,7 +163,6 @@ def validate(
 
 
 def _read(file: str) -> bytes:
-
     if file == "-":
         return sys.stdin.buffer.read()
     try:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,12 +19,10 @@ from remit.cli.live import GONE, gone_among
 from remit.cli.project import find_root, find_session, need_record, open_record
 from remit.cli.render import MARKS, ROOMY_COLUMNS, console, count, cut, duration, one_line, say, say_aside, say_json, short, table
 from remit.core.errors import Misused, RemitError
+from remit.core.ports import Store
+from remit.core.record import Record
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from remit.core.ports import Store
-    from remit.core.record import Record
     from remit.workspaces.cleanup import Seen
     from remit.workspaces.workspace import Room
 
@@ -70,7 +69,6 @@ def workspaces(
     as_json: Json = False,
 ) -> Exit:
     """List the worktrees and copies that agents worked in; remove or merge them."""
-
     _check(sessions or [], unchanged=unchanged, remove=remove, merge=merge)
     folder = find_root(root)
     places = _places(folder, sessions or [])
@@ -94,7 +92,6 @@ def workspaces(
 
 
 def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: bool) -> None:
-
     if remove and merge:
         raise Misused("--merge and --remove exclude one another.", advice="--merge removes what it has merged.")
     if merge and not sessions:
@@ -107,7 +104,6 @@ def _check(sessions: Sequence[str], *, unchanged: bool, remove: bool, merge: boo
 
 
 def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
-
     from remit.workspaces.workspace import noted_room, rooms
 
     found = [room for room in (noted_room(folder, session_id) for session_id in rooms(folder)) if room is not None]
@@ -133,7 +129,6 @@ def _places(folder: "Path", names: Sequence[str]) -> list[Place]:
 
 def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> "list[Room]":
     """By the delegation that worked there last or the one it was made for; beginnings and ends will do."""
-
     chosen: dict[str, Room] = {}
     for name in names:
         matching = [r for r in found if name and any(s.startswith(name) or s.endswith(name) for s in (r.session_id, r.maker))]
@@ -152,7 +147,6 @@ def _named(store: "Store | None", found: "list[Room]", names: Sequence[str]) -> 
 
 def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
     """Whether what is nowhere else may be lost."""
-
     needed = [place for place in places if place.seen is not None and place.seen.is_needed]
     if not needed:
         return Exit.OK
@@ -170,7 +164,6 @@ def _permitted(places: Sequence[Place], *, as_json: bool) -> Exit:
 
 
 def _done(place: Place, do: Callable[[Place], Outcome]) -> Outcome:
-
     if place.seen is None:
         return Outcome(place=place, did="kept", why=place.runs)
     try:
@@ -216,7 +209,6 @@ def _exit(outcomes: Sequence[Outcome], nothing_done: Exit) -> Exit:
 
 
 def _tell(outcomes: Sequence[Outcome], *, is_allowed: bool) -> None:
-
     if is_allowed and not outcomes:
         say("Nothing to remove.")
     for outcome in outcomes:
@@ -230,7 +222,6 @@ def _agent(place: Place) -> str:
 
 def _contents(place: Place) -> str:
     """What is in it, in a few words."""
-
     seen = place.seen
     if seen is None:
         return "in use"
@@ -247,7 +238,6 @@ def _contents(place: Place) -> str:
 
 
 def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
-
     room, seen = place.room, place.seen
     document: dict[str, Any] = {
         "session_id": room.session_id,
@@ -268,7 +258,6 @@ def _document(place: Place, outcome: Outcome | None) -> dict[str, Any]:
 
 
 def _print(places: Sequence[Place], folder: "Path", *, is_filtered: bool) -> None:
-
     from rich.text import Text
 
     if not places:
