@@ -1,18 +1,12 @@
-"""A person is asked at a real terminal: who wants what, on which resource, by which rule, with a clock (item 7)."""
+"""A person is asked at a real terminal: who wants what, on which resource, by which rule, with a clock."""
 
-import contextlib
-import os
-import pty
 import re
-import select
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from chat_stage_set import terminal
+from cli_project import remit
 
 AGENTS = """
 from remit import agent
@@ -28,56 +22,6 @@ async def tidy(ctx, paths: list[str]):
 """
 
 
-class Terminal:
-    def __init__(self, folder: Path, *arguments: str) -> None:
-        self.process, self.master = _started(folder, arguments)
-        self.text = ""
-
-    def until(self, words: str, seconds: float = 20.0) -> str:
-        end = time.monotonic() + seconds
-        while words not in self.text and time.monotonic() < end:
-            ready, _, _ = select.select([self.master], [], [], 0.1)
-            if ready:
-                try:
-                    self.text += os.read(self.master, 65536).decode("utf-8", "replace")
-                except OSError:
-                    break
-        assert words in self.text, self.text
-        return self.text
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def ended(self) -> int:
-        with contextlib.suppress(AssertionError):
-            self.until("\0 never comes \0", 0.5)
-        return self.process.wait(20)
-
-    def close(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
-        os.close(self.master)
-
-
-def _started(folder: Path, arguments: tuple[str, ...]) -> "tuple[subprocess.Popen[bytes], int]":
-    master, slave = pty.openpty()
-    command = [sys.executable, "-c", _LEAD, *arguments]
-    process = subprocess.Popen(command, cwd=folder, stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
-    os.close(slave)
-    return process, master
-
-
-_LEAD = """
-import fcntl, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-from remit.cli.main import main
-sys.argv[0] = "remit"
-main()
-"""
-"""A process in front of a terminal of its own, as a shell would start it."""
-
-
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / ".remit" / "agents").mkdir(parents=True)
@@ -85,22 +29,13 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@contextlib.contextmanager
-def terminal(folder: Path, *arguments: str) -> Iterator[Terminal]:
-    opened = Terminal(folder, *arguments)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
 def test_yes_lets_one_run_and_the_next_is_asked_again(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["build", "dist"]') as shown:
-        text = shown.until("Allow it?")
-        assert "tidy wants to remove build with everything in it." in text
-        assert "orchestrator → tidy" in text
-        assert "ask-before-removing-folders" in text
-        assert re.search(r"\(1[12]\d s\)", shown.until(" s)"))
+        shown.until("Allow it?")
+        for words in ("tidy wants to remove build with everything in it.", "orchestrator → tidy", "ask-before-removing-folders"):
+            assert words in shown.text
+        shown.until(" s)")
+        assert re.search(r"\(1[12]\d s\)", shown.text)
         shown.type("y")
         shown.until("remove dist")
         shown.type("n")
@@ -130,9 +65,9 @@ def test_silence_is_a_no_when_the_time_is_up(project: Path) -> None:
 def test_what_was_typed_before_the_question_is_no_answer_and_agents_words_are_harmless(project: Path) -> None:
     with terminal(project, "delegate", "tidy", 'paths=["a\\u001b[2Jb\\u202e"]') as shown:
         shown.type("yyyy\n")
-        text = shown.until("Allow it?")
-        assert "a\x1b[2Jb" not in text
-        assert "\u202e" not in text
+        shown.until("Allow it?")
+        assert "a\x1b[2Jb" not in shown.raw
+        assert "\u202e" not in shown.raw
         shown.type("n")
         shown.until("refused")
 
@@ -145,8 +80,7 @@ def test_ctrl_c_at_the_question_cancels(project: Path) -> None:
 
 
 def test_without_a_terminal_nobody_can_be_asked(project: Path) -> None:
-    command = [sys.executable, "-m", "remit.cli.main", "delegate", "tidy", 'paths=["build"]']
-    ran = subprocess.run(command, cwd=project, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+    ran = remit(project, "delegate", "tidy", 'paths=["build"]')
     assert "refused" in ran.stdout
     assert "nobody could be asked" in ran.stdout
 

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from cli_project import make_project, remit, remit_json, started, wait_for_line
 
-REACTION_SECONDS = 0.2
-"""What is promised; the tests allow the slack that a busy machine needs."""
-SLACK_SECONDS = 0.8
 GONE = "its process is gone: remit recover"
 
 
@@ -39,18 +36,15 @@ def test_status_shows_what_another_process_runs(project: Path) -> None:
             process.communicate(timeout=20)
 
 
-def test_follow_hears_of_the_end_at_once_and_exits_by_the_outcome(project: Path) -> None:
+def test_follow_ends_with_the_delegation_and_exits_by_its_outcome(project: Path) -> None:
     worker = started(project, "delegate", "slow", "seconds=3")
     wait_for_line(worker, "begun")
     follower = started(project, "follow", "last")
     out, _ = follower.communicate(timeout=30)
-    heard_at = time.time()
     worker.communicate(timeout=30)
     assert follower.returncode == 0
     for word in ("begun", "asleep", "half.txt", "completed", "Slept well."):
         assert word in out
-    settled_at = remit_json(project, "show", "last")["delegation"]["settled_at"]
-    assert heard_at - settled_at < REACTION_SECONDS + SLACK_SECONDS
 
 
 def test_follow_as_json_is_one_document_with_every_event(project: Path) -> None:
@@ -77,17 +71,6 @@ def test_cancel_from_a_second_process_ends_the_first_with_what_was_done(project:
     assert {node["agent"] for node in nodes} == {"slow", "sleeper"}
     again = remit_json(project, "cancel", "last")["nodes"]
     assert again[0]["state"] == "already cancelled"
-
-
-def test_cancelling_takes_effect_within_the_promised_time_of_the_request(project: Path) -> None:
-    worker = started(project, "delegate", "slow", "--json")
-    while not (project / "half.txt").exists():
-        time.sleep(0.02)
-    remit(project, "cancel", "last")
-    worker.communicate(timeout=20)
-    shown = remit_json(project, "show", "last")
-    asked_at = next(e["at"] for e in shown["events"] if e["kind"] == "cancel" and e["body"]["state"] == "requested")
-    assert shown["delegation"]["settled_at"] - asked_at < REACTION_SECONDS + SLACK_SECONDS
 
 
 def test_ctrl_c_cancels_the_delegation_prints_what_was_done_and_exits_130(project: Path) -> None:
@@ -121,15 +104,13 @@ def test_new_work_leaves_that_of_the_dead_alone_and_says_so_once(project: Path) 
     assert "remit recover" in remit_json(project, "delegate", "again", "--resume", waiting, code=2)["error"]["advice"]
 
 
-def test_the_same_key_goes_on_with_what_a_dead_process_ran_under_it(project: Path) -> None:
+@pytest.mark.parametrize("how", ["key", "cancel"])
+def test_what_a_dead_process_ran_goes_on_under_its_key_and_is_ended_by_a_cancel(project: Path, how: str) -> None:
     killed(project, "again", "--key", "once", at="run 1")
-    result = remit_json(project, "delegate", "again", "--key", "once")
-    assert result["data"] == "Done in run 2."
-
-
-def test_cancelling_what_a_dead_process_ran_ends_it(project: Path) -> None:
-    killed(project, "again", at="run 1")
-    assert [node["agent"] for node in remit_json(project, "cancel", "last")["nodes"]] == ["again"]
+    if how == "key":
+        assert remit_json(project, "delegate", "again", "--key", "once")["data"] == "Done in run 2."
+    else:
+        assert [node["agent"] for node in remit_json(project, "cancel", "last")["nodes"]] == ["again"]
     assert remit_json(project, "status")["active"] == 0
 
 

@@ -2,10 +2,7 @@
 
 import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +12,7 @@ from remit.agents.coding.detect import detect, lines_for
 from remit.agents.coding.known import KNOWN
 from remit.agents.definition import definition_of
 from remit.system.processes import look
+from support import cli
 
 
 def program(folder: Path, name: str, body: str) -> None:
@@ -72,9 +70,8 @@ async def test_the_lines_for_remit_toml_declare_agents(bin_folder: Path) -> None
 
 
 def run(tmp_path: Path, bin_folder: Path, *words: str) -> str:
-    environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path), "LANG": os.environ.get("LANG", "C.UTF-8")}
-    command = [sys.executable, "-m", "remit.cli.main", "agents", "--detect", "--root", str(tmp_path), *words]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    environment = {"PATH": f"{bin_folder}:/bin:/usr/bin", "HOME": str(tmp_path)}
+    return cli.run("agents", "--detect", *words, cwd=tmp_path, env=environment).stdout
 
 
 def test_the_command_prints_what_it_found_and_what_to_write(tmp_path: Path, bin_folder: Path) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from remit import Remit, agent
 from remit.cli.doctor import doctor, model_findings
 from remit.cli.exits import Exit
 from remit.cli.metrics import metrics
@@ -133,32 +132,6 @@ def test_what_is_no_action_says_which_there_are(tmp_path: Path) -> None:
             models(*given, root=tmp_path)
     with pytest.raises(Misused, match="was removed"):
         models("add-local", root=tmp_path)
-
-
-@agent("shelf.look")
-async def look() -> str:
-    return "books"
-
-
-@agent("broken")
-async def broken() -> str:
-    raise ValueError("no")
-
-
-async def test_metrics_are_shown_with_their_alerts(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """S5.9."""
-    async with Remit.open(tmp_path, agents=[look, broken]) as remit:
-        for name in ("shelf.look", "broken"):
-            await remit.delegate(name)
-    assert metrics(root=tmp_path) is Exit.OK
-    shown = capfd.readouterr().out
-    assert "! 50.0 % (1 of 2)" in shown
-    assert "! 100.0 %" in shown
-    assert "! 3 alerts." in shown
-    document = told(capfd, metrics, since="1h", root=tmp_path)
-    assert document["delegation.total"] == 2
-    assert document["delegation.errors.by_target"]["broken"] == {"errors": 1, "total": 1, "rate": 1.0}
-    assert next((one["metric"], one["of"]) for one in document["alerts"]) == ("delegation.success_rate", None)
 
 
 def test_metrics_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,13 +1,12 @@
 """`remit policy` and `remit audit`: rules shown, checked, explained and written; the log listed and verified."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_project import remit
 
-from forking import run
 from remit import Remit, agent
 from remit.core.secret_looks import REDACTED
 from remit.policy.audit import FILE
@@ -33,12 +32,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return run(["-m", "remit.cli.main", *arguments], folder)
-
-
 def told(folder: Path, *arguments: str) -> Any:
-    return json.loads(remit(folder, *arguments, "--json").stdout)
+    return remit(folder, *arguments, "--json").json()
 
 
 def test_the_rules_are_shown_written_out_and_checked(project: Path) -> None:
@@ -104,16 +99,15 @@ def test_the_log_is_listed_and_verified(project: Path) -> None:
     assert "was changed" in touched.stdout
 
 
-def test_a_delegation_on_record_that_the_log_does_not_know_is_named(project: Path) -> None:
+@pytest.mark.parametrize(("path", "cut"), [("b", 2), ("../b", 1)], ids=["carried out", "refused"])
+def test_a_delegation_on_record_that_the_log_does_not_know_is_named(project: Path, path: str, cut: int) -> None:
     remit(project, "delegate", "wipe", "path=a")
-    remit(project, "delegate", "wipe", "path=b")
+    remit(project, "delegate", "wipe", f"path={path}")
     log = project / ".remit" / FILE
     lines = log.read_text().splitlines(keepends=True)
     last = json.loads(lines[-1])["sessions"][0]
-    log.write_text("".join(lines[:-2]))  # the end cut off: the chain itself is whole
-    verified = remit(project, "audit", "verify")
-    assert verified.returncode == 1
-    assert f"{last} is on record" in verified.stdout
+    log.write_text("".join(lines[:-cut]))  # the end cut off: the chain itself is whole
+    assert f"{last} is on record" in told(project, "audit", "verify")["findings"][0]
 
 
 def test_a_log_that_was_removed_is_missed(project: Path) -> None:
@@ -122,16 +116,6 @@ def test_a_log_that_was_removed_is_missed(project: Path) -> None:
     gone = told(project, "audit", "verify")
     assert not gone["valid"]
     assert "1 delegation on record, and there is no log" in gone["findings"][0]
-
-
-def test_what_the_policy_refused_must_be_in_the_log_too(project: Path) -> None:
-    remit(project, "delegate", "wipe", "path=a")
-    remit(project, "delegate", "wipe", "path=../b")
-    log = project / ".remit" / FILE
-    lines = log.read_text().splitlines(keepends=True)
-    refused = json.loads(lines[-1])["sessions"][0]
-    log.write_text("".join(lines[:-1]))
-    assert f"{refused} is on record" in told(project, "audit", "verify")["findings"][0]
 
 
 def test_runs_with_the_policy_disabled_are_not_missed(project: Path) -> None:

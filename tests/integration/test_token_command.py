@@ -1,13 +1,11 @@
 """`remit token` (issue 7 item 5): tokens made, listed and revoked at the command line; nothing of them is kept or shown twice."""
 
-import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_project import remit
 
-from forking import run
 from remit.access.entrance import Entrance
 from remit.access.visitor import Doing
 from remit.core.budget import Limits
@@ -21,12 +19,8 @@ def project(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def remit(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    return run(["-m", "remit.cli.main", *arguments], folder)
-
-
 def told(folder: Path, *arguments: str) -> Any:
-    return json.loads(remit(folder, *arguments, "--json").stdout)
+    return remit(folder, *arguments, "--json").json()
 
 
 def test_a_token_is_made_shown_once_listed_and_revoked(project: Path) -> None:
