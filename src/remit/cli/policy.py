@@ -2,6 +2,7 @@
 
 import difflib
 from collections import deque
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +16,11 @@ from remit.cli.render import console, count, cut, say, say_aside, say_json, tabl
 from remit.core.errors import Misused
 from remit.core.lineage import ROOT_CALLER
 from remit.core.policy import Asked, Effect, Verdict
-from remit.core.record import HistoryQuery
+from remit.core.ports import Store
+from remit.core.record import HistoryQuery, Record
 from remit.core.states import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from remit.core.ports import Store
-    from remit.core.record import Record
     from remit.policy.audit import Checked
     from remit.policy.rules import Rule
 
@@ -52,7 +50,6 @@ def policy(
     as_json: Json = False,
 ) -> Exit:
     """Show the rules that hold, check them, or explain which one decided."""
-
     folder, words = find_root(root), given or []
     if action == "show" and not words:
         return _schema(folder, as_json=as_json) if schema else _show(folder, as_json=as_json)
@@ -271,7 +268,6 @@ def audit(
     as_json: Json = False,
 ) -> Exit:
     """List what the policy decided, or verify that the audit log is as it was written: exit 0 or 1."""
-
     folder = project_folder(find_root(root))
     if action == "verify":
         return _verify(folder, head, as_json=as_json)
@@ -310,7 +306,6 @@ def _is_meant(session: str, one: Any) -> bool:
 
 
 def _list(folder: "Path", wanted: _Wanted, limit: int, *, as_json: bool) -> Exit:
-
     from remit.policy.audit import entries
 
     found = deque((entry for entry in entries(folder) if wanted.fits(entry)), maxlen=limit)
@@ -407,7 +402,6 @@ def _verify(folder: "Path", head: str | None, *, as_json: bool) -> Exit:
 
 def _unlogged(store: "Store | None", checked: "Checked") -> tuple[list[str], int]:
     """Delegations that ran since the log begins and are not in it; and how many are older than it."""
-
     if store is None:
         return [], 0
     since = datetime.fromisoformat(checked.first_at).timestamp() if checked.first_at else float("inf")
@@ -428,7 +422,6 @@ def _is_denied(record: "Record") -> bool:
 
 
 def _everything(store: "Store") -> "Iterator[Record]":
-
     before: str | None = None
     while True:
         page = store.history(HistoryQuery(limit=PAGE, before_session=before))

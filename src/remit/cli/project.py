@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from remit.core.caller import CALLER, decode
 from remit.core.errors import Misused, Refused, Unavailable
+from remit.core.ports import Store
+from remit.core.record import Record
 
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
-    from remit.core.ports import Store
-    from remit.core.record import Record
     from remit.settings import Settings
 
 
@@ -54,7 +54,6 @@ def _is_checkout(folder: Path) -> bool:
 
 def _root_of_tree() -> Path | None:
     """Of the delegation this process belongs to: an agent in a worktree or a copy finds its own tree there, and nowhere else."""
-
     try:
         address = Path(decode(os.environ[CALLER]).address)
     except (KeyError, Refused):
@@ -176,7 +175,6 @@ def _last(store: "Store") -> "Record":
 
 
 def _candidates(store: "Store", name: str) -> "Iterator[Record]":
-
     if not name:
         return
     from remit.core.record import HistoryQuery

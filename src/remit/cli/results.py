@@ -30,12 +30,12 @@ from remit.cli.render import (
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.errors import ErrorInfo
 from remit.core.events import STEPS, Event
+from remit.core.record import Record
 from remit.core.result import Artifact, Return, Status, StopReason
 from remit.core.states import State
 
 if TYPE_CHECKING:
     from remit.agents.definition import Definition
-    from remit.core.record import Record
     from remit.orchestrator.outcome import Outcome
 
 DATA_LINES = 40

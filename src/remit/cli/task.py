@@ -112,7 +112,6 @@ def task(
 
 def _done(board: "Board", what: str, words: str, which: str, reason: str, *, force: bool, dry_run: bool) -> "Outcome | None":
     """What the flags ask for; None: none does, a task is to be recorded."""
-
     if what == "--sync":
         from remit.orchestrator.maintenance import sync
 
@@ -163,7 +162,6 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
 
     `--abandon 337, 343-345` comes from the shell in two words: the rest of the list is told from a text by having nothing but numbers.
     """
-
     if len(asked) > 1:
         raise Misused(f"{' and '.join(asked)} exclude one another.", advice="Do one after the other.")
     what, which = next(iter(asked.items()), ("", ""))
@@ -176,7 +174,6 @@ def _only_one(asked: dict[str, str], words: str) -> tuple[str, str, str]:
 
 def _fit(what: str, reason: str, given: dict[str, object]) -> None:
     """Options of recording have no meaning beside the flags, and `--reason` only beside `--abandon`."""
-
     if reason and what != "--abandon":
         raise Misused("--reason goes with --abandon.", advice="remit task --abandon R --reason 'why'")
     idle = [name for name, value in given.items() if value]
@@ -349,7 +346,6 @@ def _delegations(root: Path, task: Task) -> list[Any]:
 
 
 def _history(delegations: list[Any], task: Task, wide: int) -> Iterator[str]:
-
     now = time.time()
     for record in delegations[:DELEGATIONS_SHOWN]:
         mark, style = MARKS[record.state]
