@@ -101,8 +101,8 @@ class Statement:
     @property
     def why(self) -> str:
         sources = ", ".join(f"[{number}]" for number in self.unknown)
-        reasons = {"unsupported": "the words it quotes are not in what it cites", "invented": f"there is no source {sources}"}
-        return reasons.get(self.standing, "it cites nothing" if self.standing == "uncited" else "")
+        reasons = {"uncited": "it cites nothing", "invented": f"there is no source {sources}"}
+        return "" if self.citations else reasons.get(self.standing, "the words it quotes are not in what it cites")
 
     def to_dict(self) -> dict[str, Any]:
         data = {"text": self.text, "standing": self.standing, "citations": list(self.citations)}

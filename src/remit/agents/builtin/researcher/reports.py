@@ -233,13 +233,7 @@ def _searched(searched: dict[str, Any]) -> str:
         *(f"- {note}" for note in searched.get("notes", ())),
         f"- Depth {searched['depth']} of {searched['maxDepth']}; {count(searched['children'], 'worker')} sent; {searched['seconds']} s",
     ]
-    lists = {
-        "queries": "Searched for",
-        "webQueries": "Asked the web",
-        "leads": "Leads",
-        "files": "Files read",
-        "pages": "Pages read",
-    }
+    lists = {"queries": "Searched for", "webQueries": "Asked the web", "leads": "Leads", "files": "Files", "pages": "Pages"}
     rows += [f"- {name} ({len(searched[key])}): {', '.join(_first(searched[key]))}" for key, name in lists.items() if searched[key]]
     text = "## What was searched\n\n" + "\n".join(rows)
     for name, items in (("What could not be searched", searched["failures"]), ("Cut short", searched["cutShort"])):

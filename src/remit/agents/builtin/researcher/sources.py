@@ -35,14 +35,12 @@ LOCAL = ("files", "code", "local")
 KINDS = (WEB, ACADEMIC, DOCS, *LOCAL)
 _SCHEME = re.compile(r"^(?P<scheme>[a-z][a-z0-9+.-]+)://\S+$", re.IGNORECASE)
 _DOCUMENT_FOLDERS = frozenset({"docs", "doc", "documentation", "manual", "guide", "wiki"})
-_SKIPPED_FOLDERS = frozenset(
-    {"node_modules", "vendor", "third_party", "dist", "target", "__pycache__", ".git", ".remit", ".venv", "venv", ".mypy_cache", "coverage"}
-)
-_SKIPPED_SUFFIXES = re.compile(
-    r"\.(?:lock|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|ipynb|csv|tsv|jsonl|po|min\.js|min\.css)$",
+_SKIPPED = re.compile(
+    r"(?:^|/)(?:node_modules|vendor|third_party|dist|target|__pycache__|\.git|\.remit|\.venv|venv|coverage)/"
+    r"|\.(?:lock|map|svg|pyc|so|whl|png|jpe?g|gif|ico|woff2?|ttf|pdf|zip|gz|bin|ipynb|csv|tsv|jsonl|po|min\.js|min\.css)$"
+    r"|(?:^|/)(?:package-lock\.json|pnpm-lock\.yaml|RECORD|SOURCES\.txt)$",
     re.IGNORECASE,
 )
-_SKIPPED_NAMES = frozenset({"package-lock.json", "pnpm-lock.yaml", "RECORD", "SOURCES.txt"})
 _LESS_WEIGHT = re.compile(
     r"(?:^|/)(?:tests?|testing|__tests__|fixtures|testdata|bench(?:marks)?)/|(?:^|/)(?:test_[^/]*|[^/]*_test\.\w+)$"
     r"|(?:^|/)(?:change(?:s|log)|history|news|todo|authors|licen[cs]e|copying)[^/]*$",
@@ -106,8 +104,7 @@ def unknown_source(source: str) -> Misused:
 
 def file_weight(path: str) -> float:
     """What a file counts as a source, by its name: prose a little more than code, tests and changelogs less; 0 is not read."""
-    file = PurePosixPath(path)
-    if _SKIPPED_SUFFIXES.search(path) or file.name in _SKIPPED_NAMES or _SKIPPED_FOLDERS & {*file.parts[:-1]}:
+    if _SKIPPED.search(path):
         return 0.0
     return (1.0 if _is_prose(path) else 0.9) * (0.7 if _LESS_WEIGHT.search(path) else 1.0)
 
