@@ -5,6 +5,7 @@ grace whoever is still there is abandoned. Then children are ended, what was lef
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ LEAST_GATHERING_SECONDS = 0.1
 LATE_SECONDS = 0.2
 UNRECORDED_SECONDS = 0.5
 WRITING_SECONDS = 0.5
+_ABANDONED = "remit-abandoned"
 INLINE_DATA_BYTES = 64 * 1024
 ANSWER_SECONDS = 0.85
 """After the hard deadline: by then the diff of a workspace is there, or is not waited for."""
@@ -177,7 +179,13 @@ def abandon(engine: "EmbeddedEngine", running: Running) -> None:
 def let_go(task: "asyncio.Task[None]") -> None:
     """`asyncio.run` waits at the end of a program until every task it knows has ended: for this one that would be for ever."""
     asyncio._unregister_task(task)  # documented for those who extend asyncio
-    task._log_destroy_pending = False  # type: ignore[attr-defined] # that it never ended has been said already
+    task.set_name(f"{_ABANDONED} {task.get_name()}")
+    logging.getLogger("asyncio").addFilter(_is_news)  # adding it twice has no effect
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """That an abandoned agent never ended has been said already."""
+    return _ABANDONED not in record.getMessage()
 
 
 async def conclude(engine: "EmbeddedEngine", running: Running, late: Return | None) -> None:

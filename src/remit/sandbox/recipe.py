@@ -77,8 +77,10 @@ def _is_module(code: str) -> bool:
 
 @cache
 def python() -> Python:
-    base = getattr(sys, "_base_executable", "") or sys.executable
-    return Python(program=Path(os.path.realpath(base)), prefix=Path(os.path.realpath(sys.base_prefix)))
+    program, prefix = Path(os.path.realpath(sys.executable)), Path(os.path.realpath(sys.base_prefix))
+    installed = prefix / "bin" / f"python{sys.version_info.major}.{sys.version_info.minor}"
+    is_copy = program.is_relative_to(os.path.realpath(sys.prefix)) and sys.prefix != sys.base_prefix  # a virtual environment of copies
+    return Python(program=installed if is_copy and installed.exists() else program, prefix=prefix)
 
 
 @cache
