@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # By another name: a line that holds $(MAKE) itself is run even by `make -n`.
 AGAIN = $(MAKE)
 
-.PHONY: demo test set-up lint ruff format-check mypy imports format bench clean python tools
+.PHONY: demo test lab set-up lint ruff format-check mypy imports format bench clean python tools
 
 demo: $(READY)
 	@$(BIN)/remit demo
@@ -59,6 +59,11 @@ imports: $(READY_DEV)
 format: $(READY_DEV)
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+# Hundreds of kills, and the benchmark: an hour or so.
+lab: set-up
+	@LAB=1 $(BIN)/python -m pytest tests/chaos tests/integration/test_bench.py
+	@$(BIN)/python -m bench
 
 bench: $(READY_DEV)
 	@$(BIN)/python -m bench

@@ -15,6 +15,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
+@pytest.mark.lab
 @pytest.mark.parametrize(
     "sections",
     [
@@ -38,8 +39,9 @@ def test_each_section_gives_its_figures(sections: str, tmp_path: Path) -> None:
         assert f"\n| {section} " in written
 
 
-def test_nothing_is_left_by_agents_that_are_stopped_in_the_middle(tmp_path: Path) -> None:
-    """S2.5: not a figure of speed but a promise."""
+@pytest.mark.lab
+def test_nothing_is_left_by_agents_that_are_stopped_in_the_middle() -> None:
+    """A promise, not a figure of speed."""
     done = bench("--quick", "--only", "orphans,recovery")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "missed" not in done.stdout
