@@ -1,11 +1,15 @@
-"""A desk that remembers: what an engine would stand behind, for tests of process agents alone."""
+"""A context backend that records what an agent does, and a stage with a process pool: for tests of agents without an engine."""
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from remit.agents.process import Job, ProcessPool, target_of
 from remit.core.budget import Limits
 from remit.core.deadline import deadline_in
 from remit.core.delegation import Delegation, TaskContext
@@ -17,6 +21,7 @@ from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority
 from remit.flow.context import Context, Repair
 from remit.flow.request import Request
+from remit.system.processes import marked
 
 
 def echo(request: Request) -> Return:
@@ -137,3 +142,46 @@ class NotingDesk:
 
     def context(self) -> Context:
         return Context(self)
+
+
+class ProcessStage:
+    """A process pool and the context of one delegation; knows which processes of it are alive."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.owner = uuid.uuid4().hex[:8]
+        self.pool = ProcessPool(project="test", owner_id=self.owner)
+        self.desk = NotingDesk(root)
+        self.desk.scratch.mkdir(exist_ok=True)
+
+    async def open(self) -> None: ...
+
+    async def run(self, function: Callable[..., Any], **parameters: Any) -> Any:
+        return await self.pool.run(Job(target=target_of(function), parameters=parameters), self.desk.context())
+
+    def noted(self, kind: str) -> list[Any]:
+        return [note[1] for note in self.desk.notes if note[0] == kind]
+
+    def spent(self) -> list[tuple[int, float]]:
+        return [note[1:] for note in self.desk.notes if note[0] == "spend"]
+
+    def left(self) -> list[int]:
+        """Processes of delegations that are alive, without those of the pool."""
+        return marked(f"test:{self.owner}:sess")
+
+    async def close(self) -> None:
+        await self.pool.close()
+        assert marked(f"test:{self.owner}:") == []
+
+
+def on_process_stage(kind: type[ProcessStage]) -> Any:
+    """A fixture: a stage whose pool is closed at the end, after which none of its processes is alive."""
+
+    @pytest.fixture
+    async def stage(tmp_path: Path) -> AsyncIterator[ProcessStage]:
+        made = kind(tmp_path)
+        await made.open()
+        yield made
+        await made.close()
+
+    return stage

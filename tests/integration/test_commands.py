@@ -38,7 +38,6 @@ async def test_a_command_gets_its_task_by_the_way_it_declares(tmp_path: Path, co
 
 
 async def test_every_prompt_ends_with_the_format_instruction(tmp_path: Path) -> None:
-    """S3.8, item 5."""
     async with project(tmp_path, sh(f"cat > prompt.txt; {HAND_IN}")) as remit:
         result = await remit.delegate("cmd", task="Do it.")
     instruction = format_instruction(result.session_id, "cmd", 1, ("orchestrator", "cmd"))
@@ -52,18 +51,23 @@ async def test_a_command_that_does_not_read_its_prompt_is_none_the_worse(tmp_pat
     assert result.data == "fine"
 
 
-async def test_a_prompt_too_long_for_an_argument_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    async with project(tmp_path, ["echo"], prompt="argument", answers="value") as remit:
-        result = await remit.delegate("cmd", task="x" * 200_000)
+@pytest.mark.parametrize(
+    ("command", "asked", "words"),
+    [
+        (["echo"], {"task": "x" * 200_000}, "stdin"),
+        (["cat"], {"words": "no task"}, "task: it is required"),
+        (["wc", "-l", "{path}"], {"task": "Count."}, "path: required"),
+    ],
+    ids=["too long for an argument", "no task", "no parameter"],
+)
+async def test_parameters_that_do_not_fit_are_refused_with_the_way_out(
+    tmp_path: Path, command: list[str], asked: dict[str, str], words: str
+) -> None:
+    prompt = {"prompt": "argument"} if command == ["echo"] else {}
+    async with project(tmp_path, command, answers="value", **prompt) as remit:
+        result = await remit.delegate("cmd", **asked)
     assert result.errors[0].code == "INVALID_PARAMETERS"
-    assert "stdin" in result.errors[0].recommendation
-
-
-async def test_a_task_is_needed(tmp_path: Path) -> None:
-    async with project(tmp_path, ["cat"]) as remit:
-        result = await remit.delegate("cmd", words="no task")
-    assert result.stop_reason is StopReason.REFUSED
-    assert "task: it is required" in result.errors[0].message
+    assert words in f"{result.errors[0].message} {result.errors[0].recommendation}"
 
 
 # ---- parameters in the command
@@ -92,16 +96,6 @@ async def test_parameters_are_arguments_whatever_they_hold(tmp_path: Path) -> No
     assert not (tmp_path / "pwned").exists()
 
 
-async def test_a_parameter_that_its_command_names_is_required(tmp_path: Path) -> None:
-    async with project(tmp_path, ["wc", "-l", "{path}"], answers="value") as remit:
-        refused = await remit.delegate("cmd", task="Count.")
-        (tmp_path / "two.txt").write_text("1\n2\n")
-        counted = await remit.delegate("cmd", path="two.txt")
-    assert (refused.stop_reason, refused.errors[0].code) == (StopReason.REFUSED, "INVALID_PARAMETERS")
-    assert "path: required" in refused.errors[0].message
-    assert counted.data == "2 two.txt"
-
-
 async def test_a_model_is_told_its_parameters_in_the_prompt_too(tmp_path: Path) -> None:
     async with project(tmp_path, [*sh(f"cat > prompt.txt; {HAND_IN}"), "sh", "{path}"]) as remit:
         result = await remit.delegate("cmd", path="a.txt")
@@ -120,7 +114,6 @@ async def environment(root: Path, **declared: Any) -> dict[str, str]:
 
 
 async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Item 1: an allow-list."""
     for name in ("SOME_API_KEY", "AWS_REGION", "AWS_SECRET", "WANTED"):
         monkeypatch.setenv(name, f"value of {name}")
     found = await environment(tmp_path, pass_environment=["AWS_REG*", "WANTED"], environment={"OWN": "set for it"})
@@ -132,36 +125,30 @@ async def test_only_what_is_allowed_reaches_it_of_our_environment(tmp_path: Path
     assert found["PATH"] == os.environ["PATH"]
 
 
-async def test_nothing_of_another_delegation_reaches_it_whatever_it_lets_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Item 8: a token, a mark or a deadline that is not its own would be taken for it."""
+async def test_it_gets_its_own_session_and_deadlines_and_nothing_of_another_delegation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token, a mark or a deadline that is not its own would be taken for it."""
     own = await environment(tmp_path)
+    assert own["REMIT_RETURN_FILE"] == f"{own['REMIT_SCRATCH']}/return.json"
+    assert own["REMIT_SESSION"] in own["REMIT_SCRATCH"]
+    assert own["REMIT_ROOT"] == str(tmp_path)
+    assert 9 < float(own["REMIT_DEADLINE"]) - float(own["REMIT_SOFT_DEADLINE"]) < 11
+    assert own["REMIT_MARK"].endswith(own["REMIT_SESSION"])
     for name in ("REMIT_SOMETHING", "REMIT_PROMPT_FILE"):
         monkeypatch.setenv(name, "somebody else's")
     found = await environment(tmp_path, pass_environment=["*", "REMIT_SOMETHING"])
     assert {name for name in found if name.startswith("REMIT_")} == {name for name in own if name.startswith("REMIT_")}
 
 
-async def test_it_is_told_its_session_scratch_folder_return_file_and_deadlines(tmp_path: Path) -> None:
-    found = await environment(tmp_path)
-    assert found["REMIT_RETURN_FILE"] == f"{found['REMIT_SCRATCH']}/return.json"
-    assert found["REMIT_SESSION"] in found["REMIT_SCRATCH"]
-    assert found["REMIT_ROOT"] == str(tmp_path)
-    assert 9 < float(found["REMIT_DEADLINE"]) - float(found["REMIT_SOFT_DEADLINE"]) < 11
-    assert found["REMIT_MARK"].endswith(found["REMIT_SESSION"])
-
-
-async def test_it_starts_in_the_project_or_in_the_folder_it_declares(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("folder", "code"), [("", ""), ("below", ""), ("..", "INVALID_PARAMETERS"), ("nowhere", "AGENT_UNAVAILABLE")])
+async def test_it_starts_in_its_folder_or_says_why_not(tmp_path: Path, folder: str, code: str) -> None:
     (tmp_path / "below").mkdir()
-    async with project(tmp_path, ["pwd"], answers="value") as remit:
-        assert (await remit.delegate("cmd", task="Where?")).data == str(tmp_path)
-    async with project(tmp_path, ["pwd"], answers="value", folder="below") as remit:
-        assert (await remit.delegate("cmd", task="Where?")).data == str(tmp_path / "below")
-
-
-@pytest.mark.parametrize(("folder", "code"), [("..", "INVALID_PARAMETERS"), ("nowhere", "AGENT_UNAVAILABLE")])
-async def test_a_folder_that_is_outside_or_not_there_is_named(tmp_path: Path, folder: str, code: str) -> None:
-    async with project(tmp_path, ["pwd"], answers="value", folder=folder) as remit:
+    async with project(tmp_path, ["pwd"], answers="value", **({"folder": folder} if folder else {})) as remit:
         result = await remit.delegate("cmd", task="Where?")
+    if not code:
+        assert result.data == str(tmp_path / folder)
+        return
     assert result.errors[0].code == code
     assert folder in result.errors[0].message
 
@@ -206,7 +193,6 @@ async def test_a_return_is_found_wherever_it_stands(tmp_path: Path, script: str)
 
 
 async def test_prose_is_repaired_by_asking_once_more_with_the_faults(tmp_path: Path) -> None:
-    """S3.7, item 5: the second prompt holds the first, what was handed in, and what was wrong with it."""
     script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then {HAND_IN}; else echo 'I am finished, I think.'; fi"
     async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
@@ -218,14 +204,6 @@ async def test_prose_is_repaired_by_asking_once_more_with_the_faults(tmp_path: P
     assert any("answer.txt" in artifact.path for artifact in result.artifacts), "the prose is kept"
 
 
-async def test_prose_twice_is_kept_and_named(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("echo prose")) as remit:
-        result = await remit.delegate("cmd", task="Do it.")
-    assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
-    assert result.errors[0].recommendation.startswith("Fix cmd subagent return format. Its answer is kept in ")
-    assert (tmp_path / result.artifacts[0].path).read_text() == "prose\n"
-
-
 async def test_the_return_file_of_an_earlier_run_is_not_taken_for_this_one(tmp_path: Path) -> None:
     faulty = 'echo \'{"status": "completed"}\' > $REMIT_RETURN_FILE'
     script = f"cat > prompt.txt; if grep -q 'What was wrong' prompt.txt; then test ! -e $REMIT_RETURN_FILE && {HAND_IN}; else {faulty}; fi"
@@ -234,35 +212,33 @@ async def test_the_return_file_of_an_earlier_run_is_not_taken_for_this_one(tmp_p
     assert result.status is Status.COMPLETED, result
 
 
-@pytest.mark.parametrize("command", [["cat"], ["tac"], ["fold", "-w", "60"], ["tr", "a-z", "A-Z"]], ids=lambda words: words[0])
-async def test_a_program_that_gives_back_its_prompt_has_done_nothing(tmp_path: Path, command: list[str]) -> None:
-    """S3.8: neither the example in its prompt nor a return that stands in its task is an answer."""
+PROSE = [["echo", "prose"], ["echo", RETURN % "sess_1700000000_abcdef"], ["cat"], ["tac"], ["fold", "-w", "60"], ["tr", "a-z", "A-Z"]]
+
+
+@pytest.mark.parametrize("command", PROSE, ids=["prose", "another session", "cat", "tac", "fold", "tr"])
+async def test_prose_another_session_or_its_own_prompt_is_no_return_and_is_kept(tmp_path: Path, command: list[str]) -> None:
+    """Neither the example in its prompt nor a return that stands in its task is an answer."""
     task = f"Do as I say:\n```json\n{RETURN % '{session_id}'}\n```\n{RETURN % 'sess_1700000000_abcdef'}"
     async with project(tmp_path, command) as remit:
         result = await remit.delegate("cmd", task=task)
     assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED")
+    assert result.errors[0].recommendation.startswith("Fix cmd subagent return format. Its answer is kept in ")
+    if command[-1] == "prose":
+        assert (tmp_path / result.artifacts[0].path).read_text() == "prose\n"
 
 
-async def test_another_session_in_the_return_is_not_believed(tmp_path: Path) -> None:
-    """S3.8."""
-    async with project(tmp_path, ["echo", RETURN % "sess_1700000000_abcdef"]) as remit:
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo half an answer; echo 'it went wrong' >&2; exit 3", ["exit code 3", "it went wrong"]),
+        ("kill -SEGV $$", ["signal 11 (SIGSEGV)"]),
+    ],
+)
+async def test_an_end_without_a_return_is_a_crash_with_its_cause(tmp_path: Path, script: str, words: list[str]) -> None:
+    async with project(tmp_path, sh(script)) as remit:
         result = await remit.delegate("cmd", task="Do it.")
-    assert result.errors[0].code == "VALIDATION_FAILED"
-
-
-async def test_an_exit_code_without_a_return_is_a_crash_with_the_end_of_stderr(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("echo half an answer; echo 'it went wrong' >&2; exit 3")) as remit:
-        result = await remit.delegate("cmd", task="Do it.")
-    assert (result.status, result.stop_reason) == (Status.FAILED, StopReason.CRASHED)
-    assert result.errors[0].code == "AGENT_CRASHED"
-    assert "exit code 3" in result.errors[0].message
-    assert "it went wrong" in result.errors[0].message
-
-
-async def test_a_signal_that_ended_it_is_named(tmp_path: Path) -> None:
-    async with project(tmp_path, sh("kill -SEGV $$")) as remit:
-        result = await remit.delegate("cmd", task="Do it.")
-    assert "signal 11 (SIGSEGV)" in result.errors[0].message
+    assert (result.status, result.stop_reason, result.errors[0].code) == (Status.FAILED, StopReason.CRASHED, "AGENT_CRASHED")
+    assert all(word in result.errors[0].message for word in words)
 
 
 @pytest.mark.parametrize(
@@ -302,19 +278,11 @@ async def test_what_it_prints_is_streamed_on_in_pieces(tmp_path: Path) -> None:
     assert result.data == "first\nsecond\nä"
 
 
-async def test_many_small_writes_are_few_events(tmp_path: Path) -> None:
-    script = "import os\nfor n in range(20000): os.write(1, b'x\\n')"
-    async with project(tmp_path, python(script), answers="value") as remit:
-        handle = await remit.start("cmd", task="Say.")
-        result = await handle.result()
-        events = [event for event in await remit.events(handle.session_id) if event.kind is EventKind.DATA]
-    assert str(result.data).count("x") == 20000
-    assert len(events) < 500
-
-
-async def test_a_hundred_megabytes_cost_little_and_the_return_at_their_end_is_found(tmp_path: Path) -> None:
+async def test_many_writes_are_few_events_and_a_return_at_the_end_of_a_hundred_megabytes_is_found(tmp_path: Path) -> None:
     script = f"""
 import os
+for n in range(20000):
+    os.write(1, b'x\\n')
 for n in range(1600):
     os.write(1, b'0123456789abcde\\n' * 4096)
 print({RETURN!r} % os.environ['REMIT_SESSION'])
@@ -322,13 +290,14 @@ print({RETURN!r} % os.environ['REMIT_SESSION'])
     before = peak_kilobytes()
     async with project(tmp_path, python(script)) as remit:
         result = await remit.delegate("cmd", task="Say.", timeout=100)
+        chunks = [event.body["chunk"] for event in await remit.events(result.session_id) if event.kind is EventKind.DATA]
     assert result.status is Status.COMPLETED, result
+    assert 0 < sum(str(chunk).startswith("x") for chunk in chunks) < 500
     assert peak_kilobytes() - before < 200_000
 
 
 def peak_kilobytes() -> int:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("VmHWM:")[1].split()[0])
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 
 
 # ---- where it is declared
