@@ -1,7 +1,6 @@
 """The delegate tool on a real project (S5): schema, calls, chunks and endings; on the command line, and for a target that is added."""
 
 import asyncio
-import inspect
 import json
 import signal
 import subprocess
@@ -220,24 +219,20 @@ async def test_a_call_that_is_cancelled_cancels_the_delegation(tool: DelegateToo
 
 
 async def test_one_that_waits_for_a_person_is_paused(tmp_path: Path) -> None:
-    """S5.5: told by the notice that `flow.approve` gives."""
-    from remit.flow import permit as approve
-    from remit.tool.chunks import WAITING
+    is_asked = asyncio.Event()
 
-    assert WAITING in inspect.getsource(approve), "its words have changed: `remit.tool.chunks` reads them"
+    class Person:
+        async def approve(self, asked: Any, decision: Any, seconds: float) -> tuple[bool, str]:
+            is_asked.set()
+            await asyncio.sleep(60)
+            return False, "Ada"
 
-    @agent("asks")
-    async def asks_(ctx: Context) -> None:
-        ctx._desk.running.notice(f"{WAITING}: may it?")  # type: ignore[attr-defined]
-        await asyncio.sleep(30)
-
-    async with Remit.open(tmp_path, agents=[asks_]) as remit:
-        tool = DelegateTool(remit)
-        async for chunk in tool.stream({"target": "asks", "parameters": {}}):
-            if chunk.result is None and chunk.data["message"].startswith(WAITING):
-                assert chunk.task_id is not None
-                assert (await tool.look(chunk.task_id)).task_state == "PAUSED"
-                await remit.cancel(chunk.task_id)
+    rules = '@ask("may it?") permit (principal, action, resource);'
+    async with Remit.open(tmp_path, agents=[hello], approver=Person(), policy=rules) as remit:
+        handle = await remit.start("hello")
+        await asyncio.wait_for(is_asked.wait(), 20)
+        assert (await DelegateTool(remit).look(handle.session_id)).task_state == "PAUSED"
+        await handle.cancel("enough")
 
 
 async def test_work_delegated_by_a_tool_inside_of_an_agent_is_that_agents_child(tmp_path: Path) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 from remit import Context, Remit, agent
 from remit.core.events import Event, EventKind
-from remit.engine import events as following
-from remit.engine.events import Watcher
 from remit.engine.running import Running
 
 
@@ -54,43 +52,6 @@ async def until(is_so: Callable[[], bool]) -> None:
 
 async def until_read(events: list[Event], message: str) -> None:
     await until(lambda: any(event.body.get("message") == message for event in events))
-
-
-async def test_a_stream_is_taken_up_again_from_any_number_while_it_runs_and_after(tmp_path: Path) -> None:
-    talk = Talk()
-    async with Remit.open(tmp_path, agents=[talk.agent]) as remit:
-        handle = await remit.start("talks")
-        talk.say("one", "two")
-        first: list[Event] = []
-        async with contextlib.aclosing(remit.follow(handle.session_id)) as events:
-            async for event in events:
-                first.append(event)
-                if event.body.get("message") == "two":
-                    break
-        rest = asyncio.create_task(all_of(remit, handle.session_id, first[-1].number))
-        talk.say("three", None)
-        whole = [*first, *await asyncio.wait_for(rest, 5)]
-        assert [event.number for event in whole] == sorted({event.number for event in whole})
-        assert [event.body["message"] for event in whole if event.kind is EventKind.PROGRESS] == ["one", "two", "three"]
-        assert whole[-1].body["result"] == (await handle.result()).to_dict()
-        for after in range(whole[-1].number + 2):
-            again = await all_of(remit, handle.session_id, after)
-            assert again == [event for event in whole if event.number > after or event is whole[-1]], after
-
-
-async def test_another_process_follows_it_too_and_sees_the_same(tmp_path: Path) -> None:
-    talk = Talk()
-    async with Remit.open(tmp_path, agents=[talk.agent]) as here, Remit.open(tmp_path, agents=[talk.agent]) as there:
-        handle = await here.start("talks")
-        seen: list[Event] = []
-
-        reader = asyncio.create_task(read_into(seen, there, handle.session_id))
-        talk.say("one")
-        await until_read(seen, "one")
-        talk.say("two", None)
-        await asyncio.wait_for(reader, 5)
-        assert seen == await all_of(here, handle.session_id)
-        assert await there.result(handle.session_id, wait_seconds=1) == await handle.result()
 
 
 async def test_a_thousand_who_follow_what_does_nothing_cost_nothing(tmp_path: Path, monkeypatch: Any) -> None:
@@ -294,18 +255,3 @@ async def test_closing_ends_those_who_wait_for_others(tmp_path: Path) -> None:
         assert isinstance(outcome, Exception)
         talk.say(None)
         await handle.result()
-
-
-def test_the_watcher_asks_nothing_of_a_store_that_nobody_waits_for() -> None:
-    class Asked:
-        def __getattr__(self, name: str) -> Any:
-            raise AssertionError(name)
-
-    async def run() -> None:
-        watcher = Watcher(Asked(), Path("run"))  # type: ignore[arg-type] # nothing of it is used
-        with watcher.watching("a"):
-            await asyncio.sleep(0.12)
-        watcher.close()
-
-    asyncio.run(run())
-    assert following.AT_ONCE > 1

@@ -151,18 +151,6 @@ async def test_commands_that_hand_work_to_commands_are_one_tree(project: Path) -
     assert shown.index("outer") < shown.index("inner") < shown.index("echo")
 
 
-async def test_a_program_below_a_command_delegates_by_the_library_as_its_child(project: Path) -> None:
-    """Item 8: it neither is a worker of ours nor knows a context; the token in its environment is enough."""
-    script = 'from remit import run; print(run("echo", root="/", parameters={"word": "deep"}).data)'
-    command = ["sh", "-c", f"cat > /dev/null; setsid {PYTHON} -c '{script}'"]
-    agents = {"program": {"command": command, "answers": "value", "pass_environment": ["PYTHON*"]}}
-    async with Remit.open(project, settings={"agents": agents}) as remit:
-        result = await remit.delegate("program", task="go", timeout=40)
-        tree = await remit.tree(result.session_id)
-    assert result.data == "deep", result
-    assert [(r.agent, r.depth, r.parent_id) for r in tree] == [("program", 1, None), ("echo", 2, result.session_id)]
-
-
 # ---- how it ends
 
 

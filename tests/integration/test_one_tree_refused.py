@@ -142,15 +142,6 @@ async def test_a_process_of_an_inline_agent_may_use_its_token_and_a_stranger_may
     assert [r.agent for r in tree] == ["spawns", "echo"]
 
 
-async def test_without_a_token_it_is_a_new_root(owner: Remit, project: Path, tmp_path: Path) -> None:
-    handle, _ = await started(owner, tmp_path)
-    words = [PYTHON, "-m", "remit", "delegate", "echo", "word=w", "--json"]
-    done = await asyncio.to_thread(subprocess.run, words, env=clean_environment(), capture_output=True, text=True, cwd=project)
-    record = await owner.describe(json.loads(done.stdout)["metadata"]["session_id"])
-    assert (record.parent_id, record.depth) == (None, 1)
-    await handle.cancel()
-
-
 async def test_an_empty_token_is_none(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMIT_CALLER", "")
     async with Remit.open(project) as remit:

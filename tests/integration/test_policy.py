@@ -170,7 +170,7 @@ async def test_a_person_who_says_no_or_nothing_keeps_it_from_running(tmp_path: P
     assert ran == []
 
 
-async def test_waiting_for_a_person_can_be_cancelled(tmp_path: Path) -> None:
+async def test_waiting_for_a_person_can_be_cancelled_and_ends_with_the_deadline(tmp_path: Path) -> None:
     person = Person(after=60)
     rules = PERMIT + '@ask("may it?") permit (principal, action == Action::"digest", resource);'
     async with Remit.open(tmp_path, agents=AGENTS, approver=person, policy=rules) as remit:
@@ -181,27 +181,21 @@ async def test_waiting_for_a_person_can_be_cancelled(tmp_path: Path) -> None:
         assert result.stop_reason is StopReason.CANCELLED
     assert ran == []
     assert log_of(tmp_path)[-1]["by"] == "it was stopped while it waited"
-
-
-async def test_waiting_for_a_person_ends_with_the_delegation(tmp_path: Path) -> None:
-    rules = '@ask("may it?") permit (principal, action, resource);'
     async with Remit.open(tmp_path, agents=AGENTS, approver=Person(after=60), policy=rules) as remit:
-        result = await remit.delegate("digest", timeout=0.3)
-        assert result.stop_reason in (StopReason.DEADLINE, StopReason.REFUSED)
+        late = await remit.delegate("digest", timeout=0.3)
+    assert late.stop_reason in (StopReason.DEADLINE, StopReason.REFUSED)
     assert ran == []
 
 
-async def test_permissive_lets_it_run_and_logs_what_strict_would_refuse(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": "permissive"}) as remit:
-        assert (await remit.delegate("wipe", path="../x")).ok
-    assert [(e["verdict"], e["strict"]) for e in log_of(tmp_path) if "strict" in e] == [("allow", "deny")]
-
-
-async def test_disabled_asks_nothing_and_says_so_once(tmp_path: Path) -> None:
-    async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": "disabled"}) as remit:
+@pytest.mark.parametrize("mode", ["permissive", "disabled"])
+async def test_other_modes_let_it_run_and_say_so_in_the_log(tmp_path: Path, mode: str) -> None:
+    async with Remit.open(tmp_path, agents=AGENTS, settings={"policy_mode": mode}) as remit:
         for _ in range(3):
             assert (await remit.delegate("wipe", path="../x")).ok
-    assert [entry["event"] for entry in log_of(tmp_path)] == ["disabled"]
+    if mode == "permissive":
+        assert {(e["verdict"], e["strict"]) for e in log_of(tmp_path) if "strict" in e} == {("allow", "deny")}
+    else:
+        assert [entry["event"] for entry in log_of(tmp_path)] == ["disabled"], "once"
 
 
 async def test_a_projects_own_file_replaces_the_default_and_holds_when_it_changes(tmp_path: Path) -> None:
@@ -222,26 +216,33 @@ async def test_a_projects_own_file_replaces_the_default_and_holds_when_it_change
         assert (await remit.delegate("digest")).ok
 
 
-async def test_rules_that_cannot_be_read_refuse_everything_and_say_the_line(tmp_path: Path) -> None:
-    home = tmp_path / ".remit"
-    home.mkdir()
-    (home / "policy.cedar").write_text(f"{PERMIT}\n\nforbid (principal, actoin, resource);")
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (f"{PERMIT}\n\nforbid (principal, actoin, resource);".encode(), "line 3"),
+        (b"\xff\xfe", ""),
+        (b"permit (" + b"x" * 2_000_000, ""),
+        (None, "there is no such file"),
+    ],
+    ids=["a mistake", "no text", "too large", "a link that leads nowhere"],
+)
+async def test_rules_that_cannot_be_read_refuse_everything_until_they_can(tmp_path: Path, content: bytes | None, words: str) -> None:
+    """The default is not what was meant."""
+    rules = tmp_path / ".remit" / "policy.cedar"
+    rules.parent.mkdir()
+    if content is None:
+        rules.symlink_to("elsewhere.cedar")
+    else:
+        rules.write_bytes(content)
     async with Remit.open(tmp_path, agents=AGENTS) as remit:
         refused = await remit.delegate("digest")
         assert (refused.errors[0].code, ran) == ("POLICY_DENIED", [])
-        assert "line 3" in refused.errors[0].message
-        assert "remit policy check" in refused.errors[0].recommendation
-        (home / "policy.cedar").write_text(PERMIT)
+        assert words in refused.errors[0].message
+        assert words != "line 3" or "remit policy check" in refused.errors[0].recommendation
+        rules.unlink()
+        rules.write_text(PERMIT)
         await asyncio.sleep(0.6)
         assert (await remit.delegate("digest")).ok
-
-
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"permit (" + b"x" * 2_000_000])
-async def test_a_file_that_is_no_text_or_too_large_refuses_everything(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "policy.cedar").write_bytes(content)
-    async with Remit.open(tmp_path, agents=AGENTS) as remit:
-        assert (await remit.delegate("digest")).errors[0].code == "POLICY_DENIED"
 
 
 async def test_rules_may_speak_of_depth_parameters_and_budget(tmp_path: Path) -> None:
@@ -266,15 +267,6 @@ async def test_a_log_that_cannot_be_written_lets_nothing_run(tmp_path: Path) -> 
         with pytest.raises(Exception, match="audit"):
             await remit.delegate("digest")
     assert ran == []
-
-
-async def test_an_identical_refusal_is_answered_from_memory(tmp_path: Path) -> None:
-    @agent
-    async def stubborn(ctx: Context) -> Any:
-        return [(await ctx.delegate("wipe", path="../x")).metadata.session_id for _ in range(5)]
-
-    async with Remit.open(tmp_path, agents=[*AGENTS, stubborn]) as remit:
-        assert len(set((await remit.delegate("stubborn")).data)) == 1
 
 
 async def test_a_list_that_an_agent_asks_for_on_its_way_is_judged_one_by_one(tmp_path: Path) -> None:
@@ -309,11 +301,3 @@ async def test_half_of_a_secret_is_not_in_the_log(tmp_path: Path) -> None:
     async with Remit.open(tmp_path, agents=[runs]) as remit:
         await remit.delegate("runs", password="swordfish-and-more")
     assert "sword" not in (tmp_path / ".remit" / FILE).read_text()
-
-
-async def test_rules_behind_a_link_that_leads_nowhere_refuse_everything(tmp_path: Path) -> None:
-    """The default is not what was meant."""
-    (tmp_path / ".remit").mkdir()
-    (tmp_path / ".remit" / "policy.cedar").symlink_to("elsewhere.cedar")
-    async with Remit.open(tmp_path, agents=AGENTS) as remit:
-        assert "there is no such file" in (await remit.delegate("digest")).errors[0].message

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from remit import Context, Remit, Status, StopReason, agent, call
+from remit import Context, Remit, Status, StopReason, agent
 
 RAN: list[int] = []
 HANGS_AT: int | None = None
@@ -70,10 +70,6 @@ async def test_what_a_process_agent_prints_can_be_seen(tmp_path: Path) -> None:
         done = await remit.delegate("prints")
         said = [event.body.get("message", "") for event in await remit.events(done.session_id)]
         assert any("hello from inside" in message for message in said)
-
-
-def test_a_call_can_name_the_session_to_resume() -> None:
-    assert call("one", resume="sess_1700000000_abcdef").resume == "sess_1700000000_abcdef"
 
 
 @agent("turns", timeout=5, resumable=True)

@@ -12,7 +12,7 @@ import pytest
 from mcp import StdioServerParameters
 from mcp.client.client import Client
 from mcp.client.stdio import stdio_client
-from workspace_project import branches, commit_all, git, new_repository, status, work_folders
+from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
 
 from remit import Context, Remit, Return, agent, call
 
@@ -78,11 +78,6 @@ async def under(project: Path, kind: str, body, **declared: object) -> Return:  
 
     async with Remit.open(project, agents=[caller, *CHILDREN]) as remit:
         return await remit.delegate("caller")
-
-
-def diff_of(root: Path, result: Return) -> str:
-    (found,) = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
-    return found.read_text()
 
 
 def paths(result: Return) -> list[str]:
@@ -168,8 +163,7 @@ async def test_a_path_out_of_the_callers_workspace_is_refused(project: Path) -> 
     async def caller(ctx: Context) -> object:
         return (await ctx.delegate("reaches")).errors[0].message
 
-    async with Remit.open(project, agents=[caller, reaches]) as remit:
-        result = await remit.delegate("caller")
+    result = await run(project, caller, reaches)
     assert "'up' leads out of the workspace" in result.data
 
 
@@ -189,8 +183,7 @@ async def test_at_its_deadline_a_shared_child_gives_back_what_it_wrote_there(pro
         ctx.artifact("callers.txt", type="report")
         children.append(await ctx.delegate("hangs", timeout=1))
 
-    async with Remit.open(project, agents=[caller, hangs]) as remit:
-        result = await remit.delegate("caller")
+    result = await run(project, caller, hangs)
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "TIMEOUT")
     assert paths(child) == [f".remit/work/{result.session_id}/half.txt"]
@@ -217,8 +210,7 @@ async def test_nobody_works_on_in_a_folder_whose_diff_is_taken(project: Path) ->
         await has_begun.wait()
         return "done"
 
-    async with Remit.open(project, agents=[caller, goes_on]) as remit:
-        result = await remit.delegate("caller")
+    result = await run(project, caller, goes_on)
     assert result.ok, result
     assert (project / "growing.txt").read_text().count("more") >= 1
     assert work_folders(project) == []
@@ -353,8 +345,7 @@ async def test_a_conflict_with_the_caller_is_reported_and_taken_over_by_the_comm
     async def caller(ctx: Context) -> None:
         await body(ctx)
 
-    async with Remit.open(project, agents=[caller, slow]) as remit:
-        result = await remit.delegate("caller")
+    result = await run(project, caller, slow)
     assert result.status == "completed", result
     (child,) = children
     assert (child.status, child.errors[0].code) == ("partial", "MERGE_CONFLICT")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from workspace_project import branches, commit_all, git, new_repository, status, work_folders
+from workspace_project import branches, commit_all, diff_of, git, new_repository, run, status, work_folders
 
 from remit import Context, Misused, Remit, Return, agent
 
@@ -62,12 +62,6 @@ async def ask(root: Path, name: str, **asked: object) -> Return:
         return await remit.delegate(name, **asked)
 
 
-def diff_of(root: Path, result: Return) -> Path:
-    found = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
-    assert len(found) == 1, result.artifacts
-    return found[0]
-
-
 def contents(folder: Path) -> dict[str, object]:
     """Every file of a folder as git would see it: bytes, or where a link leads."""
     found: dict[str, object] = {}
@@ -90,8 +84,7 @@ async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: 
     session = result.session_id
     assert contents(project) == before
     assert status(project) == ""
-    diff = diff_of(project, result)
-    assert diff == project / ".remit" / "scratch" / session / "changes.diff"
+    diff = project / ".remit" / "scratch" / session / "changes.diff"
     summary = next(a for a in result.artifacts if a.path.endswith(".diff"))
     assert (summary.type, summary.summary) == ("data", "7 files changed.")
     assert f".remit/work/{session}/src/new.py" in [a.path for a in result.artifacts]
@@ -100,16 +93,12 @@ async def test_what_was_changed_is_a_diff_and_the_project_is_untouched(project: 
     shutil.copytree(project, fresh, symlinks=True, ignore=shutil.ignore_patterns(".remit"))
     git(fresh, "apply", str(diff))
     assert contents(fresh) == contents(project / ".remit" / "work" / session)
-
-
-async def test_the_work_in_a_worktree_is_committed_on_its_branch(project: Path) -> None:
-    result = await ask(project, "edit.worktree")
-    branch = f"remit/{result.session_id}"
-    assert branches(project) == ["main", branch]
-    assert git(project, "log", "-1", "--format=%s", branch).strip() == f"{result.session_id}: edit.worktree"
-    assert git(project, "show", f"{branch}:src/new.py") == "new = True\n"
-    assert f"remit workspaces {result.session_id} --merge" in result.next_steps
-    assert status(project / ".remit" / "work" / result.session_id) == ""
+    if kind == "worktree":
+        assert branches(project) == ["main", f"remit/{session}"]
+        assert git(project, "log", "-1", "--format=%s", f"remit/{session}").strip() == f"{session}: edit.worktree"
+        assert git(project, "show", f"remit/{session}:src/new.py") == "new = True\n"
+        assert f"remit workspaces {session} --merge" in result.next_steps
+        assert status(project / ".remit" / "work" / session) == ""
 
 
 @both
@@ -119,8 +108,7 @@ async def test_nothing_changed_leaves_nothing_behind(project: Path, kind: str) -
         ctx.artifact("src/a.py", type="implementation")
         return (ctx.workspace / "src" / "a.py").read_text()
 
-    async with Remit.open(project, agents=[look]) as remit:
-        result = await remit.delegate("look")
+    result = await run(project, look)
     assert result.ok, result
     assert result.data.startswith("one = 1")
     assert [a.path for a in result.artifacts] == ["src/a.py"]
@@ -157,8 +145,7 @@ async def test_uncommitted_changes_are_not_in_a_worktree_and_that_is_said(projec
         seen["text"] = (ctx.workspace / "src" / "a.py").read_text()
         return "looked"
 
-    async with Remit.open(project, agents=[look]) as remit:
-        result = await remit.delegate("look")
+    result = await run(project, look)
     assert seen["text"].startswith("one = 1")
     assert any("uncommitted changes" in warning for warning in result.warnings)
     assert (project / "src" / "a.py").read_text() == "uncommitted\n"
@@ -199,9 +186,8 @@ async def test_a_project_without_git_or_a_commit_can_be_copied_but_has_no_worktr
         (ctx.workspace / "a.txt").write_text("two\n")
         return "changed"
 
-    async with Remit.open(tmp_path, agents=[change]) as remit:
-        result = await remit.delegate("change")
-    assert "-one\n+two\n" in diff_of(tmp_path, result).read_text()
+    result = await run(tmp_path, change)
+    assert "-one\n+two\n" in diff_of(tmp_path, result)
     assert (tmp_path / "a.txt").read_text() == "one\n"
     git(tmp_path, "init", "-q")
     assert "without a commit" in (await ask(tmp_path, "write")).errors[0].message
@@ -239,8 +225,7 @@ async def test_a_merge_beside_other_peoples_commits_keeps_both(project: Path) ->
         commit_all(project, "meanwhile")
         return "done"
 
-    async with Remit.open(project, agents=[slow]) as remit:
-        result = await remit.delegate("slow")
+    result = await run(project, slow)
     assert result.ok, result
     assert (project / "mine.txt").exists()
     assert (project / "yours.txt").exists()
@@ -256,8 +241,7 @@ async def test_a_conflict_is_reported_and_the_project_is_as_before(project: Path
         commit_all(project, "meanwhile")
         return "done"
 
-    async with Remit.open(project, agents=[clash]) as remit:
-        result = await remit.delegate("clash")
+    result = await run(project, clash)
     head = git(project, "log", "-1", "--format=%s").strip()
     error = result.errors[0]
     branch = f"remit/{result.session_id}"
@@ -319,7 +303,7 @@ async def test_hooks_and_settings_of_the_user_do_not_get_in_the_way(project: Pat
     result = await ask(project, "edit.merged")
     assert result.ok, result
     assert (project / "src" / "new.py").exists()
-    assert "+++ b/src/new.py" in diff_of(project, result).read_text(errors="replace")
+    assert "+++ b/src/new.py" in diff_of(project, result)
 
 
 async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) -> None:
@@ -337,7 +321,7 @@ async def test_a_sub_folder_of_a_repository_can_be_the_project(project: Path) ->
         merged = await remit.delegate("write", path="deep/new.txt")
     assert result.ok, result
     assert f".remit/work/{result.session_id}/src/a.py" in [a.path for a in result.artifacts]
-    assert "b/src/a.py" in diff_of(root, result).read_text()
+    assert "b/src/a.py" in diff_of(root, result)
     assert merged.ok, merged
     assert (root / "deep" / "new.txt").exists()
 
@@ -374,21 +358,15 @@ def returning(name: str, *paths: str, **declared: object):  # type: ignore[no-un
     return hand_in
 
 
-async def test_artifacts_are_relative_to_the_workspace_or_to_the_root(project: Path) -> None:
-    one = returning("one", "out.txt", "SCRATCH/note.md")
-    async with Remit.open(project, agents=[one]) as remit:
-        result = await remit.delegate("one")
-    assert result.ok, result
-    session = result.session_id
-    assert [a.path for a in result.artifacts][:2] == [f".remit/work/{session}/out.txt", f".remit/scratch/{session}/note.md"]
-    assert all(a.evidence == "checked" for a in result.artifacts)
-
-
-@pytest.mark.parametrize("path", ["away", "up", "../../../src/a.py", "/etc/passwd", "nowhere.txt"])
-async def test_a_path_out_of_the_workspace_is_refused(project: Path, path: str) -> None:
-    one = returning("one", path)
-    async with Remit.open(project, agents=[one]) as remit:
-        result = await remit.delegate("one")
+@pytest.mark.parametrize("path", ["out.txt", "SCRATCH/note.md", "away", "up", "../../../src/a.py", "/etc/passwd", "nowhere.txt"])
+async def test_artifacts_are_relative_to_the_workspace_or_the_root_and_never_outside(project: Path, path: str) -> None:
+    result = await run(project, returning("one", path))
+    if path in ("out.txt", "SCRATCH/note.md"):
+        folder = f".remit/{'work' if path == 'out.txt' else 'scratch'}/{result.session_id}"
+        assert result.ok, result
+        assert result.artifacts[0].path == f"{folder}/{path.rpartition('/')[2]}"
+        assert all(a.evidence == "checked" for a in result.artifacts)
+        return
     assert (result.status, result.errors[0].code) == ("failed", "VALIDATION_FAILED")
     assert path in result.errors[0].message
 
@@ -411,8 +389,7 @@ async def test_an_ignored_file_that_is_handed_in_keeps_the_workspace(project: Pa
         ctx.artifact("build/out.txt", type="data")
         return "built"
 
-    async with Remit.open(project, agents=[build]) as remit:
-        result = await remit.delegate("build")
+    result = await run(project, build)
     assert result.ok, result
     assert (project / "made.txt").exists()
     built = next(a for a in result.artifacts if a.path.endswith("out.txt"))
@@ -443,7 +420,7 @@ async def test_what_the_agent_does_to_git_in_its_folder_does_not_matter(project:
         for how in ("removes", "starts anew", "locks", "commits", "switches"):
             result = await remit.delegate("rude", how=how)
             assert result.ok, (how, result)
-            assert "+made" in diff_of(project, result).read_text(), how
+            assert "+made" in diff_of(project, result), how
             assert git(project, "show", f"remit/{result.session_id}:made.txt") == "made\n", how
     assert git(project, "ls-files", "-s") == before
 
@@ -460,8 +437,7 @@ async def test_a_repair_goes_on_in_the_same_workspace(project: Path) -> None:
         metadata = {"session_id": ctx.session_id, "agent_type": "twice", "delegation_depth": 1, "delegation_path": list(ctx.path)}
         return {"status": "completed", "summary": "Did it. All is well.", "artifacts": [], "errors": [], "metadata": metadata}
 
-    async with Remit.open(project, agents=[twice]) as remit:
-        result = await remit.delegate("twice")
+    result = await run(project, twice)
     assert result.ok, result
     assert len(set(folders)) == 1
     assert next(a.summary for a in result.artifacts if a.path.endswith("changes.diff")) == "2 files changed."
@@ -473,10 +449,9 @@ async def test_one_that_raises_leaves_its_diff(project: Path) -> None:
         (ctx.workspace / "half.txt").write_text("half")
         raise RuntimeError("no more")
 
-    async with Remit.open(project, agents=[fails]) as remit:
-        result = await remit.delegate("fails")
+    result = await run(project, fails)
     assert result.status == "failed"
-    assert "+half" in diff_of(project, result).read_text()
+    assert "+half" in diff_of(project, result)
     assert not (project / "half.txt").exists()
 
 
@@ -503,7 +478,7 @@ async def test_a_timeout_gives_back_the_half_written_file_and_the_diff(project: 
     paths = [a.path for a in result.artifacts]
     assert f".remit/work/{session}/half.txt" in paths, result
     assert f".remit/work/{session}/src/a.py" not in paths, "what it did not touch is not its work"
-    assert "+half" in diff_of(project, result).read_text()
+    assert "+half" in diff_of(project, result)
     assert (project / ".remit" / "work" / session / "half.txt").exists()
     assert any("workspace stays" in warning for warning in result.warnings)
     assert status(project) == ""
@@ -552,7 +527,7 @@ async def test_the_workspace_of_a_dead_run_is_named_and_kept(project: Path) -> N
     assert result is not None
     assert (result.status, result.errors[0].code) == ("partial", "AGENT_CRASHED")
     assert f".remit/work/{record.session_id}/half.txt" in [a.path for a in result.artifacts]
-    assert "+half" in diff_of(project, result).read_text()
+    assert "+half" in diff_of(project, result)
     assert any(f".remit/work/{record.session_id}" in warning for warning in result.warnings)
     assert git(project, "show", f"remit/{record.session_id}:half.txt") == "half\n"
 

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from workspace_project import commit_all, git, new_repository, status, work_folders
+from workspace_project import commit_all, git, new_repository, run, status, work_folders
 
 from remit import Context, Remit, Return, agent
 
@@ -80,8 +80,7 @@ async def test_filters_that_the_user_had_before_are_used(project: Path) -> None:
         (ctx.workspace / "a.up").write_text("words\n")
         return "done"
 
-    async with Remit.open(project, agents=[writes]) as remit:
-        result = await remit.delegate("writes")
+    result = await run(project, writes)
     assert result.ok, result
     assert git(project, "show", "HEAD:a.up") == "WORDS\n"
     assert (project / "a.up").read_text() == "words\n"
@@ -97,8 +96,7 @@ async def test_a_merge_goes_into_the_project_wherever_its_configuration_points(p
         git(project, "config", "core.worktree", str(elsewhere))
         return "done"
 
-    async with Remit.open(project, agents=[points]) as remit:
-        result = await remit.delegate("points")
+    result = await run(project, points)
     assert result.ok, result
     assert list(elsewhere.iterdir()) == []
     git(project, "--work-tree=.", "config", "--unset", "core.worktree")

@@ -2,6 +2,10 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
+
+from remit import Remit, Return
+from remit.agents.function import FunctionAgent
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -41,3 +45,15 @@ def work_folders(folder: Path) -> list[str]:
 
 def status(folder: Path) -> str:
     return git(folder, "status", "--porcelain", "--untracked-files=all")
+
+
+async def run(root: Path, first: FunctionAgent, *others: FunctionAgent, **asked: Any) -> Return:
+    """Delegate to the first of these agents, in a Remit of its own."""
+    async with Remit.open(root, agents=[first, *others]) as remit:
+        return await remit.delegate(first.spec.name, **asked)
+
+
+def diff_of(root: Path, result: Return) -> str:
+    """The diff that a return hands back."""
+    (found,) = [root / artifact.path for artifact in result.artifacts if artifact.path.endswith("changes.diff")]
+    return found.read_text(errors="replace")

@@ -35,11 +35,6 @@ def test_it_takes_its_commands_of_tasks_in_its_languages_and_no_others(
     assert (chosen.agent, chosen.mode) == (agent, mode)
 
 
-def test_the_decision_is_logged_with_the_language_that_made_it() -> None:
-    line = route("plan", "rust", False, with_agents(DEFAULT_TABLE, [RUST]), task_number=7).log_line
-    assert line == "Routing /plan (task 7, Language: rust) to rust-coder"
-
-
 def test_what_the_settings_say_goes_before_it() -> None:
     table = DEFAULT_TABLE.extended({"plan": (Rule(agent="mine", language="rust"),)})
     assert route("plan", "rust", False, with_agents(table, [RUST])).agent == "mine"
@@ -84,18 +79,6 @@ def test_whoever_names_the_language_goes_before_whoever_takes_all_in_whichever_o
         table = with_agents(DEFAULT_TABLE, specs)
         assert route("plan", "rust", False, table).agent == "rust-coder"
         assert route("plan", "python", False, table).agent == "everybody"
-
-
-def test_of_two_that_take_the_same_the_first_does(tmp_path: Path) -> None:
-    folder = tmp_path / ".remit/agents"
-    folder.mkdir(parents=True)
-    text = "---\ndescription: x\nremit:\n  kind: model\n  operations: [review]\n---\n{}\n"
-    for name in ("a", "b"):
-        (folder / f"{name}.md").write_text(text.format("Body."))
-    directory = Directory(lambda agent: agent)
-    directory.load_definitions(tmp_path, load_settings(tmp_path, environ={}))
-    assert [spec.name for spec in directory.routed_specs()] == ["a", "b"]
-    assert directory.problems == [f"{folder}/b.md: line 5: operations: /review goes to a already."]
 
 
 def test_a_function_takes_commands_of_the_board_too() -> None:

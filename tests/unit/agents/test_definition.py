@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.definition import Kind, PromptBy, checked_task, definition_of
+from remit.agents.definition import Kind, PromptBy, definition_of
 from remit.core.agents import Answers, Isolation, Workspace
 from remit.core.errors import Misused
 
@@ -15,20 +15,24 @@ def faults(**table: Any) -> str:
     return str(raised.value)
 
 
-def test_a_command_is_enough() -> None:
-    definition = definition_of("one", {"command": ["make", "it"]}, source="somewhere")
-    assert (definition.kind, definition.command, definition.prompt) == (Kind.COMMAND, ("make", "it"), PromptBy.STDIN)
-    assert (definition.spec.isolation, definition.spec.answers) == (Isolation.PROCESS, Answers.RETURN)
-    assert (definition.spec.name, definition.spec.kind, definition.spec.source) == ("one", "command", "somewhere")
-
-
-def test_a_command_may_be_written_as_in_a_shell() -> None:
-    definition = definition_of("one", {"command": "make 'it all' {prompt}"}, source="s")
-    assert definition.command == ("make", "it all", "{prompt}")
-
-
-def test_without_a_command_it_is_a_profile() -> None:
-    assert definition_of("one", {"instructions": "You are careful."}, source="s").kind is Kind.PROFILE
+@pytest.mark.parametrize(
+    ("table", "kind", "command"),
+    [
+        ({"command": ["make", "it"]}, Kind.COMMAND, ("make", "it")),
+        ({"command": "make 'it all' {prompt}"}, Kind.COMMAND, ("make", "it all", "{prompt}")),
+        ({"instructions": "You are careful."}, Kind.PROFILE, ()),
+    ],
+)
+def test_a_command_is_enough_and_without_one_it_is_a_profile(table: dict[str, Any], kind: Kind, command: tuple[str, ...]) -> None:
+    definition = definition_of("one", table, source="somewhere")
+    assert (definition.kind, definition.command) == (kind, command)
+    assert (definition.spec.name, definition.spec.kind, definition.spec.source) == ("one", str(kind), "somewhere")
+    if kind is Kind.COMMAND:
+        assert (definition.prompt, definition.spec.isolation, definition.spec.answers) == (
+            PromptBy.STDIN,
+            Isolation.PROCESS,
+            Answers.RETURN,
+        )
 
 
 def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
@@ -38,15 +42,11 @@ def test_what_is_declared_of_its_runs_is_in_its_spec() -> None:
     assert (spec.retries, spec.slots, spec.answers) == (2, 1, Answers.VALUE)
 
 
-def test_an_unknown_key_is_named_with_the_one_that_was_meant() -> None:
-    said = faults(command="x", time_out=3)
-    assert said.startswith("remit.toml, [agents.one]: ")
-    assert "time_out: there is no such key (did you mean timeout?)" in said
-
-
 @pytest.mark.parametrize(
     ("table", "words"),
     [
+        ({"command": "x", "time_out": 3}, "remit.toml, [agents.one]: time_out: there is no such key (did you mean timeout?)"),
+        ({"command": "x", "retries": -1, "time_out": 3}, "retries"),
         ({"command": "x", "hand_in": "TERM"}, "is no signal; write e.g. SIGTERM"),
         ({"command": "x", "isolation": "thread"}, "a command is always a process of its own"),
         ({"command": "x", "merge": True}, 'merge = true needs workspace = "worktree"'),
@@ -64,17 +64,3 @@ def test_an_unknown_key_is_named_with_the_one_that_was_meant() -> None:
 )
 def test_what_does_not_fit_is_named(table: dict[str, Any], words: str) -> None:
     assert words in faults(**table)
-
-
-def test_every_fault_is_named_at_once() -> None:
-    said = faults(command="x", slots=0, retries=-1)
-    assert "slots" in said
-    assert "retries" in said
-
-
-def test_a_task_in_words_is_needed_and_the_rest_is_kept() -> None:
-    assert checked_task("one", {"task": "Do it.", "depth": 2}) == {"task": "Do it.", "depth": 2}
-    for wrong in ({}, {"task": " "}, {"task": 3}):
-        with pytest.raises(Misused, match="task") as raised:
-            checked_task("one", wrong)
-        assert raised.value.code == "INVALID_PARAMETERS"

@@ -6,7 +6,6 @@ import pytest
 
 from remit import Misused, Remit, agent
 from remit.agents.directory import Directory
-from remit.settings import load_settings
 from remit.testing import Scripted
 
 FILE = """
@@ -60,18 +59,3 @@ def test_a_broken_file_is_named_with_its_line_and_takes_no_other_with_it(tmp_pat
     assert len(known.problems) == 1
     assert f"{tmp_path / 'broken.py'} (line 3): AttributeError" in known.problems[0]
     known.load_folder(tmp_path / "nowhere")
-
-
-def test_a_definition_is_an_agent_and_a_faulty_one_takes_no_other_with_it(tmp_path: Path) -> None:
-    (tmp_path / "remit.toml").write_text('[agents.good]\ncommand = "true"\n[agents.taken]\ncommand = "true"\n[agents.odd]\nkind = "acp"\n')
-
-    @agent("taken")
-    async def taken() -> None: ...
-
-    found = directory()
-    found.register(taken)
-    found.load_definitions(tmp_path, load_settings(tmp_path, {}))
-    assert found.names() == ("taken", "good")
-    assert len(found.problems) == 2
-    assert any("Two agents are named 'taken'" in problem for problem in found.problems)
-    assert any('kind = "acp" needs a command' in problem for problem in found.problems)

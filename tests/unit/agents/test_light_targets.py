@@ -28,14 +28,6 @@ def test_loading_the_targets_loads_none_of_their_optional_packages_and_no_parser
     assert [name for name in sorted(loaded) if name.startswith(HEAVY)] == []
 
 
-def test_what_a_search_provider_is_made_of_is_found_where_it_is_documented() -> None:
-    from remit.agents.builtin.worker import web, web_search
-
-    assert web.Hit is web_search.Hit
-    assert web.SearchProvider is web_search.SearchProvider
-    assert not hasattr(web, "Fetched")
-
-
 def test_every_parameter_of_every_operation_says_what_it_is_for() -> None:
     from remit.agents.builtin import loader
     from remit.models.client import Models

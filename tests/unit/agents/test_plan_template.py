@@ -1,7 +1,7 @@
 """The built-in planner copies the task into a template: nothing is rephrased, and no text becomes markup of the plan."""
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from remit.agents.builtin.roles.planner import TEMPLATE, PlanRequest, carry_over, plan_template
@@ -53,6 +53,7 @@ def test_a_revision_carries_the_plan_over_with_the_reason_quoted() -> None:
     assert [(phase.name, str(phase.status)) for phase in read_plan(new).phases] == [("a", "COMPLETED"), ("b", "NOT STARTED")]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(lines, max_size=6), st.text(max_size=80), st.text(max_size=80))
 def test_whatever_a_task_says_the_plan_has_its_own_phases_and_no_commands(words: list[str], title: str, reason: str) -> None:
     text = "\n".join(words)

@@ -44,7 +44,7 @@ async def test_the_return_at_the_end_of_a_turn_is_not_streamed_before_it_is_retu
     assert said(desk).strip() == "I am done {so far}, `really`."
 
 
-async def test_a_return_that_was_not_the_last_word_is_streamed(desk: NotingDesk) -> None:
+async def test_other_words_are_streamed_also_a_return_that_was_not_the_last_and_json_that_is_none(desk: NotingDesk) -> None:
     words = Words(desk.context())
     words.say(RETURN)
     assert said(desk) == ""
@@ -52,19 +52,13 @@ async def test_a_return_that_was_not_the_last_word_is_streamed(desk: NotingDesk)
     words.say("One more thing.")
     words.end_turn()
     assert said(desk) == RETURN + "One more thing."
-
-
-async def test_json_that_is_no_return_is_streamed_when_the_turn_ends(desk: NotingDesk) -> None:
-    words, text = Words(desk.context()), 'Look:\n```json\n{"colour": "red"}\n```\nand more'
-    words.say(text)
+    desk.notes.clear()
+    words.say(text := 'Look:\n```json\n{"colour": "red"}\n```\nand more')
     words.end_turn()
     assert said(desk) == text
-
-
-async def test_what_is_held_is_bounded(desk: NotingDesk) -> None:
-    words = Words(desk.context())
+    desk.notes.clear()
     words.say("{" + "x" * HELD_CHARACTERS)
-    assert len(said(desk)) == HELD_CHARACTERS + 1
+    assert len(said(desk)) == HELD_CHARACTERS + 1, "what is held back is bounded"
 
 
 # ---- tool calls
@@ -76,13 +70,10 @@ async def test_a_call_is_one_line_for_people_and_one_chunk_for_machines(desk: No
     calls.begin("1", kind="execute", title="pytest -q")
     calls.end("1", "completed")
     calls.end("1", "completed", title="3 passed")
-    assert lines(desk) == ["execute: pytest -q"]
-    assert emitted(desk) == [{"tool": {"id": "1", "kind": "execute", "title": "pytest -q", "status": "completed"}}]
-
-
-async def test_one_that_is_heard_of_when_it_is_over_is_told_then(desk: NotingDesk) -> None:
-    ToolCalls(desk.context()).end("1", "completed", kind="bash", title="ls")
-    assert lines(desk) == ["bash: ls"]
+    calls.decide("2", kind="read", title="a.py", decision="allowed", because="allowed by 'read'")
+    assert lines(desk) == ["execute: pytest -q"], "what is allowed has no line of its own"
+    assert emitted(desk).pop()["permission"]["decision"] == "allowed"
+    assert emitted(desk)[:1] == [{"tool": {"id": "1", "kind": "execute", "title": "pytest -q", "status": "completed"}}]
 
 
 async def test_one_that_fails_is_told_again_with_why(desk: NotingDesk) -> None:
@@ -101,9 +92,3 @@ async def test_a_denied_one_is_told_once_and_over(desk: NotingDesk) -> None:
     assert lines(desk) == ["Permission denied for Bash: rm -rf / (nothing fits)."]
     assert [next(iter(chunk)) for chunk in emitted(desk)] == ["permission", "tool"]
     assert emitted(desk)[-1]["tool"]["status"] == "denied"
-
-
-async def test_an_allowed_one_is_recorded_and_no_line_of_its_own(desk: NotingDesk) -> None:
-    ToolCalls(desk.context()).decide("1", kind="read", title="a.py", decision="allowed", because="allowed by 'read'")
-    assert lines(desk) == []
-    assert emitted(desk)[0]["permission"]["decision"] == "allowed"
