@@ -18,8 +18,11 @@ from remit.board import archive, todo, write_set
 from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.board.task import State, Task
+from support.lab import rounds
 
 MOST_CALLS = 300
+STEP = rounds(7, lab=1)
+"""Calls from one kill to the next; every call is killed in the lab."""
 
 
 @pytest.fixture
@@ -81,7 +84,7 @@ def crashes(folder: Path, *options: str) -> Iterator[Path]:
     template.mkdir()
     begin(template)
     with Crasher(*options) as crasher:
-        for number in range(1, MOST_CALLS):
+        for number in range(1, MOST_CALLS, STEP):
             root = folder / str(number)
             shutil.copytree(template, root)
             crashed = crasher.kills(change, root, number)
@@ -150,7 +153,7 @@ def test_the_finishing_itself_may_be_killed_at_any_call(folder: Path) -> None:
     begin(template)
     with Crasher() as crasher:
         assert crasher.kills(die_when_committed, template, -1)
-        for number in range(1, MOST_CALLS):
+        for number in range(1, MOST_CALLS, STEP):
             root = folder / str(number)
             shutil.copytree(template, root)
             crashed = crasher.kills(finish, root, number)

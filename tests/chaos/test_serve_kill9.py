@@ -20,11 +20,12 @@ from serve_load import DOORS, KINDS, Errand, Place, is_running, pids_noted, proj
 from remit.core.events import EventKind
 from remit.store import SqliteStore
 from support.doors.client import ended
+from support.lab import rounds
 
 sys.path.append(str(Path(__file__).parents[1] / "integration"))
 from serve_stage import serving
 
-KILLS = 3
+KILLS = rounds(3, lab=12)
 
 
 @pytest.fixture
