@@ -124,12 +124,12 @@ def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, li
 
     Of a target that is an agent itself (`researcher` is a role too) a single word is still an operation, and words are its task.
     """
-    from remit.tool.catalogue import Catalogue, parts_of
-    from remit.tool.faults import DelegateError
-
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
         return agent, given
+    from remit.tool.catalogue import Catalogue, parts_of
+    from remit.tool.faults import DelegateError
+
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)
     if target not in catalogue.targets():
@@ -215,12 +215,13 @@ def _name_problems(remit: "Remit", agent: str) -> None:
 
 def _name_faulty_rules(remit: "Remit") -> None:
     """A rule with a name that nobody has holds for nothing, and looks as if it did: whoever wrote it is told before something runs."""
-    from remit.policy.checking import check_rules
     from remit.policy.rules import default_text, project_file
 
     rules = project_file(remit.folder).read()
     if rules.fault is not None or rules.text == default_text() or remit.settings.policy_mode == "disabled":
         return
+    from remit.policy.checking import check_rules
+
     for problem in check_rules(rules.text, remit.directory.specs()):
         if problem.is_error:
             say_aside(f"! {rules.name}, {problem}")
