@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import stat
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,6 +13,7 @@ from cli_project import remit, remit_json
 
 from remit.cli.install import TOOLS, Does, Tool, plan_install, plan_undo
 from remit.core.errors import Misused, Unavailable
+from support.cli import start
 
 COMMAND = ("remit",)
 CLAUDE, CODEX, OPENCODE = TOOLS.values()
@@ -99,30 +99,16 @@ def test_yes_makes_it_once_and_undo_leaves_nothing(project: Path, tool: Tool) ->
     assert remit(project, "install", tool.name, "--undo", "--yes").stdout.startswith("Nothing to do")
 
 
-@pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 6)])
+@pytest.mark.parametrize(("answer", "code"), [("y\n", 0), ("n\n", 6), ("\x04", 130)], ids=["yes", "no", "no answer"])
 def test_at_a_terminal_it_asks(project: Path, answer: str, code: int) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "remit.cli.main", "install", "claude"]
-    process = subprocess.Popen(command, cwd=project, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    os.write(ours, f"{answer}\n".encode())
-    process.communicate(timeout=60)
-    os.close(ours)
-    os.close(theirs)
-    assert process.returncode == code
-    assert (project / ".mcp.json").exists() == (code == 0)
-
-
-def test_no_answer_at_all_is_an_interruption_and_changes_nothing(project: Path) -> None:
-    """The exit code is not that of a failure."""
-    ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "remit", "install", "claude"]
-    process = subprocess.Popen(command, cwd=project, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    os.write(ours, b"\x04")
+    process = start("install", "claude", cwd=project, stdin=theirs)
+    os.write(ours, answer.encode())
     _, said = process.communicate(timeout=60)
     os.close(ours)
     os.close(theirs)
-    assert (process.returncode, "Nothing was changed" in said) == (130, True)
-    assert not (project / ".mcp.json").exists()
+    assert (process.returncode, "Nothing was changed" in said) == (code, code == 130)
+    assert (project / ".mcp.json").exists() == (code == 0)
 
 
 def test_what_is_written_starts_this_very_remit(project: Path) -> None:

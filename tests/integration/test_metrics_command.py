@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -62,13 +61,14 @@ def test_only_what_is_alarming_is_red(counted: Path) -> None:
     assert "31m" not in by_name["delegation.latency.p50"]
 
 
-def test_json_has_the_series(counted: Path) -> None:
-    found = remit_json(counted, "metrics", "--since", "1h")
-    series = found["series"]
+def test_json_has_the_series_and_where_there_is_nothing_zeros(counted: Path, tmp_path: Path) -> None:
+    series = remit_json(counted, "metrics", "--since", "1h")["series"]
     assert series["interval"] == pytest.approx(150, rel=0.01)
     assert (len(series["delegation.total"]), sum(series["delegation.total"])) == (24, 20)
-    assert series["delegation.success_rate"][-1] == 0.75
-    assert series["delegation.success_rate"][0] is None
+    assert (series["delegation.success_rate"][0], series["delegation.success_rate"][-1]) == (None, 0.75)
+    assert "Nothing has been delegated here yet" in remit(tmp_path, "metrics").stdout
+    assert remit_json(tmp_path, "metrics")["delegation.total"] == 0
+    assert not (tmp_path / ".remit").exists()
 
 
 def test_rules_are_printed_as_they_stand_in_the_docs(tmp_path: Path) -> None:
@@ -78,15 +78,9 @@ def test_rules_are_printed_as_they_stand_in_the_docs(tmp_path: Path) -> None:
 
 
 def test_watching_goes_on_until_it_is_interrupted(counted: Path) -> None:
-    watching = started(counted, "metrics", "--watch")
-    try:
+    with started(counted, "metrics", "--watch") as watching:
         assert watching.stdout is not None
         assert watching.stdout.readline().startswith("metric")
-        time.sleep(0.2)
         watching.send_signal(signal.SIGINT)
         _, said = watching.communicate(timeout=20)
-        assert (watching.returncode, said) == (0, "")
-    finally:
-        if watching.poll() is None:
-            watching.kill()
-            watching.wait(10)
+    assert (watching.returncode, said) == (0, "")

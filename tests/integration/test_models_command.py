@@ -9,7 +9,6 @@ import pytest
 
 from remit.cli.doctor import doctor, model_findings
 from remit.cli.exits import Exit
-from remit.cli.metrics import metrics
 from remit.cli.models import models
 from remit.core.errors import Misused
 from remit.testing.models import Fail, Say, ScriptedModels, Silence
@@ -132,10 +131,3 @@ def test_what_is_no_action_says_which_there_are(tmp_path: Path) -> None:
             models(*given, root=tmp_path)
     with pytest.raises(Misused, match="was removed"):
         models("add-local", root=tmp_path)
-
-
-def test_metrics_of_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert metrics(root=tmp_path) is Exit.OK
-    assert "Nothing has been delegated here yet" in capfd.readouterr().out
-    assert told(capfd, metrics, root=tmp_path)["delegation.total"] == 0
-    assert not (tmp_path / ".remit").exists()

@@ -20,6 +20,7 @@ from remit.testing.engine_samples import until
 from remit.upkeep import clean_up, clear_spare_rooms
 from remit.workspaces.cleanup import clear_unchanged, remove_books
 from remit.workspaces.workspace import CLEARING, NOTE, books_of
+from support.cli import start
 
 both = pytest.mark.parametrize("kind", ["worktree", "copy"])
 
@@ -271,10 +272,12 @@ def ask(shop: Path, *asked: str, code: int = 0) -> str:
     return str(remit_json(shop, "delegate", *asked, code=code)["metadata"]["session_id"])
 
 
-def test_where_there_are_none_it_says_so_and_makes_nothing(project: Path) -> None:
+def test_where_there_are_none_it_says_so_and_what_makes_no_sense_is_refused(project: Path) -> None:
     done = run_remit(project, "workspaces")
     assert (done.returncode, "No agent has left a workspace" in done.stdout) == (0, True)
     assert remit_json(project, "workspaces") == {"workspaces": []}
+    for words in (("--remove",), ("--merge",), ("--unchanged", "--merge"), ("last", "--merge", "--remove")):
+        assert run_remit(project, "workspaces", *words).returncode == 2
     assert not (project / ".remit").exists()
 
 
@@ -325,14 +328,12 @@ def test_only_what_is_nowhere_else_is_asked_about_before_it_is_removed(shop: Pat
 def test_at_a_terminal_it_is_asked_for(shop: Path, answer: str, code: int) -> None:
     written = ask(shop, "writes")
     controller, terminal = os.openpty()
-    try:
-        os.write(controller, f"{answer}\n".encode())
-        command = [sys.executable, "-m", "remit.cli.main", "workspaces", written, "--remove"]
-        done = subprocess.run(command, cwd=shop, stdin=terminal, capture_output=True, text=True, timeout=60, check=False)
-    finally:
-        os.close(controller)
-        os.close(terminal)
-    assert done.returncode == code, done.stderr
+    os.write(controller, f"{answer}\n".encode())
+    process = start("workspaces", written, "--remove", cwd=shop, stdin=terminal)
+    _, said = process.communicate(timeout=60)
+    os.close(controller)
+    os.close(terminal)
+    assert process.returncode == code, said
     assert work_folders(shop) == ([] if code == 0 else [written])
 
 
@@ -382,8 +383,3 @@ def test_a_merge_by_hand_that_cannot_be_made_says_why_and_touches_nothing(shop: 
     done = run_remit(shop, "workspaces", copied, "--merge")
     assert (done.returncode, "git apply" in done.stdout) == (1, True)
     assert work_folders(shop) == [written, copied]
-
-
-@pytest.mark.parametrize("words", [("--remove",), ("--merge",), ("--unchanged", "--merge"), ("last", "--merge", "--remove")])
-def test_what_makes_no_sense_is_refused_with_advice(shop: Path, words: tuple[str, ...]) -> None:
-    assert run_remit(shop, "workspaces", *words).returncode == 2

@@ -1,13 +1,9 @@
 """`remit research`, `plan` and `revise` as they are typed: their messages, their dry run, what they print and how they end."""
 
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,6 +15,7 @@ from remit.cli.board_commands import plan, research, revise
 from remit.cli.exits import Exit
 from remit.cli.sessions import show
 from remit.core.errors import Misused
+from support.cli import start
 
 AGENT = """
 import asyncio
@@ -71,13 +68,6 @@ def test_plain_errors_are_literal(project: Path, command: Callable[..., Exit], g
     assert kept == {path: data for path, data in before.items() if not path.startswith(".remit/")}
 
 
-def test_a_project_without_a_board_is_told_how_to_begin(tmp_path: Path) -> None:
-    with pytest.raises(Misused) as error:
-        research(number="1", root=tmp_path)
-    assert "remit task" in error.value.advice
-    assert files(tmp_path) == {}
-
-
 def test_a_dry_run_says_what_would_be_done_and_touches_nothing(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = files(project)
     assert research(number="12", focus=["only", "tabs"], dry_run=True, root=project) is Exit.OK
@@ -111,10 +101,9 @@ def test_what_came_of_it_is_printed_and_shown_with_its_thirteen_steps(project: P
 
 
 def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) -> None:
-    command = [sys.executable, "-m", "remit", "research", "12", "for", "long"]
-    environment = {**os.environ, "NO_COLOR": "1"}
-    running = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
-    _wait_for(lambda: (project / "begun").exists() or running.poll() is not None)
+    running = start("research", "12", "for", "long", cwd=project)
+    while not (project / "begun").exists() and running.poll() is None:
+        time.sleep(0.02)
     running.send_signal(signal.SIGINT)
     said, _ = running.communicate(timeout=30)
     assert running.returncode == Exit.INTERRUPTED
@@ -124,10 +113,3 @@ def test_ctrl_c_cancels_keeps_the_marker_and_says_how_to_go_on(project: Path) ->
     assert (task.status, task.artifacts) == (Status.RESEARCHING, ())
     assert claims.holder_of(board, 12) is None
     assert research(number="12", root=project) is Exit.OK
-
-
-def _wait_for(is_so: Callable[[], Any]) -> None:
-    end = time.monotonic() + 30
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.02)

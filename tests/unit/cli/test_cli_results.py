@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from remit.cli.exits import MEANINGS, Exit, exit_of_ending, exit_of_error, exit_of_state, legend
 from remit.cli.results import FROM_TODO, REPORT_LINES, beginning, beginning_of, data_lines, print_outcome, print_return
-from remit.core.errors import ErrorInfo
-from remit.core.result import Artifact, Metadata, Return, Status
+from remit.core.errors import ErrorInfo, Failed, InvalidReturn, Misused, Refused, Unavailable
+from remit.core.result import Artifact, Metadata, Return, Status, StopReason
+from remit.core.states import State
 from remit.flow.reply import advice
 from remit.orchestrator.outcome import Outcome
 
@@ -193,3 +195,26 @@ def test_the_text_of_a_file_and_what_a_program_printed_stand_alone() -> None:
 def test_what_a_web_search_found_has_title_address_and_snippet() -> None:
     found = {"results": [{"title": "Owls", "url": "https://owls.example/", "snippet": "They\nfly."}]}
     assert list(data_lines(found)) == ["1. Owls", "   https://owls.example/", "   They fly."]
+
+
+@pytest.mark.parametrize(
+    ("status", "stop_reason", "code"),
+    [
+        (Status.COMPLETED, StopReason.FINISHED, 0),
+        (Status.FAILED, StopReason.INVALID_RETURN, 1),
+        (Status.PARTIAL, StopReason.CRASHED, 3),
+        (Status.BLOCKED, StopReason.UNAVAILABLE, 4),
+        (Status.FAILED, StopReason.REFUSED, 5),
+        (Status.PARTIAL, StopReason.CANCELLED, 6),
+        (Status.FAILED, StopReason.UNAVAILABLE, 7),
+    ],
+)
+def test_a_return_decides_the_exit_code(status: Status, stop_reason: StopReason, code: int) -> None:
+    assert exit_of_ending(status, stop_reason) == code
+
+
+def test_errors_exit_by_who_must_act_and_help_names_every_code_once() -> None:
+    codes = [exit_of_error(error) for error in (Misused("x"), Refused("x"), Unavailable("x"), Failed("x"), InvalidReturn(["x"]))]
+    assert codes == [Exit.USAGE, Exit.REFUSED, Exit.UNAVAILABLE, Exit.FAILED, Exit.FAILED]
+    assert {int(exit_of_state(state)) for state in State if state.is_settled} == {0, 1, 3, 4, 5, 6}
+    assert all(legend().count(f"{code.value} {MEANINGS[code]}") == 1 for code in Exit)

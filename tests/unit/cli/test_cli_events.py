@@ -1,20 +1,106 @@
-"""Trees and words as people see them."""
+"""Events in words, as they are listed at the prompt, and the trees they belong to."""
 
 import io
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from remit.cli.events import Word, gist_of
-from remit.cli.render import count, duration, one_line, size, wrapped
+from remit.cli.events import Teller, Word, gist_of, told
+from remit.cli.render import at_the_prompt, count, duration, money, one_line, size, spent, wrapped
 from remit.cli.tree import View, draw, forest
+from remit.core.events import Event, EventKind
 from remit.core.record import Record
 from remit.core.result import Metadata, Return, Status
 from remit.core.states import Priority, State
 from remit.engine.peers import below, signs_with_children
 
+SESSION = "sess_1700000000_abcdef"
 NOW = 1_700_000_100.0
+STEPS = [{"step": "Look", "status": "completed"}, {"step": "Write", "status": "in_progress"}]
+ASKED = {"kind": "Bash", "title": "ls -l", "decision": "denied", "because": "not allowed"}
+DENIED = "Permission denied for Bash: ls -l (not allowed)."
+
+
+# ---- events
+
+
+def event(kind: EventKind, **body: Any) -> Event:
+    return Event(session_id=SESSION, number=1, at=0.0, kind=kind, body=body)
+
+
+def chunk(value: Any) -> Event:
+    return event(EventKind.DATA, chunk=value)
+
+
+def progress(message: str) -> Event:
+    return event(EventKind.PROGRESS, message=message)
+
+
+def tool(status: str, title: str = "ls -l") -> Event:
+    return chunk({"tool": {"id": "1", "kind": "Bash", "title": title, "status": status}})
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"tool": {"kind": "Bash", "title": "ls -l", "status": "completed"}}, "Bash: ls -l (completed)"),
+        ({"permission": ASKED}, DENIED),
+        ({"plan": STEPS}, "Plan: 1 of 2 done, now: Write"),
+        ({"a": 1, "b": ["x"]}, '{"a":1,"b":["x"]}'),
+        ({"tool": 5}, '{"tool":5}'),
+        ({"plan": [1]}, '{"plan":[1]}'),
+        ([1, None], "[1,null]"),
+        (5, "5"),
+        ("words", "words"),
+    ],
+)
+def test_chunks_of_coding_agents_read_as_lines_and_any_other_as_it_is(value: Any, text: str) -> None:
+    assert told(chunk(value)) == text
+
+
+@pytest.mark.parametrize(
+    ("events", "lines"),
+    [
+        ([progress("Bash: ls -l"), tool("completed")], ["Bash: ls -l"]),
+        ([tool("running"), progress("Bash: ls -l (running)"), tool("completed")], ["Bash: ls -l (running)"]),
+        ([tool("completed"), tool("completed", "pwd")], ["Bash: ls -l (completed)", "Bash: pwd (completed)"]),
+        ([progress("Bash: ls -l"), tool("failed")], ["Bash: ls -l", "Bash: ls -l (failed)"]),
+        ([chunk({"permission": ASKED}), progress(DENIED), tool("denied")], [DENIED]),
+        ([progress("tick"), progress("tick"), chunk("tick")], ["tick"] * 3),
+        ([event(EventKind.SPENT, tokens=0, cost=0), event(EventKind.COMPLETE, result={})], []),
+    ],
+)
+def test_a_call_is_told_once_unless_it_fails(events: list[Event], lines: list[str]) -> None:
+    teller = Teller()
+    assert [text for one in events if (text := teller.tell(one))] == lines
+
+
+def test_a_cancel_and_what_was_spent_are_told_in_words() -> None:
+    body = {"source": "a person", "reason": "not needed."}
+    assert told(event(EventKind.CANCEL, state="requested", **body)) == "Cancel requested by a person: not needed."
+    assert told(event(EventKind.CANCEL, state="killed", **body)) == "Cancelled by a person: not needed; killed."
+    assert "did not stop" in told(event(EventKind.CANCEL, state="abandoned", **body))
+    assert told(event(EventKind.SPENT, tokens=1234, cost=0.000612)) == "1,234 tokens, 0.0006 spent so far"
+    assert (spent(1, 0.0), spent(0, 2.5), spent(0, 0.0)) == ("1 token", "2.50", "")
+
+
+def test_amounts_and_advice_are_told_as_people_say_them() -> None:
+    amounts = (0, 12.5, 1.23456, 0.5, 0.03124, 0.000612, 0.0000034)
+    assert [money(one) for one in amounts] == ["0.00", "12.50", "1.23", "0.50", "0.0312", "0.0006", "0.000003"]
+    spans = (0.004, 0.42, 3.21, 42, 245, 7380, 273_600)
+    assert [duration(one) for one in spans] == ["0.00 s", "0.42 s", "3.2 s", "42 s", "4 m 05 s", "2 h 03 m", "3 d 4 h"]
+    assert [size(n) for n in (0, 999, 1_500, 250_000, 3_000_000, 5e9)] == ["0 B", "999 B", "1.5 kB", "250 kB", "3.0 MB", "5.0 GB"]
+    assert [count(1, "file"), count(2, "process"), count(3, "entry")] == ["1 file", "2 processes", "3 entries"]
+    assert at_the_prompt(f"Delegate it with resume={SESSION} again.") == f"Delegate it with --resume {SESSION} again."
+    assert at_the_prompt("my_resume=1 resume=yes") == "my_resume=1 resume=yes"
+    text = "  a settled delegation with a path/that-is-long/and-whole.md"
+    assert wrapped(text, 30).splitlines() == ["  a settled delegation with a", "  path/that-is-long/and-whole.md"]
+    assert one_line("a" * 200, 10) == "a" * 9 + "…"
+
+
+# ---- trees
 
 
 def record(number: int, parent: int | None = None, state: State = State.COMPLETED, agent: str = "worker", depth: int = 1) -> Record:
@@ -76,13 +162,6 @@ def test_the_latest_are_kept_in_sight_and_the_old_ones_folded() -> None:
     assert [f"{number:06}" in line for number, line in zip(range(37, 41), lines[2:], strict=True)] == [True] * 4
 
 
-def test_while_things_move_what_runs_and_what_failed_stays_in_sight() -> None:
-    many = [record(n, 0, State.RUNNING if n % 2 else State.FAILED) for n in range(1, 9)]
-    lines = drawn([record(0, state=State.RUNNING), *many, *(record(n, 0) for n in range(9, 30))], rows=24, is_moving=True)
-    assert len(lines) == 1 + 1 + 8 + 3
-    assert "… and 18 more (18 completed)" in lines[1]
-
-
 def test_a_value_is_shown_where_a_function_said_nothing_but_that() -> None:
     metadata = Metadata(session_id="s", agent_type="worker", delegation_depth=1, delegation_path=("worker",), duration_seconds=0.1)
     done = Return(status=Status.COMPLETED, summary="worker finished.", metadata=metadata, data={"n": 5})
@@ -93,12 +172,6 @@ def test_a_value_is_shown_where_a_function_said_nothing_but_that() -> None:
 def test_what_nobody_runs_any_more_is_marked_in_the_tree() -> None:
     left = record(0, state=State.RUNNING)
     assert "its process is gone" in drawn([left], gone={left.session_id})[0]
-
-
-def test_lines_are_broken_between_words_and_keep_their_indent() -> None:
-    text = "  a settled delegation with a path/that-is-long/and-whole.md"
-    assert wrapped(text, 30).splitlines() == ["  a settled delegation with a", "  path/that-is-long/and-whole.md"]
-    assert wrapped("  short   as it is", 30) == "  short   as it is"
 
 
 def test_what_completed_is_folded_up_first() -> None:
@@ -117,28 +190,6 @@ def test_words_of_agents_cannot_drive_the_terminal() -> None:
     shown = "\n".join(drawn([running], words={running.session_id: Word(text="\x1b]0;title\x07[bold]x")}))
     assert "\x1b]" not in shown
     assert "[bold]x" in shown
-
-
-def test_long_words_are_shortened_visibly() -> None:
-    assert one_line("a" * 200, 10) == "a" * 9 + "…"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.004, "0.00 s"), (0.42, "0.42 s"), (3.21, "3.2 s"), (42, "42 s"), (245, "4 m 05 s"), (7380, "2 h 03 m"), (273_600, "3 d 4 h")],
-)
-def test_durations_are_told_as_people_do(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
-
-
-def test_sizes_and_counts_are_told_as_people_do() -> None:
-    assert [size(n) for n in (0, 999, 1_500, 250_000, 3_000_000, 5e9)] == ["0 B", "999 B", "1.5 kB", "250 kB", "3.0 MB", "5.0 GB"]
-    assert [count(1, "file"), count(2, "process"), count(3, "entry"), count(1200, "line")] == [
-        "1 file",
-        "2 processes",
-        "3 entries",
-        "1,200 lines",
-    ]
 
 
 def test_below_gives_a_delegation_and_all_under_it_alone() -> None:
