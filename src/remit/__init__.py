@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from remit.flow.context import Context
     from remit.flow.request import call
     from remit.flow.validate import check_return
-    from remit.tool.faults import DelegateError
+    from remit.tool.catalogue import DelegateError
     from remit.tool.result import DelegateResult
     from remit.tool.tool import DelegateTool
 
@@ -67,7 +67,7 @@ _HOMES = {
     "remit.flow.context": ("Context",),
     "remit.flow.request": ("call",),
     "remit.flow.validate": ("check_return",),
-    "remit.tool.faults": ("DelegateError",),
+    "remit.tool.catalogue": ("DelegateError",),
     "remit.tool.result": ("DelegateResult",),
     "remit.tool.tool": ("DelegateTool",),
 }  # fmt: skip

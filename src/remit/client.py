@@ -22,11 +22,10 @@ from remit.access.local import local_token
 from remit.core.errors import Misused, Refused, RemitError, Unavailable
 from remit.core.states import Priority
 from remit.system.announced import announced
-from remit.tool.chunks import Chunk, ended
-from remit.tool.faults import DelegateError
-from remit.tool.missing import needs
+from remit.tool.anywhere import needs
+from remit.tool.catalogue import DelegateError
 from remit.tool.request import milliseconds
-from remit.tool.result import DelegateResult, TaskState, result_of_error
+from remit.tool.result import Chunk, DelegateResult, TaskState, ended, result_of_error
 
 if TYPE_CHECKING:
     import grpc.aio

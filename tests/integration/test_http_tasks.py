@@ -208,7 +208,7 @@ async def stops(stage: Stage, client: Any) -> None:
 async def test_a_silent_stream_says_that_it_lives(stage: Stage) -> None:
     from remit.serve.http.handlers import event_lines
     from remit.serve.http.server import Closing
-    from remit.tool.chunks import Chunk
+    from remit.tool.result import Chunk
 
     async def silence() -> AsyncIterator[Chunk]:
         await asyncio.sleep(60)

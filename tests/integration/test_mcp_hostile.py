@@ -22,7 +22,7 @@ from remit.serve.mcp.delegations import Delegations
 from remit.serve.mcp.resources import Resources
 from remit.serve.mcp.server import ToolServer
 from remit.serve.mcp.stdio import Fault, read_line, refusal
-from remit.tool.schema import NAMED
+from remit.tool.request import NAMED
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from remit.core.result import Return
 from remit.core.secret_looks import REDACTED
 from remit.core.secrets import MOST, hold_secrets, redacted_text
 from remit.ledger import ErrorLedger
-from remit.ledger.tally import MESSAGE_LIMIT, Noted
+from remit.ledger.entry import MESSAGE_LIMIT, Noted
 
 WORDS = ["completed", "failed", "finished", "claimed", "orchestrator", "asking", "refused", "stop_reason", "cancelled", "1789"]
 

@@ -18,7 +18,7 @@ from remit.core.record import HistoryQuery
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.serve.service import Call, Service
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError
 from remit.tool.result import TaskState
 
 GO: dict[str, asyncio.Event] = {}

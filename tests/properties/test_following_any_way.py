@@ -10,7 +10,7 @@ from remit import Context, Remit, agent
 from remit.access.visitor import Visitor
 from remit.core.events import Event
 from remit.serve.service import Call, Service
-from remit.tool.chunks import Chunk
+from remit.tool.result import Chunk
 
 ACTS = st.lists(
     st.one_of(

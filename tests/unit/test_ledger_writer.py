@@ -10,7 +10,7 @@ import pytest
 
 from remit.core.errors import ErrorInfo
 from remit.ledger import ErrorLedger, LedgerWriter, Noted
-from remit.ledger.tally import KINDS_LIMIT
+from remit.ledger.entry import KINDS_LIMIT
 from remit.system.files import file_lock
 
 

@@ -16,7 +16,7 @@ from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.flow.context import Context
 from remit.models.client import Models
-from remit.tool.office import Office
+from remit.tool.tool import Office
 
 _OURS = "remit.agents.builtin."
 """Whose functions may ask the models of the Remit process: a worker runs the module that it is named, so what is named so is ours."""

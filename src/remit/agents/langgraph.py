@@ -18,7 +18,7 @@ from remit.agents.spending import Answered
 from remit.core.errors import Misused
 from remit.flow.context import Context
 from remit.models.pricing import Spent
-from remit.tool.missing import needs
+from remit.tool.anywhere import needs
 
 with needs("langgraph", "langgraph", "langchain_core"):
     from langchain_core.callbacks import BaseCallbackHandler

@@ -16,7 +16,7 @@ from remit.agents.spending import Answered
 from remit.core.errors import Misused, Stopped
 from remit.flow.context import Context
 from remit.models.pricing import Spent
-from remit.tool.missing import needs
+from remit.tool.anywhere import needs
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import RunContext, RunUsage, UsageLimits

@@ -23,7 +23,7 @@ from remit.models.client import Models
 from remit.models.messages import Choice
 from remit.settings import Settings
 from remit.system.threads import off_loop
-from remit.tool.office import Office
+from remit.tool.tool import Office
 
 DESCRIPTION = "A language model that answers in words and has work done by delegating; it keeps the conversation."
 INTERNAL = frozenset({"atomic-task-numberer", "status-sync-manager", "git-workflow-manager"})

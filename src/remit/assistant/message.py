@@ -33,7 +33,7 @@ from remit.models.client import Models
 from remit.models.messages import Choice, Message, Reply, Result, Said, ToolCall
 from remit.settings import Settings
 from remit.system.threads import off_loop
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError
 from remit.tool.result import DelegateResult
 from remit.tool.tool import DelegateTool
 

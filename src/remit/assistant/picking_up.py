@@ -14,7 +14,7 @@ from remit.core.errors import Misused, RemitError
 from remit.core.record import Record
 from remit.flow.accept import normalised_call
 from remit.models.messages import Reply, Result, ToolCall
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError
 from remit.tool.result import DelegateResult, result_of_record
 from remit.tool.tool import DelegateTool
 

@@ -127,8 +127,7 @@ def meant(agent: str, given: list[str], directory: "Directory") -> tuple[str, li
     is_word = bool(given) and is_bare(given[0]) and given[0].replace("-", "_").isidentifier()
     if directory.find(agent) is not None and not (is_word and agent in COME_WITH_REMIT):
         return agent, given
-    from remit.tool.catalogue import Catalogue, parts_of
-    from remit.tool.faults import DelegateError
+    from remit.tool.catalogue import Catalogue, DelegateError, parts_of
 
     catalogue = Catalogue(directory.specs)
     target, operation = parts_of(agent)

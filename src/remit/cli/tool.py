@@ -20,8 +20,7 @@ from remit.core.result import Status, StopReason
 
 if TYPE_CHECKING:
     from remit.app import Remit
-    from remit.tool.chunks import Chunk
-    from remit.tool.result import DelegateResult
+    from remit.tool.result import Chunk, DelegateResult
 
 
 LARGEST_BYTES = 64 * 1024 * 1024
@@ -57,7 +56,7 @@ def tool(
 def _schema(folder: "Path", *, plain: bool) -> Exit:
     from remit.settings import load_settings
     from remit.tool.catalogue import Catalogue
-    from remit.tool.schema import announced
+    from remit.tool.request import announced
 
     directory = open_directory(folder)
     say_json(announced(Catalogue(directory.specs), None if plain else load_settings(folder).limits_for))
@@ -68,8 +67,7 @@ def _schema(folder: "Path", *, plain: bool) -> Exit:
 
 async def _call(folder: "Path", arguments: Any, *, streams: bool) -> Exit:
     from remit.app import Remit
-    from remit.tool.faults import DelegateError
-    from remit.tool.speaking import json_text
+    from remit.tool.catalogue import DelegateError, json_text
     from remit.tool.tool import DelegateTool
 
     claim_stdout()

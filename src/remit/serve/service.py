@@ -28,11 +28,9 @@ from remit.engine.handles import LocalHandle
 from remit.engine.peers import below, is_gone, living_owners
 from remit.flow.context import Handle, SettledHandle
 from remit.system.threads import off_loop
-from remit.tool.catalogue import Catalogue, parts_of
-from remit.tool.chunks import ANSWERED, WAITING, Chunk, ChunkType, chunk_of, ended
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import Catalogue, DelegateError, parts_of
 from remit.tool.request import DelegateRequest
-from remit.tool.result import DelegateResult, TaskState, result_of, result_of_record
+from remit.tool.result import ANSWERED, WAITING, Chunk, ChunkType, DelegateResult, TaskState, chunk_of, ended, result_of, result_of_record
 from remit.tool.tool import DelegateTool
 
 if TYPE_CHECKING:

@@ -1,28 +1,51 @@
-"""The delegate tool for programs that live on a loop or a thread of their own: other frameworks start both as they please.
-
-`Anywhere` carries a call to the loop that its `Remit` was opened on, and what comes of it back as text. What is delegated from inside of
-an agent stays that agent's child: the context travels along. Used by `plain` and by the tools for each framework.
-"""
+"""The delegate tool for other frameworks: called anywhere, on any loop or none, within what they may show."""
 
 import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.core.errors import Misused, RemitError, Stopped
-from remit.tool.faults import DelegateError
-from remit.tool.office import Office
-from remit.tool.reading import READ, Given, range_of
+from remit.tool.catalogue import DelegateError
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult
-from remit.tool.shortening import SHOWN_CHARACTERS, checked_limit, shortened, shortened_fault
-from remit.tool.strict import strict
-from remit.tool.tool import DelegateTool
+from remit.tool.shortening import READ, SHOWN_CHARACTERS, Given, checked_limit, range_of, shortened, shortened_fault
+from remit.tool.tool import DelegateTool, Office
+
+
+@contextmanager
+def needs(extra: str, *packages: str) -> Iterator[None]:
+    """Around the imports of an extra. What is missing deeper down, inside of such a package, is its own to say."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        name = (error.name or "").partition(".")[0]
+        raise ModuleNotFoundError(f"{name} is not installed: pip install 'remit[{extra}]'", name=error.name) from None
+
+
+_PARAMETERS = "What that operation takes, by name, as listed in this tool's description: a JSON object, written as text."
+
+
+def strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an `inputSchema` without conditions."""
+    needed = frozenset(schema.get("required", ()))
+    properties = {name: one if name in needed else _or_null(one) for name, one in schema["properties"].items()}
+    properties["parameters"] = {"type": "string", "description": _PARAMETERS}
+    return {**schema, "properties": properties, "required": list(properties), "additionalProperties": False}
+
+
+def _or_null(one: Mapping[str, Any]) -> dict[str, Any]:
+    values = {"enum": [*one["enum"], None]} if "enum" in one else {}
+    return {**one, **values, "type": [one["type"], "null"]}
+
 
 LOOK_SECONDS = 1.0
 

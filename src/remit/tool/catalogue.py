@@ -1,8 +1,4 @@
-"""The agents as the delegate tool names them: a target and, for agents named `target.operation`, an operation (S5.1).
-
-Read anew from the directory whenever that has changed, so that a new agent appears by being registered. Used by `request` to find the
-agent that is meant, by `schema`, and by the servers and the command line to describe agents.
-"""
+"""The agents that a caller may delegate to: by target and operation, in words and in the words of a model; and refusals of the tool."""
 
 import dataclasses
 import difflib
@@ -10,11 +6,42 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_
 from typing import Any
 
+from pydantic_core import to_json
+
 from remit.core.agents import AgentSpec, rank, type_words
+from remit.core.errors import Misused
 from remit.core.spelling import camel_names, snake
-from remit.flow.plain import clean
-from remit.tool.faults import DelegateError
-from remit.tool.speaking import speakable
+from remit.flow.plain import clean, plain
+
+
+class DelegateError(Misused):
+    """`code` is INVALID_TARGET, INVALID_OPERATION or INVALID_PARAMETERS; `details` names what is allowed, for programs."""
+
+    def __init__(self, message: str, *, code: str | None = None, advice: str = "", details: Mapping[str, Any] | None = None) -> None:
+        super().__init__(message, code=code, advice=advice)
+        self.details: Mapping[str, Any] = details or {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a chunk or an answer (S5.4): code, message, details, recommendation."""
+        return {"code": self.code, "message": self.message, "details": dict(self.details), "recommendation": self.advice}
+
+
+def json_bytes(document: Any) -> bytes:
+    return to_json(document, inf_nan_mode="null", fallback=str)
+
+
+def json_text(document: Any, *, indent: int | None = None) -> str:
+    return to_json(speakable(document), inf_nan_mode="null", fallback=str, indent=indent).decode()
+
+
+def speakable(value: Any) -> Any:
+    """`value` without what no wire carries: half a character, as in the name of a file whose bytes are not text."""
+    try:
+        json_bytes(value)
+    except ValueError:
+        return plain(value)
+    return value
+
 
 Operations = Mapping[str | None, AgentSpec]
 """By operation; None: the agent that is the target itself."""

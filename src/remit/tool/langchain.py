@@ -9,11 +9,9 @@ from typing import Any
 from pydantic import PrivateAttr
 
 from remit.core.agents import AgentSpec
-from remit.tool.anywhere import Answer, Anywhere
-from remit.tool.missing import needs
-from remit.tool.office import Office
+from remit.tool.anywhere import Answer, Anywhere, needs
 from remit.tool.shortening import SHOWN_CHARACTERS
-from remit.tool.tool import DelegateTool
+from remit.tool.tool import DelegateTool, Office
 
 with needs("langgraph", "langchain_core"):
     from langchain_core.tools import ArgsSchema, BaseTool, ToolException

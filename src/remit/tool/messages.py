@@ -15,8 +15,7 @@ from remit.core.states import Priority
 from remit.proto.times import nanoseconds, seconds
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.values import dict_of, json_of, struct_of, text_of, value_of
-from remit.tool.chunks import Chunk, ChunkType, ended
-from remit.tool.result import DelegateResult, TaskError, TaskMetadata, TaskState
+from remit.tool.result import Chunk, ChunkType, DelegateResult, TaskError, TaskMetadata, TaskState, ended
 
 _STATES: Mapping[TaskState, Any] = {state: pb.TaskState.Value(f"TASK_STATE_{state}") for state in TaskState}
 _STATES_BACK: Mapping[int, TaskState] = {number: state for state, number in _STATES.items()}

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from remit.core.agents import AgentSpec
-from remit.tool.anywhere import Anywhere
-from remit.tool.missing import needs
-from remit.tool.office import Office
+from remit.tool.anywhere import Anywhere, needs
 from remit.tool.shortening import SHOWN_CHARACTERS
+from remit.tool.tool import Office
 
 with needs("openai-agents", "agents", "openai"):
     from agents import FunctionTool

@@ -13,10 +13,9 @@ from typing import Any
 
 from remit.core.agents import AgentSpec
 from remit.tool.anywhere import Anywhere
-from remit.tool.faults import DelegateError
-from remit.tool.office import Office
+from remit.tool.catalogue import DelegateError
 from remit.tool.shortening import SHOWN_CHARACTERS, shortened_fault
-from remit.tool.tool import DelegateTool
+from remit.tool.tool import DelegateTool, Office
 
 __all__ = ["Toolbox"]
 

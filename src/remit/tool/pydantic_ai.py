@@ -10,11 +10,9 @@ from typing import Any
 from pydantic_core import SchemaValidator, core_schema
 
 from remit.core.agents import AgentSpec
-from remit.tool.anywhere import Answer, Anywhere
-from remit.tool.missing import needs
-from remit.tool.office import Office
+from remit.tool.anywhere import Answer, Anywhere, needs
 from remit.tool.shortening import SHOWN_CHARACTERS
-from remit.tool.tool import DelegateTool
+from remit.tool.tool import DelegateTool, Office
 
 with needs("pydantic-ai", "pydantic_ai"):
     from pydantic_ai import ModelRetry, RunContext, ToolDefinition, ToolFailed, ToolReturn

@@ -1,17 +1,14 @@
-"""What a model is shown of a result: never more than a number of characters, what it must know first, and how to read the rest.
+"""Large results: shortened for a reader with a limit, and read again by ranges."""
 
-Pure. The whole result is kept with its delegation; `results.read` reads it by ranges of characters, counted in what `text_of` gives. For
-model agents, the assistant and the tools for other frameworks; the MCP server has pages, and its own way (`serve.mcp.shortening`).
-"""
-
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from remit.core.errors import Misused
 from remit.flow.plain import clean
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError, json_text
+from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult
-from remit.tool.speaking import json_text
 
 READ = "results.read"
 """The agent that reads on."""
@@ -210,3 +207,40 @@ def _words(result: DelegateResult, can_read: bool) -> str:
         words += f" {result.error.code}: {result.error.message} {result.error.recommendation}".rstrip()
     words += f" results.read taskId {result.task_id} has it all." if result.task_id and can_read else ""
     return clean(" ".join(f"{words} {result.output}".split()))
+
+
+KEPT = 10_000
+"""So many results can be read on in: their ids only; the results are in the store."""
+DEFAULT_CHARACTERS = 20_000
+
+
+class Given:
+    """The ids of what was given."""
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def note(self, result: DelegateResult) -> None:
+        if result.task_id is not None:
+            self._ids[result.task_id] = None
+            if len(self._ids) > KEPT:
+                self._ids.popitem(last=False)
+
+    def asked(self, request: DelegateRequest) -> str | None:
+        """The id of what is to be read, if it was given here."""
+        task_id = request.parameters.get("task_id") if request.agent == READ else None
+        return task_id if isinstance(task_id, str) and task_id in self._ids else None
+
+
+def range_of(result: DelegateResult, asked: Mapping[str, Any], characters: int) -> str:
+    """As much of the range as has room, and where it goes on: JSON of at most so many characters."""
+    part = str(asked.get("part", "data"))
+    whole = _text(result, part)
+    offset = min(max(0, int(asked.get("offset", 0))), len(whole))
+    wanted = whole[offset : offset + max(1, int(asked.get("limit", DEFAULT_CHARACTERS)))]
+    return range_shown({"taskId": result.task_id, "part": part, "text": wanted, "offset": offset, "total": len(whole)}, characters)
+
+
+def _text(result: DelegateResult, part: str) -> str:
+    document = result.to_dict()
+    return text_of(document if part == "all" else document.get(part))

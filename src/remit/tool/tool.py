@@ -6,23 +6,59 @@
 A faulty request raises `DelegateError` and nothing runs. Everything else, also what could not be reached, is a `DelegateResult`.
 """
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Protocol
 
 from remit.core.agents import AgentSpec
+from remit.core.clock import Clock
+from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, RemitError
-from remit.core.events import EventKind
+from remit.core.events import Event, EventKind
+from remit.core.ports import AgentPort
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.core.states import State
 from remit.flow.context import Handle, SettledHandle
-from remit.tool.catalogue import Catalogue
-from remit.tool.chunks import Chunk, begun, chunk_of, ended, is_paused
-from remit.tool.faults import DelegateError
-from remit.tool.office import Office
-from remit.tool.request import DelegateRequest, Reader
-from remit.tool.result import DelegateResult, result_of, result_of_error, result_of_record
-from remit.tool.schema import announced, parameters_schema
+from remit.tool.catalogue import Catalogue, DelegateError
+from remit.tool.request import DelegateRequest, Reader, announced, parameters_schema
+from remit.tool.result import Chunk, DelegateResult, begun, chunk_of, ended, is_paused, result_of, result_of_error, result_of_record
+
+
+class Agents(Protocol):
+    """The directory."""
+
+    def specs(self) -> Sequence[AgentSpec]: ...
+    def find(self, name: str) -> AgentPort | None: ...
+
+
+class Limiting(Protocol):
+    """The settings."""
+
+    @property
+    def model_requests(self) -> int: ...
+    def limits_for(self, name: str) -> TimeLimits: ...
+
+
+class Office(Protocol):
+    """An open `Remit`. Called from inside of an agent, what it is handed is that agent's child."""
+
+    @property
+    def directory(self) -> Agents: ...
+    @property
+    def settings(self) -> Limiting: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The one it was opened on."""
+        ...
+
+    async def delegate(self, agent: str, /, **asked: Any) -> Return: ...
+    async def start(self, agent: str, /, **asked: Any) -> Handle: ...
+    async def describe(self, session_id: str) -> Record: ...
+    async def events(self, session_id: str, after: int = 0) -> list[Event]: ...
+
 
 _FAULTS = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})
 

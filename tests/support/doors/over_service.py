@@ -11,8 +11,7 @@ from remit.core.record import HistoryQuery
 from remit.core.states import State
 from remit.serve.service import Call, Service
 from remit.tool.catalogue import parts_of
-from remit.tool.chunks import ChunkType
-from remit.tool.result import DelegateResult
+from remit.tool.result import ChunkType, DelegateResult
 from support.doors.client import DoorFault, Page, Said, Seen, Standing
 from support.doors.traits import IN_PROCESS
 

@@ -18,12 +18,11 @@ from remit.proto.times import nanoseconds
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.values import struct_of
 from remit.tool.catalogue import parts_of
-from remit.tool.chunks import Chunk, ChunkType
 from remit.tool.elsewhere.connecting import is_loopback
 from remit.tool.elsewhere.following import Errand as Asked
 from remit.tool.elsewhere.following import Following, GaveUp
 from remit.tool.elsewhere.service import Pairs, TaskService
-from remit.tool.result import DelegateResult, TaskState
+from remit.tool.result import Chunk, ChunkType, DelegateResult, TaskState
 
 if TYPE_CHECKING:
     from remit.agents.grpc.agent import GrpcAgent

@@ -25,10 +25,9 @@ from remit.flow.receive import read_answer
 from remit.models.client import Models
 from remit.models.messages import Choice, Ended, Message, Reply, Result, Said, repaired
 from remit.system.threads import off_loop
-from remit.tool.office import Office
+from remit.tool.catalogue import json_text
 from remit.tool.shortening import shortened
-from remit.tool.speaking import json_text
-from remit.tool.tool import DelegateTool
+from remit.tool.tool import DelegateTool, Office
 
 REPAIR_SECONDS = 2.0
 """With less than this left at the soft deadline there is no time for a repair."""

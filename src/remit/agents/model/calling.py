@@ -13,11 +13,10 @@ from remit.core.errors import RemitError, Stopped
 from remit.core.result import Return, StopReason
 from remit.flow.context import Context, Handle
 from remit.models.messages import Result, ToolCall
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError, json_text
 from remit.tool.request import DelegateRequest
 from remit.tool.result import DelegateResult, result_of
 from remit.tool.shortening import shortened
-from remit.tool.speaking import json_text
 from remit.tool.tool import DelegateTool
 
 FAULT_CHARACTERS = 3000

@@ -42,8 +42,7 @@ from remit.proto.values import struct_of, text_of
 from remit.serve.a2a.messages import MODES
 from remit.serve.service import Call
 from remit.serve.statuses import status_of
-from remit.tool.catalogue import parts_of, signature
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError, parts_of, signature
 
 if TYPE_CHECKING:
     import grpc.aio

@@ -44,7 +44,7 @@ from remit.serve.a2a.tasks import STATES, bare_task, last_updates, status_update
 from remit.serve.a2a.threads import Thread, Threads, key_of, must_fit
 from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
-from remit.tool.chunks import ChunkType
+from remit.tool.result import ChunkType
 
 WAIT_SECONDS = 3600.0
 """At a time, for a client that waits for the end."""

@@ -14,8 +14,7 @@ from remit.core.agents import ASSISTANT, AgentSpec, is_built_in
 from remit.core.errors import Misused
 from remit.proto.extension import EXTENSION, Told, told_in
 from remit.proto.values import dict_of, json_of
-from remit.tool.catalogue import signature
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError, signature
 from remit.tool.request import ARGUMENTS
 
 TAKEN = (*ARGUMENTS, "budget", "idle")

@@ -20,7 +20,7 @@ from remit.flow.artifacts import read_bounded
 from remit.proto.extension import EXTENSION
 from remit.proto.values import struct_of, text_of, value_of
 from remit.tool.catalogue import parts_of
-from remit.tool.chunks import Chunk, ChunkType, chunk_of
+from remit.tool.result import Chunk, ChunkType, chunk_of
 
 STATES: Mapping[State, TaskState] = {
     State.QUEUED: TaskState.TASK_STATE_SUBMITTED,

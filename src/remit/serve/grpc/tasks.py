@@ -20,10 +20,9 @@ from remit.proto.values import dict_of, struct_of, text_of
 from remit.serve.grpc.auth_interceptor import Context, entered
 from remit.serve.service import MOST_ON_PAGE, Call, Service, summary_of
 from remit.tool.catalogue import parts_of
-from remit.tool.chunks import Chunk
 from remit.tool.messages import Place, message_of_chunk, place_of_delegation, place_of_record, state_number, task_of
-from remit.tool.result import DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
-from remit.tool.schema import parameters_schema
+from remit.tool.request import parameters_schema
+from remit.tool.result import Chunk, DelegateResult, TaskMetadata, TaskState, result_of, result_of_record
 
 USUAL_PAGE = 50
 _PRIORITIES = frozenset({0, *map(int, Priority)})

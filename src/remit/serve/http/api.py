@@ -28,7 +28,7 @@ from remit.serve.http.requests import JSON, query_of
 from remit.serve.http.server import HttpLimits
 from remit.serve.service import Service
 from remit.settings.values import ServeSettings
-from remit.tool.speaking import json_bytes
+from remit.tool.catalogue import json_bytes
 
 SPECIFICATION = "/openapi.json"
 COMMON = (400, 401, 403, 408, 413, 414, 421, 429, 431, 500, 503)

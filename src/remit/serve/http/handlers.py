@@ -26,12 +26,9 @@ from remit.serve.http.server import CONNECTION, Closing
 from remit.serve.service import Call, Service, summary_of
 from remit.settings.values import Settings
 from remit.system.threads import off_loop
-from remit.tool.catalogue import parts_of
-from remit.tool.chunks import Chunk
-from remit.tool.faults import DelegateError
-from remit.tool.result import DelegateResult
-from remit.tool.schema import parameters_schema
-from remit.tool.speaking import json_text
+from remit.tool.catalogue import DelegateError, json_text, parts_of
+from remit.tool.request import parameters_schema
+from remit.tool.result import Chunk, DelegateResult
 
 T = TypeVar("T")
 KEY_HEADER = "idempotency-key"

@@ -11,7 +11,7 @@ from typing import Any
 
 from remit.core.errors import Refused, RemitError
 from remit.serve.statuses import status_of
-from remit.tool.speaking import json_bytes, speakable
+from remit.tool.catalogue import json_bytes, speakable
 
 MEDIA_TYPE = "application/problem+json"
 CODES: dict[str, int] = {

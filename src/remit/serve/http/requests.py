@@ -18,7 +18,7 @@ from remit.serve.http.auth_middleware import VISITOR
 from remit.serve.http.problems import HttpRefused
 from remit.serve.service import Call
 from remit.system.threads import off_loop
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError
 
 JSON = "application/json"
 SMALL_BYTES = 64 * 1024

@@ -31,10 +31,8 @@ from remit.serve.mcp.tools import MANY
 from remit.serve.service import Call, Service
 from remit.settings.values import Settings
 from remit.system.threads import off_loop
-from remit.tool.catalogue import Catalogue
-from remit.tool.request import arguments_of, milliseconds
-from remit.tool.schema import parameters_schema
-from remit.tool.speaking import json_text
+from remit.tool.catalogue import Catalogue, json_text
+from remit.tool.request import arguments_of, milliseconds, parameters_schema
 
 if TYPE_CHECKING:
     from remit.app import Remit

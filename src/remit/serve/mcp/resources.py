@@ -31,7 +31,7 @@ from remit.flow.plain import clean
 from remit.serve.mcp.delegations import LOCAL
 from remit.serve.service import Call, Service
 from remit.system.threads import off_loop
-from remit.tool.speaking import json_text
+from remit.tool.catalogue import json_text
 
 if TYPE_CHECKING:
     from remit.app import Remit

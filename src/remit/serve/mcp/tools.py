@@ -10,7 +10,7 @@ from mcp_types import Tool, ToolAnnotations
 
 from remit.core.result import Status
 from remit.core.states import State
-from remit.tool import schema
+from remit.tool import request
 from remit.tool.catalogue import Catalogue
 
 SEE = ": see list_agents"
@@ -72,7 +72,7 @@ _BUDGET = {
 
 def tools_of(catalogue: Catalogue) -> list[Tool]:
     delegation = {
-        **schema.properties(catalogue, rest=SEE),
+        **request.properties(catalogue, rest=SEE),
         "key": _text("Idempotency: work with the same key is never done twice; its return is given again."),
         "accept": {
             "type": "array",
@@ -83,7 +83,7 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
     }
     needed = ["target", "parameters"]
     many = {"type": "array", "items": _object(delegation, needed), "minItems": 1, "maxItems": MANY}
-    targets = schema.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
+    targets = request.one_of("Only the agents of this target.", sorted(catalogue.targets()), rest=SEE)
     return [
         Tool(
             name="delegate",
@@ -92,7 +92,7 @@ def tools_of(catalogue: Catalogue) -> list[Tool]:
             "summary, data, artifacts (files), errors with advice. It always answers, at the latest by its timeout, with whatever was "
             "done. If it takes longer than about 45 s, you get a handle (state running) instead: ask for the return with "
             "delegation_result, do not delegate again. A refusal (depth, cycle, budget, parameters) is final: change what you ask for.\n\n"
-            + schema.description(catalogue, rest=SEE),
+            + request.description(catalogue, rest=SEE),
             input_schema=_object({**delegation, "wait_ms": _WAIT}, needed),
             output_schema=RETURN_SCHEMA,
             annotations=ACTS,

@@ -17,7 +17,7 @@ from remit.core.errors import Failed, Misused, Refused, RemitError, Unavailable
 from remit.core.secrets import redacted_text
 from remit.proto.metadata import ADVICE, CODE, DETAILS, PUSHBACK
 from remit.proto.values import dict_of
-from remit.tool.faults import DelegateError
+from remit.tool.catalogue import DelegateError
 
 UNIMPLEMENTED = "UNIMPLEMENTED"
 _FAULTY = frozenset({"INVALID_TARGET", "INVALID_OPERATION", "INVALID_PARAMETERS"})

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 
 from remit.core.errors import RemitError, Unavailable
 from remit.proto.v1 import tasks_pb2 as pb
-from remit.tool.chunks import Chunk, begun, ended
 from remit.tool.elsewhere.faults import UNIMPLEMENTED, Lost
 from remit.tool.elsewhere.service import Pairs, TaskService
-from remit.tool.result import DelegateResult
+from remit.tool.result import Chunk, DelegateResult, begun, ended
 
 POLL_SECONDS = 0.5
 FAILING_STREAMS = 3

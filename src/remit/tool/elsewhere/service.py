@@ -14,11 +14,10 @@ from remit.core.errors import Unavailable
 from remit.core.secrets import Held, hold_secrets
 from remit.proto.v1 import tasks_pb2 as pb
 from remit.proto.v1 import tasks_pb2_grpc as rpc
-from remit.tool.chunks import Chunk
 from remit.tool.elsewhere.connecting import Reach
 from remit.tool.elsewhere.faults import Lost, error_of
 from remit.tool.messages import chunk_of_message, result_of_task
-from remit.tool.result import DelegateResult
+from remit.tool.result import Chunk, DelegateResult
 
 ANSWER_SECONDS = 10.0
 """So long one answer is waited for; a service that needs longer counts as lost for now."""
