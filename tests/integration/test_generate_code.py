@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 from scripted_coder import asked
 
 from remit import Remit, Return, Status
-from remit.agents.builtin.coder.generate import CodeAsked, CodeWritten, use_model
 from remit.testing.models import Fail, Say, Turn
 
 WRITES = """
@@ -29,28 +28,10 @@ GOOD, BAD = "def add(a, b):\n    return a + b\n", "def add(a, b:\n    return a +
 OUTSIDE = ["../out.py", "/abs.py", "a//b.py", "a/../../b.py", ".git/hooks/pre-commit", "nul\0.py", "C:\\x.py", "~/x.py", ""]
 
 
-class Model:
-    name = "parrot"
-
-    def __init__(self, files: dict[str, str]) -> None:
-        self.files = files
-        self.asked: CodeAsked | None = None
-
-    async def write(self, asked: CodeAsked) -> CodeWritten:
-        self.asked = asked
-        return CodeWritten(files=self.files, tokens=10)
-
-
 @pytest.fixture
 async def remit(tmp_path: Path) -> AsyncIterator[Remit]:
     async with Remit.open(tmp_path) as opened:
         yield opened
-
-
-@pytest.fixture
-def no_model() -> Iterator[None]:
-    yield
-    use_model(None)
 
 
 def files(**texts: str) -> Say:
@@ -103,23 +84,6 @@ async def test_an_agent_that_is_missing_or_the_operation_itself_is_refused(tmp_p
 async def test_a_bad_order_is_refused(remit: Remit, parameters: dict[str, str]) -> None:
     result = await remit.delegate("coder.generate_code", parameters=parameters)
     assert (result.ok, result.errors[0].code) == (False, "INVALID_PARAMETERS")
-
-
-# ---- by a model of a package
-
-
-async def test_a_model_of_a_package_writes_into_the_folder_of_the_delegation(remit: Remit, no_model: None) -> None:
-    model = Model({"pkg/a.py": "a = 1\n", "b.py": "b = 2\n"})
-    use_model(model)
-    result = await remit.delegate("coder.generate_code", spec="Two files.", language="python")
-    assert result.status is Status.COMPLETED, result
-    assert result.data["files"] == ["b.py", "pkg/a.py"]
-    assert model.asked == CodeAsked(spec="Two files.", language="python")
-    assert all(artifact.path.startswith(".remit/scratch/") for artifact in result.artifacts)
-    for name in OUTSIDE:
-        use_model(Model({name: "x\n"}))
-        result = await remit.delegate("coder.generate_code", spec="One file.")
-        assert (result.status, result.errors[0].code) == (Status.FAILED, "VALIDATION_FAILED"), name
 
 
 # ---- by the model of the project

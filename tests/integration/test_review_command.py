@@ -245,8 +245,7 @@ def test_a_project_without_git_is_looked_at_as_it_stands(tmp_path: Path) -> None
     (tmp_path / ".remit").mkdir()
     (tmp_path / ".remit/db").write_text("x")
     change = change_of_path(tmp_path, "", "", soon(), everything)
-    assert change.files == ["a.py"]
-    assert "+    return eval(text)" in change.text
+    assert (change.files, change.since) == (["a.py"], "")
 
 
 def test_a_clean_checkout_is_looked_at_by_its_last_commits_or_since_a_given_one(project: Path) -> None:
@@ -269,7 +268,6 @@ def test_the_board_s_own_files_and_what_the_policy_withholds_are_no_work_to_revi
     change = change_of_path(project, "", "", soon(), lambda paths: [one for one in paths if "secret" not in one])
     assert change.files == ["new.py", "specs/model_spec.rb"]
     assert change.not_seen == ["`secret.txt`: the policy does not let it be read."]
-    assert "secret.txt" not in change.text
 
 
 def test_the_command_takes_a_path_from_where_one_stands(project: Path) -> None:

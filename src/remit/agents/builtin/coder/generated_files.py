@@ -7,7 +7,7 @@ was asked for; whatever could not be put in its place is kept in the folder of t
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,25 +57,6 @@ _AT_ONCE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    spec: str
-    language: str | None = None
-    framework: str | None = None
-    listing: Sequence[str] = ()
-    """Files that the project has."""
-    shown: Mapping[str, str] = field(default_factory=dict)
-    """Files that the model is to see."""
-
-    def prompt(self) -> str:
-        wishes = [f"{name}: {word}" for name, word in (("Language", self.language), ("Framework", self.framework)) if word]
-        parts = [f"## Specification\n\n{self.spec.strip()}", *(["\n".join(wishes)] if wishes else [])]
-        if self.listing:
-            parts.append("## Files of the project\n\n" + fence_untrusted("\n".join(self.listing)))
-        parts += [fence_untrusted(text, file=path) for path, text in self.shown.items()]
-        return "\n\n".join(parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Composed:
     files: Mapping[str, str]
     by: str
@@ -98,10 +79,9 @@ class Composed:
         return [path for path in self.faults if language_of(path, text := self.files[path]) in OWN_PARSERS or not text.strip()]
 
 
-async def compose(models: Writes, ctx: Context, order: Order) -> Composed:
+async def compose(models: Writes, ctx: Context, prompt: str) -> Composed:
     """Raises `Unavailable` where no model answers, and `Failed` where what it wrote cannot be taken."""
     ctx.progress("A model writes the code")
-    prompt = order.prompt()
     heard = await _asked(models, ctx, prompt)
     files, notes = await off_loop(read_files, heard.text)
     found = await parse_files(files, SHARE * ctx.remaining)
@@ -232,30 +212,30 @@ class Placed:
     errors: list[ErrorInfo] = field(default_factory=list)
 
 
-async def generate_files(ctx: Context, models: Writes, order: Order, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
+async def generate_files(ctx: Context, models: Writes, specification: str, files: Sequence[str], *, overwrite: bool) -> dict[str, Any]:
     """From the specification to files of the workspace, as a return. `files`: those that the model is to see."""
-    listing, shown = await _seen(ctx, files)
-    composed = await compose(models, ctx, replace(order, listing=listing, shown=shown))
+    composed = await compose(models, ctx, "\n\n".join([specification, *await _seen(ctx, files)]))
     placed = await place(ctx, composed.files, composed.by, overwrite=overwrite)
     return _told(composed, placed)
 
 
-async def _seen(ctx: Context, files: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+async def _seen(ctx: Context, files: Sequence[str]) -> list[str]:
     """What a model is shown: the names of the project's files, and those that were asked for, through workers. Raises where one of these
     cannot be read: it was meant to be seen."""
     listed = call("worker.list_files", parameters={"path": ".", "max_results": MOST_LISTED})
     reads = [call("worker.read_file", parameters={"path": path, "limit": MOST_SHOWN}) for path in files]
     listing, *answers = await ctx.gather(listed, *reads, limit=_AT_ONCE)
-    shown: dict[str, str] = {}
+    shown: list[str] = []
     for path, answer in zip(files, answers, strict=True):
         text = answer.data.get("content") if isinstance(answer.data, dict) else None
         if answer.status is not Status.COMPLETED or not isinstance(text, str):
             why = answer.errors[0].message if answer.errors else answer.summary
             raise Misused(f"{path} cannot be shown to a model: {why}", code="INVALID_PARAMETERS", advice="Name files of the project.")
-        shown[path] = text
+        shown.append(fence_untrusted(text, file=path))
     entries = listing.data.get("entries", []) if isinstance(listing.data, dict) else []
     names = [str(one["path"]) for one in entries if isinstance(one, dict) and one.get("type", "file") == "file" and "path" in one]
-    return names[:MOST_LISTED], shown
+    listed_names = [f"## Files of the project\n\n{fence_untrusted(chr(10).join(names[:MOST_LISTED]))}"] if names else []
+    return [*listed_names, *shown]
 
 
 def _told(composed: Composed, placed: Placed) -> dict[str, Any]:

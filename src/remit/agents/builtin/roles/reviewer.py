@@ -1,40 +1,35 @@
 """The built-in reviewer: the change of a path or of a task, checked by `coder.review_code` and filed as one report.
 
-This module finds the change; findings and their report are those of `coder.review_code`. The diff always ends at the working tree,
-so that the review is of the files as they are now. Filters, hooks and external diff programs of the repository are switched off.
+This module finds the files and the commit from which on they are reviewed, always up to the working tree; what changed in them, the
+findings and their report are those of `coder.review_code`. Filters and hooks of the repository are switched off.
 """
 
 import asyncio
-import difflib
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from remit.agents.builtin.coder.review.change import open_git, walk
 from remit.agents.builtin.roles.returns import SUMMARY_LENGTH, answered, handed_on, put, read, shorten, title_of
 from remit.agents.function import FunctionAgent, agent
 from remit.board.commits import task_commits
 from remit.core.errors import Misused
 from remit.core.result import Return
-from remit.flow.artifacts import Seen, inspect_artifact, read_bounded
 from remit.flow.context import Context
-from remit.system.files import atomic_write
 from remit.system.threads import off_loop
-from remit.workspaces.git import Git, GitFailed, settings_of
+from remit.workspaces.git import Git, GitFailed
 
 LAST_COMMITS = 10
 MAX_FILES = 400
-MAX_CHARACTERS = 4_000_000
 MAX_LISTED = 60
 REVIEW_SECONDS = 240.0
 REPORT_SECONDS = 5.0
 """Kept back for writing the report."""
-_DIFF = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--src-prefix=a/", "--dst-prefix=b/", "-M", "--full-index", "--relative")
 _BOARD = re.compile(r"^(specs/(state\.json|TODO\.md|archive/|reviews/|\d{3,}_)|\.remit/)")
-_SKIPPED = frozenset({".git", ".remit", "node_modules", "__pycache__", ".venv", "venv", "build", "dist", "target"})
 
 Permitted = Callable[[Sequence[str]], list[str]]
 """The paths among these that the policy lets the reviewer read."""
@@ -44,7 +39,8 @@ Permitted = Callable[[Sequence[str]], list[str]]
 class Change:
     what: str
     """In words, for the report."""
-    text: str = ""
+    since: str = ""
+    """The commit or tree that the files are compared with; empty: every line of them counts as new."""
     files: list[str] = field(default_factory=list)
     commits: list[str] = field(default_factory=list)
     """Abbreviated hash and subject, the newest first."""
@@ -65,7 +61,7 @@ async def reviewer(
     """Review a path, or the commits of a task, with `coder.review_code`; the report says what was found and what was not checked."""
     ctx.progress("Looking for the change")
     change = await _change(ctx, path, number, base)
-    review = await _review(ctx, change) if change.text.strip() else None
+    review = await _review(ctx, change) if change.files else None
     data = review.data if review is not None and isinstance(review.data, dict) else {"verdict": "nothing to review", "findings": []}
     body = ""
     if review is None:
@@ -102,18 +98,10 @@ async def _change(ctx: Context, path: str, number: int | None, base: str) -> Cha
 
 
 async def _review(ctx: Context, change: Change) -> Return:
-    """The diff is handed over as a file where the coder can read it, so that the record does not repeat it; the file is removed."""
-    file = ctx.scratch / "change.patch"
-    diff = change.text
-    if file.is_relative_to(ctx.workspace):
-        await off_loop(atomic_write, file, change.text.encode("utf-8", "surrogateescape"))
-        diff = f"@{file.relative_to(ctx.workspace)}"
     ctx.progress(f"Reviewing {change.what}")
     seconds = max(1.0, min(REVIEW_SECONDS, ctx.remaining - REPORT_SECONDS))
-    try:
-        return await ctx.delegate("coder.review_code", diff=diff, timeout=seconds)
-    finally:
-        await off_loop(file.unlink, True)
+    asked = {"path": change.files, **({"since": change.since} if change.since else {})}
+    return await ctx.delegate("coder.review_code", parameters=asked, timeout=seconds)
 
 
 # ---- the change
@@ -121,23 +109,20 @@ async def _review(ctx: Context, change: Change) -> Return:
 
 def change_of_task(workspace: Path, number: int, stop_at: float, permitted: Permitted) -> Change:
     """All commits whose subject begins with `task N`, as one change of the files they touch, up to the working tree."""
-    git = _open_git(workspace, stop_at)
     try:
-        commits = task_commits(git, number) if git is not None else []
-    except GitFailed:
-        git = None
-    if git is None:
+        git = open_git(workspace, stop_at)
+        commits = task_commits(git, number)
+    except (GitFailed, Misused):
         return Change(what=f"task {number}", not_seen=["The commits of the task: there is no git repository with commits here."])
     change = Change(what=f"the commits of task {number}", commits=[f"{one[:9]} {subject}" for one, subject in commits])
     if not commits:
         change.not_seen.append(f"A change: no commit has a subject that begins with `task {number}`.")
         return change
     touched = {path for one, _ in commits for path in _names(git, "diff-tree", "--root", "-r", "-m", "--no-commit-id", "--relative", one)}
-    files = _readable(sorted(touched), change, permitted)
-    if not files:
+    change.since = _parent(git, commits[-1][0])
+    _take(change, touched, permitted)
+    if not change.files:
         change.not_seen.append("A change: the commits of the task touch only files of the board.")
-        return change
-    _take(change, git, workspace, _parent(git, commits[-1][0]), files)
     return change
 
 
@@ -145,80 +130,37 @@ def change_of_path(workspace: Path, path: str, base: str, stop_at: float, permit
     """The changes since `base`; without it what is not committed, else the last commits; without git, all files."""
     inside = _inside(workspace, path)
     name = f"`{inside or '.'}`"
-    git = _open_git(workspace, stop_at)
-    if git is None or git.code("rev-parse", "--verify", "--quiet", "HEAD")[0] != 0:
-        return _whole(workspace, inside, Change(what=f"all of {name} (nothing is committed)"), permitted)
+    try:
+        git = open_git(workspace, stop_at)
+        git.run("rev-parse", "--verify", "--quiet", "HEAD")
+    except (GitFailed, Misused):
+        return _take(Change(what=f"all of {name} (nothing is committed)"), walk(workspace, inside), permitted)
     within = _literal([inside]) if inside else ["."]
     new = [one for one in _names(git, "ls-files", "--others", "--exclude-standard", "--", *within) if not _BOARD.match(one)]
-    start, change = "HEAD", Change(what=f"the uncommitted changes in {name}")
+    change = Change(what=f"the uncommitted changes in {name}", since="HEAD")
     if base:
         if base.startswith("-") or git.code("rev-parse", "--verify", "--quiet", f"{base}^{{commit}}")[0] != 0:
             raise Misused(f"git knows no commit {base!r}.", advice="Name a commit, a branch or a tag.")
-        start, change = base, Change(what=f"{name} since {base}")
+        change = Change(what=f"{name} since {base}", since=base)
     elif not new and not any(not _BOARD.match(one) for one in _names(git, "diff", "--relative", "HEAD", "--", *within)):
         commits = git.run("log", f"-n{LAST_COMMITS}", "--format=%H %h %s", "--", *within).decode("utf-8", "replace").splitlines()
         if not commits:
-            return _whole(workspace, inside, Change(what=f"all of {name}"), permitted)
-        start = _parent(git, commits[-1].partition(" ")[0])
-        change = Change(what=f"the last commits that changed {name}", commits=[one.partition(" ")[2] for one in commits])
-    changed = _names(git, "diff", "--relative", start, "--", *within)
-    _take(change, git, workspace, start, _readable(sorted({*changed, *new}), change, permitted), set(new))
-    return change
+            return _take(Change(what=f"all of {name}"), walk(workspace, inside), permitted)
+        change = Change(what=f"the last commits that changed {name}", since=_parent(git, commits[-1].partition(" ")[0]))
+        change.commits = [one.partition(" ")[2] for one in commits]
+    return _take(change, {*_names(git, "diff", "--relative", change.since, "--", *within), *new}, permitted)
 
 
-def _take(change: Change, git: Git | None, workspace: Path, start: str, files: Sequence[str], new: Collection[str] = ()) -> None:
-    known = [path for path in files if path not in new]
-    change.files = list(files)
-    change.text = git.run(*_DIFF, start, "--", *_literal(known)).decode("utf-8", "surrogateescape") if known and git else ""
-    change.text += "".join(_as_new(workspace, path, change) for path in files if path in new)
-    if len(change.text) > MAX_CHARACTERS:
-        change.not_seen.append(f"The change: it has {len(change.text):,} characters, more than one review takes. Review parts of it.")
-        change.text = ""
-
-
-def _whole(workspace: Path, inside: str, change: Change, permitted: Permitted) -> Change:
-    """Every file as if it were new."""
-    top, found = workspace / inside, list[str]()
-    for folder, names, files in os.walk(top):
-        names[:] = sorted(name for name in names if name not in _SKIPPED and not name.startswith("."))
-        found += [os.path.relpath(os.path.join(folder, file), workspace) for file in files if not file.startswith(".")]
-        if len(found) > 10 * MAX_FILES:
-            break
-    readable = _readable([inside] if top.is_file() else sorted(found), change, permitted)
-    _take(change, None, workspace, "", readable, readable)
-    return change
-
-
-def _as_new(workspace: Path, path: str, change: Change) -> str:
-    """A diff that adds the file; empty for what is no text, which is reported."""
-    seen = inspect_artifact(workspace, path)
-    data = read_bounded((workspace / path).resolve(), MAX_CHARACTERS) if isinstance(seen, Seen) else None
-    if data is None or b"\0" in data or not path.isprintable() or '"' in path or "\\" in path:
-        change.not_seen.append(f"`{shorten(path, 200)}`: it is not a text file that can be read.")
-        return ""
-    lines = data.decode("utf-8", "surrogateescape").split("\n")
-    ended = lines[-1] == ""
-    body = "".join(difflib.unified_diff([], [f"{line}\n" for line in (lines[:-1] if ended else lines)], "/dev/null", f"b/{path}"))
-    return f"diff --git a/{path} b/{path}\nnew file mode 100644\n{body}" + ("" if ended else "\\ No newline at end of file\n")
-
-
-def _readable(paths: Sequence[str], change: Change, permitted: Permitted) -> list[str]:
-    own = [path for path in paths if not _BOARD.match(path)]
+def _take(change: Change, paths: Iterable[str], permitted: Permitted) -> Change:
+    """Those that are not of the board and that the policy lets be read; the others are reported."""
+    own = sorted(path for path in paths if not _BOARD.match(path))
     allowed = set(permitted(own))
     kept = [path for path in own if path in allowed]
     change.not_seen += [f"`{path}`: the policy does not let it be read." for path in own if path not in allowed][:20]
     if len(kept) > MAX_FILES:
         change.not_seen.append(f"{len(kept) - MAX_FILES} more files: at most {MAX_FILES} are looked at in one review.")
-    return kept[:MAX_FILES]
-
-
-def _open_git(workspace: Path, stop_at: float) -> Git | None:
-    git = Git(folder=workspace, stop_at=stop_at, may_fetch=False)
-    try:
-        git.run("rev-parse", "--git-dir")
-        return replace(git, overrides=tuple((name, "") for name in settings_of(git).commands if name.startswith("filter.")))
-    except GitFailed:
-        return None
+    change.files = kept[:MAX_FILES]
+    return change
 
 
 def _names(git: Git, command: str, *arguments: str) -> list[str]:

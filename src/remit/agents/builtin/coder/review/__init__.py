@@ -40,7 +40,8 @@ _TIME_WAS_UP = {
 def review_code(
     ctx: BlockingContext,
     diff: Annotated[str | None, Field(description="A unified diff, @FILE with one, staged, working, a commit, or main..HEAD.")] = None,
-    path: Annotated[str | None, Field(description="Instead of diff: a file or folder as it is.")] = None,
+    path: Annotated[str | list[str] | None, Field(description="Instead of diff: a file, a folder or a list of files as it is.")] = None,
+    since: Annotated[str | None, Field(description="With path: only what changed in it since this commit.")] = None,
     commit: Annotated[str | None, Field(description="Instead of diff: a commit.")] = None,
     branch: Annotated[str | None, Field(description="Instead of diff: a branch, from its merge base with the current one.")] = None,
     session: Annotated[str | None, Field(description="Instead of diff: a session of yours that recorded its changes.")] = None,
@@ -53,9 +54,8 @@ def review_code(
 
     stop_at = time.monotonic() + max(0.5, ctx.remaining * 0.75 - 0.5)
     files = Files(ctx.workspace, ctx.permitted)
-    change = _find_change(
-        ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), dict(zip(SOURCES, (diff, path, commit, branch, session), strict=True))
-    )
+    given = dict(zip(SOURCES, (diff, path, commit, branch, session), strict=True))
+    change = _find_change(ctx, files, time.monotonic() + max(0.5, ctx.remaining * 0.4), given, since)
     if not change.files:
         return {
             "status": "completed",
@@ -80,20 +80,22 @@ def review_code(
     return returned
 
 
-def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, str | None]) -> "Change":
+def _find_change(ctx: BlockingContext, files: "Files", stop_at: float, given: dict[str, Any], since: str | None) -> "Change":
     from remit.agents.builtin.coder.review.change import ChangeSource, read_below
 
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
         which = f"{', '.join(named)} were given" if named else "none was given"
         raise Misused(f"Give exactly one of {', '.join(SOURCES)}: {which}.", code="INVALID_PARAMETERS", advice="Name what to review once.")
+    if since is not None and "path" not in named:
+        raise Misused("since is used with path alone.", code="INVALID_PARAMETERS", advice="Give diff=REV..REV for two commits.")
     source = ChangeSource(files, stop_at)
     ((name, value),) = named.items()
     match name:
         case "diff":
             return source.from_diff(value)
         case "path":
-            return source.path(value)
+            return source.path(value, since or "")
         case "commit":
             return source.commit(value)
         case "branch":

@@ -538,13 +538,21 @@ class ChangeSource:
         with self._store() as store:
             return Change(what=what, files=PatchTrial(store, self._files, sections).run(), is_applied_to_workspace=True)
 
-    def path(self, path: str) -> Change:
-        """Files as they are, as if every line were new."""
-        with Root(self._files.root) as root, root.place(path) as place:
-            place.need()
-            inside = place.path
-        names = list(itertools.islice(_walk(self._files.root, inside), FILES_LIMIT + 1))
-        return self._workspace(f"{inside} as it is", names)
+    def path(self, path: str | Sequence[str], since: str = "") -> Change:
+        """Files as they are, as if every line were new, or as they changed since a commit or tree."""
+        if isinstance(path, str):
+            with Root(self._files.root) as root, root.place(path) as place:
+                place.need()
+                path = place.path
+            names = list(itertools.islice(walk(self._files.root, path), FILES_LIMIT + 1))
+        else:
+            names, path = list(path), f"{len(path)} files"
+        if not since:
+            return self._workspace(f"{path} as it is", names)
+        git = open_git(self._files.root, self._stop_at)
+        if not _REVISION.match(since) or git.code("rev-parse", "--verify", "--quiet", f"{since}^{{tree}}")[0]:
+            raise _invalid(f"git knows no commit {since[:80]!r} here.", "Name a commit, a branch or a tag.")
+        return self._workspace(f"{path} since {since}", names, git, _tree(git, since))
 
     def commit(self, revision: str) -> Change:
         git = open_git(self._files.root, self._stop_at)
@@ -602,7 +610,7 @@ class ChangeSource:
             yield TreeStore(Path(folder), self._stop_at, source)
 
 
-def _walk(root: Path, inside: str) -> Iterator[str]:
+def walk(root: Path, inside: str) -> Iterator[str]:
     if (root / inside).is_file():
         yield inside
         return
