@@ -17,8 +17,7 @@ from remit.board.plans import read_plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import Task
 from remit.core.errors import Misused, Refused
-from remit.orchestrator.dry_run import dry_run_implement
-from remit.orchestrator.implement import implement, implement_each
+from remit.orchestrator.implement import dry_run_implement, implement, implement_each
 from remit.settings import load_settings
 
 BOARD_FILES = {"specs/state.json", "specs/TODO.md"}

@@ -70,7 +70,7 @@ async def wait_for_others(remit: "Remit", *, as_json: bool) -> None:
 
 def _rehearse_errands(errand: "Command", folder: Path, *, as_json: bool) -> Exit:
     from remit.board.board import Board
-    from remit.orchestrator.dry_run import dry_run
+    from remit.orchestrator.research_plan import dry_run
 
     directory = open_directory(folder)
     outcome = dry_run(Board(folder), routed_settings(folder, directory), directory.find, errand)
@@ -226,7 +226,7 @@ async def _implement(board: "Board", numbers: list[int], focus: str, *, force: b
 
 
 def _rehearse_implement(board: "Board", numbers: list[int], *, force: bool, timeout: float | None, as_json: bool) -> Exit:
-    from remit.orchestrator.dry_run import dry_run_implement
+    from remit.orchestrator.implement import dry_run_implement
 
     directory = open_directory(board.root)
     outcome = dry_run_implement(routed_settings(board.root, directory), board, directory.find, numbers, force=force, timeout=timeout)

@@ -11,11 +11,11 @@ from typing import Any
 
 from remit.app import Remit
 from remit.board.archive import archived_tasks
-from remit.board.board import SPECS, Board
+from remit.board.board import SPECS, Board, Draft
 from remit.board.claims import claim
 from remit.board.commits import find_repository
 from remit.board.graph import cycles, graph_of
-from remit.board.pending_commits import owed, pay_left
+from remit.board.pending_commits import pay_left
 from remit.board.plans import Phase, Plan
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task, TaskArtifact
@@ -24,33 +24,44 @@ from remit.core.errors import ErrorInfo, Refused, RemitError, Unavailable
 from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.verify import acceptance_environment, run_acceptance
-from remit.orchestrator.changes import commit_debt, name_tasks
+from remit.orchestrator.changes import name_tasks
 from remit.orchestrator.error_tasks import note_fixed
 from remit.orchestrator.lifecycle import (
+    Find,
+    carried_by,
     check_entry,
     claim_seconds,
+    claimed_now,
     file_task,
     mark_begun,
     move_task,
     must_exist,
     recovered_return,
     require_agent,
+    roles_of,
     route_task,
     run_to_end,
     unfiled_run,
 )
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.orchestrator.phase_records import (
+from remit.orchestrator.phases import (
+    WHOLE,
+    FinishedPiece,
+    ImplementRun,
     PhaseRecord,
+    Piece,
+    carry_out,
     completion_summary,
+    key_of,
     parse_plan,
     read_plan_text,
     records_of,
     summary_text,
+    tell_nobody,
     without_records,
 )
-from remit.orchestrator.phases import WHOLE, FinishedPiece, ImplementRun, Piece, carry_out, key_of, tell_nobody
 from remit.orchestrator.verdicts import STOPPED, stays_inside
+from remit.settings import Settings
 from remit.system.threads import off_loop
 
 GIT_SECONDS = 10.0
@@ -240,23 +251,21 @@ def _complete(job: ImplementRun) -> Outcome:
     path = _summary_path(job, task, at)
     whole = [path for record in records if record.number == WHOLE.number for path in (*record.files, *record.deleted)]
     plans = [task.plan_path] if task.plan_path else []
-    debt = owed(board, f"task {job.number}: complete implementation", (*whole, path, *plans), session_id=task.session_id)
     words = completion_summary(plan, records)
-    moved: list[str] = []
 
-    def change(task: Task, at: str) -> Task:
-        task, told = move_task(task, Status.IMPLEMENTING, Status.COMPLETED, at)
-        moved.extend(told)
+    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+        task, told = move_task(task, Status.IMPLEMENTING, Status.COMPLETED, draft.at)
         kept = tuple(one for one in task.artifacts if one.path != path)
         link = TaskArtifact(type="summary", path=path, summary=words)
-        return replace(without_records(task), completion_summary=words, artifacts=(*kept, link))
+        return replace(without_records(task), completion_summary=words, artifacts=(*kept, link)), told
 
     text = summary_text(task, plan if plan.phases else None, records, at).encode("utf-8", "replace")
-    filed = file_task(board, job.number, f"Task {job.number} completed", change, files={debt.note: debt.to_bytes(), path: text})
-    made = commit_debt(board, debt, "implement", job.number)
+    subject, paths = f"task {job.number}: complete implementation", (*whole, path, *plans)
+    activity, owner = f"Task {job.number} completed", task.session_id
+    filed = file_task(board, job.number, "implement", activity, change, session_id=owner, files={path: text}, subject=subject, paths=paths)
     if filed.task is not None:
         note_fixed(board.root, filed.task)
-    job.warn(*moved, *filed.warnings, made.warning)
+    job.warn(*filed.warnings)
     artifacts = [Artifact(type="implementation", path=one) for record in records for one in record.files]
     listed = (*{one.path: one for one in artifacts}.values(), Artifact(type="summary", path=path, summary=words))
     accepted = {one for record in records if record.accept or task.accept for one in record.files}
@@ -270,7 +279,7 @@ def _complete(job: ImplementRun) -> Outcome:
             for one in seen_artifacts(board.root, listed)
         ),
         next_steps=f"`remit review {job.number}` looks the work over; `remit todo` archives it.",
-        commit=made.short,
+        commit=filed.commit,
         session_id=records[-1].session_id if records else "",
         data={"summary_path": path, "commits": {str(one.number): one.commit for one in records if one.commit and one.number}},
     )
@@ -336,12 +345,10 @@ def _stuck(job: ImplementRun, message: str, advice: str) -> Outcome:
 def _halt(job: ImplementRun, status: str, words: str, error: ErrorInfo, moves_to: Status | None, **more: Any) -> Outcome:
     """End the run; the task's marker becomes `moves_to`, where one is given and nobody has moved it meanwhile."""
 
-    def change(task: Task, at: str) -> Task:
-        task, warnings = move_task(task, Status.IMPLEMENTING, moves_to, at) if moves_to is not None else (task, ())
-        job.warn(*warnings)
-        return task
+    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+        return move_task(task, Status.IMPLEMENTING, moves_to, draft.at) if moves_to is not None else (task, ())
 
-    filed = file_task(job.board, job.number, f"Task {job.number}: implement {status}", change)
+    filed = file_task(job.board, job.number, "implement", f"Task {job.number}: implement {status}", change)
     job.warn(*filed.warnings)
     return _outcome(job, filed.task, status, words, errors=(error,), **{"next_steps": error.recommendation, **more})
 
@@ -508,6 +515,61 @@ def _combined(turns: TaskOrder, outcomes: Sequence[Outcome]) -> Outcome:
         stop_reason=last.stop_reason,
         data={**data, "outcomes": [one.to_dict() for one in outcomes]},
     )
+
+
+# ---- dry run
+
+
+def dry_run_implement(
+    settings: Settings, board: Board, find: Find, numbers: Sequence[int], *, force: bool = False, timeout: float | None = None
+) -> Outcome:
+    """Which phases would run, by which agent, and by which commands they would be accepted."""
+    allowed_timeout(timeout, settings.limits_for("implement"))
+    order = order_tasks(board, numbers, force)
+    state = board.look().state
+    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order.order) for number in order.order]
+    lines = [line for plan in plans for line in plan.pop("lines")]
+    lines += [f"Task {number} is completed already." for number in order.done]
+    return Outcome(
+        command="implement",
+        status="completed",
+        summary="\n".join(lines) or "Nothing would be done.",
+        task_number=numbers[0] if len(numbers) == 1 else None,
+        task_status=state.task(numbers[0]).status.marker if len(numbers) == 1 else "",
+        warnings=tuple(words for plan in plans for words in plan.pop("warnings")),
+        data={"dry_run": True, "tasks": plans},
+    )
+
+
+def _implement_plan(
+    settings: Settings, board: Board, find: Find, state: State, task: Task, force: bool, order: Sequence[int]
+) -> dict[str, Any]:
+    plan = plan_of(board, task)
+    chosen = route_task(settings.routing, "implement", task)
+    require_agent(find, chosen)
+    by = {name: carried_by(find(name)) for name in roles_of(find, chosen.agent)}
+    phases: Sequence[Phase] = plan.phases or (WHOLE,)
+    open_ones = [phase for phase in phases if phase.is_open]
+    pieces = [Piece(task=task, state=state, plan=plan, phase=one, is_last=one is open_ones[-1]) for one in open_ones]
+    agent = f"{chosen.agent} ({chosen.mode})" if chosen.mode else f"{chosen.agent}"
+    lines = [f"Task {task.number}: {task.title} [{task.status.marker}], by {agent}", *(f"  {name}: {one}" for name, one in by.items())]
+    lines += [f"  phase {one.number}: {one.name} [{one.status}]: left out" for one in phases if not one.is_open]
+    for piece in pieces:
+        what = "the task as a whole" if piece.phase is WHOLE else f"phase {piece.phase.number}: {piece.phase.name} [{piece.phase.status}]"
+        lines.append(f"  {what}: would run" + "".join(f"\n    accepted by `{command}`" for command in piece.accept))
+    lines += [] if pieces else ["  every phase is done: it would be completed at once"]
+    warnings = [*claimed_now(board, task.number), *check_entry(task, "implement", force=force)]
+    warnings += [*check_dependencies(board, state, task, force=force, sparing=order), *(f"{task.plan_path}: {one}" for one in plan.faults)]
+    return {
+        "task_number": task.number,
+        "agent": chosen.agent,
+        "mode": chosen.mode,
+        "carried_by": by,
+        "would_run": [{"phase": one.phase.number or None, "name": one.phase.name, "accept": list(one.accept)} for one in pieces],
+        "left_out": [one.number for one in phases if not one.is_open],
+        "warnings": warnings,
+        "lines": lines,
+    }
 
 
 # ---- dependencies

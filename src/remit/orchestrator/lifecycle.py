@@ -15,8 +15,10 @@ from typing import Any, TypeVar
 
 from remit.agents.uncarried import Uncarried, why_uncarried
 from remit.app import Remit
+from remit.board import claims
 from remit.board.archive import not_found
-from remit.board.board import Board, no_board
+from remit.board.board import Board, Draft, no_board
+from remit.board.pending_commits import owed
 from remit.board.statuses import BEGINS, IN_PROGRESS, Status, check_move
 from remit.board.task import State, Task
 from remit.core.agents import is_built_in
@@ -28,6 +30,7 @@ from remit.core.result import Return, StopReason
 from remit.engine.embedded import CURRENT
 from remit.flow.context import LEVELS, context_files, level_of
 from remit.flow.route import GENERAL, Route, RoutingTable, route
+from remit.orchestrator.changes import commit_debt
 from remit.orchestrator.outcome import Waiting, wait_for_result
 from remit.switchboard.address import token_here
 from remit.system.threads import off_loop
@@ -62,6 +65,8 @@ class FiledTask:
     task: Task | None
     """None: it was taken off the board meanwhile."""
     warnings: tuple[str, ...] = ()
+    commit: str = ""
+    """Abbreviated; empty: none."""
 
 
 # ---- before anything is touched
@@ -118,6 +123,22 @@ def claim_seconds(remit: Remit, command: str, timeout: float | None) -> float:
     return (remit.settings.limits_for(command).maximum_seconds if timeout is None else timeout) + MARGIN_SECONDS
 
 
+def claimed_now(board: Board, number: int) -> tuple[str, ...]:
+    holder = claims.holder_of(board, number)
+    return (f"It would be refused now: `remit {holder.command}` works on task {number} (process {holder.pid}).",) if holder else ()
+
+
+def carried_by(agent: AgentPort | None) -> str:
+    """What would carry it out, and where that is declared; of a role, in the words of `remit roles`."""
+    if agent is None or agent.spec.kind == "profile":  # a role without an agent
+        return "nobody"
+    if agent.spec.kind == "function" and is_built_in(agent.spec):
+        return "built-in"
+    if carrier := getattr(getattr(agent, "definition", None), "runs_on", None):
+        return f"{carrier} ({agent.spec.kind})"
+    return f"{agent.spec.kind} ({agent.spec.source})" if agent.spec.source else agent.spec.kind
+
+
 # ---- mark and file
 
 
@@ -151,28 +172,35 @@ def note_session(board: Board, number: int, session_id: str) -> tuple[str, ...]:
 def file_task(
     board: Board,
     number: int,
+    command: str,
     activity: str,
-    change: Callable[[Task, str], Task],
+    change: Callable[[Task, Draft], tuple[Task, Sequence[str]]],
     *,
     session_id: str = "",
     files: Mapping[str, bytes] | None = None,
+    subject: str = "",
+    paths: Sequence[str] = (),
+    ends_run: bool = True,
 ) -> FiledTask:
-    """File the result of a run as one change of the board: `change(task, at)` returns the task as it is to be. This ends the run.
+    """File the result of a run as one change of the board, then commit it. `change` returns the task as it is to be, and warnings.
 
-    `files`: more files of the same change, by path relative to the root. A task that was taken off the board stays off; the files are
-    written all the same. Blocking.
+    `files`: more files of the same change, by path relative to the root. `subject` and `paths`: of the commit; no subject: none is made.
+    A task that was taken off the board stays off; the files are written and committed all the same. Blocking.
     """
+    warnings: Sequence[str] = (f"Task {number} was taken off the board while it was worked on; what was made for it is kept.",)
     with board.change() as draft:
         draft.files.update(files or {})
         task = draft.state.find(number)
-        if task is None:
-            gone = f"Task {number} was taken off the board while it was worked on; what was made for it is kept."
-            return FiledTask(task=None, warnings=(*draft.notices, gone))
-        done = change(task, draft.at)
-        done = replace(without_run(done), session_id=session_id or done.session_id, last_updated=draft.at)
-        more = {"task_number": number, **({"session_id": session_id} if session_id else {})}
-        draft.state = draft.state.with_task(done).noting(draft.at, activity, **more)
-    return FiledTask(task=done, warnings=draft.notices)
+        if task is not None:
+            task, warnings = change(task, draft)
+            task = replace(without_run(task) if ends_run else task, session_id=session_id or task.session_id, last_updated=draft.at)
+            more = {"task_number": number, **({"session_id": session_id} if session_id else {})}
+            draft.state = draft.state.with_task(task).noting(draft.at, activity, **more)
+        debt = owed(board, subject, paths, session_id=session_id) if subject else None
+        if debt is not None:
+            draft.files[debt.note] = debt.to_bytes()
+    made = commit_debt(board, debt, command, number)
+    return FiledTask(task=task, warnings=(*draft.notices, *warnings, *([made.warning] if made.warning else [])), commit=made.short)
 
 
 def without_run(task: Task) -> Task:

@@ -2,35 +2,35 @@
 
 In that order, with one write of the board before and one after. `implement` decides which piece is next and what becomes of the task.
 Whoever calls holds the task's claim.
+
+An agent works beside its plan and can do anything to it: remove it, put a link or a pipe there, empty it, mark phases that are not its own.
+The plan that counts is the one at the beginning of the phase; changes of its markers are undone or reported. The records of finished phases
+are kept in the task's entry of state.json, so that a later run, also on another machine, can tell the next agent what was done, and the
+summary is written by program code.
 """
 
+import os
+import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
 from remit.board.board import Board, Draft
 from remit.board.claims import Held
 from remit.board.commits import subject_of
-from remit.board.pending_commits import owed
-from remit.board.plans import Phase, Plan
+from remit.board.plans import Phase, Plan, read_plan, with_phase
 from remit.board.statuses import PhaseStatus, Status
 from remit.board.task import State, Task
-from remit.core.errors import Refused
+from remit.core.errors import Misused, Refused
+from remit.core.prompts import fence_untrusted
 from remit.core.result import Return
-from remit.orchestrator.changes import commit_debt
-from remit.orchestrator.lifecycle import hand_over, move_task, note_session, run_to_end, without_run
+from remit.flow.artifacts import read_bounded
+from remit.orchestrator.lifecycle import file_task, hand_over, move_task, note_session, run_to_end
 from remit.orchestrator.outcome import Waiting, wait_for_result
-from remit.orchestrator.phase_records import (
-    PhaseRecord,
-    PlanMark,
-    mark_phase_begun,
-    mark_phase_ended,
-    records_of,
-    with_record,
-)
-from remit.orchestrator.prompts import PhaseBrief, phase_parameters
+from remit.orchestrator.prompts import depends_on, quote_files, task_block
 from remit.orchestrator.verdicts import (
     Changes,
     WorkVerdict,
@@ -46,10 +46,189 @@ MIN_SECONDS = 1.0
 """What a phase is given that was begun just before the time was up."""
 WHOLE = Phase(number=0, name="", status=PhaseStatus.NOT_STARTED)
 """The task as one piece: it has no plan, or one without phases."""
+KEY = "phases"
+"""Of the task's entry, while it is being implemented."""
+PLAN_BYTES = 8 << 20
+_NO_TEXT = re.compile(r"[\x00-\x08\x0e-\x1b\x7f\ud800-\udfff]")
+"""Neither in JSON nor on a command line; and what would steer a terminal."""
+RETURNED_FILES = (
+    "Name in `artifacts` every file that you wrote or changed, relative to the project's root, as type implementation: what you name is "
+    'committed, what you do not name is not. Name files that you deleted in data as {"deleted": ["path"]}. Do not commit, and leave '
+    "specs/state.json, specs/TODO.md and the markers of the plan alone: they are kept for you."
+)
 
 
 def tell_nobody(_words: str) -> None:
     """Show no progress."""
+
+
+# ---- the plan, and what is kept of each phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanMark:
+    """What became of the plan's marker when a phase ended."""
+
+    number: int = 0
+    """Of the phase."""
+    warnings: tuple[str, ...] = ()
+    is_whole: bool = True
+    """The plan still has all its phases: it can be committed and continued."""
+    vanished: tuple[int, ...] = ()
+    """Phases that were open when this one began, and are no longer in the plan."""
+
+
+def read_plan_text(board: Board, task: Task) -> str:
+    """Raises `Refused` when the plan that the board names cannot be read."""
+    path = board.root / task.plan_path
+    try:
+        real = path.resolve()
+        if not real.is_relative_to(board.root.resolve()):
+            raise OSError("it leads out of the project")
+        real.stat()  # says why, where there is nothing
+        data = read_bounded(real, PLAN_BYTES)
+        if data is None or len(data) > PLAN_BYTES:
+            raise OSError("it is no file that can be read" if data is None else f"it has more than {PLAN_BYTES >> 20} MiB")
+        return data.decode("utf-8", "surrogateescape")
+    except (OSError, RuntimeError) as error:
+        raise Refused(
+            f"The plan of task {task.number} cannot be read: {task.plan_path} ({getattr(error, 'strerror', None) or error}).",
+            code="FILE_NOT_FOUND",
+            advice=f"Bring it back (git log -- {task.plan_path}), or make a new one: remit plan {task.number} --force",
+        ) from None
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan with control characters replaced: its words go into JSON and onto screens."""
+    return read_plan(_NO_TEXT.sub("\ufffd", text))
+
+
+def mark_phase_begun(board: Board, draft: Draft, task: Task, number: int) -> str:
+    """Mark the phase [IN PROGRESS]; returns the plan as it is then."""
+    text = with_phase(read_plan_text(board, task), number, PhaseStatus.IN_PROGRESS)
+    draft.files[task.plan_path] = _to_bytes(text)
+    return text
+
+
+def mark_phase_ended(board: Board, draft: Draft, task: Task, plan: Plan, number: int, status: PhaseStatus, begun: str) -> PlanMark:
+    """`plan` and `begun`: as it was when the phase began, read and as text (empty where another process began it)."""
+    warnings: list[str] = []
+    vanished: tuple[int, ...] = ()
+    try:
+        if begun and task.plan_path and not os.path.lexists(board.root / task.plan_path):
+            text = begun
+            warnings.append(f"{task.plan_path} was gone after phase {number}: it was put back as it stood.")
+        else:
+            text = read_plan_text(board, task)
+        now = {phase.number: phase.status for phase in parse_plan(text).phases}
+        vanished = tuple(phase.number for phase in plan.open_phases if phase.number not in now)
+        for phase in plan.phases:
+            if phase.number != number and phase.is_open and now.get(phase.number) is PhaseStatus.COMPLETED:
+                text = with_phase(text, phase.number, phase.status)
+                warnings.append(f"Phase {phase.number} was marked [COMPLETED] while phase {number} was carried out; it was set back.")
+        draft.files[task.plan_path] = _to_bytes(with_phase(text, number, status))
+    except (Refused, Misused) as error:
+        warnings.append(f"The plan was changed meanwhile, so that phase {number} could not be marked: {error.message}")
+        return PlanMark(number=number, warnings=tuple(warnings), is_whole=False, vanished=vanished)
+    return PlanMark(number=number, warnings=tuple(warnings), is_whole=not vanished, vanished=vanished)
+
+
+def _to_bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseRecord:
+    number: int
+    """0: the task was implemented as a whole."""
+    name: str
+    summary: str = ""
+    session_id: str = ""
+    agent: str = ""
+    files: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+    """Commands that ran and exited 0."""
+    finished: str = ""
+    commit: str = ""
+    """Known only where it was looked up: it is made after the record is written."""
+
+    @property
+    def in_words(self) -> str:
+        return f"Phase {self.number}, {self.name}: {self.summary}"
+
+
+def records_of(task: Task) -> tuple[PhaseRecord, ...]:
+    """Of the plan that the task has now, by number."""
+    kept = task.extra.get(KEY)
+    if not isinstance(kept, Mapping) or kept.get("plan") != task.plan_path or not isinstance(kept.get("done"), list):
+        return ()
+    found = [_read(one) for one in kept["done"] if isinstance(one, Mapping) and isinstance(one.get("number"), int)]
+    return tuple(sorted(found, key=lambda one: one.number))
+
+
+def with_record(task: Task, record: PhaseRecord) -> Task:
+    others = [one for one in records_of(task) if one.number != record.number]
+    done = [_plain(one) for one in sorted((*others, record), key=lambda one: one.number)]
+    return replace(task, extra={**task.extra, KEY: {"plan": task.plan_path, "done": done}})
+
+
+def without_records(task: Task) -> Task:
+    return replace(task, extra={key: value for key, value in task.extra.items() if key != KEY})
+
+
+def summary_text(task: Task, plan: Plan | None, records: Sequence[PhaseRecord], at: str) -> str:
+    """The implementation summary: what each phase did, its commit, its files, and what proves it."""
+    heads = [f"# Implementation summary: {task.title}", ""]
+    heads += [f"- **Task**: {task.number}", f"- **Completed**: {at}"]
+    heads += [f"- **Plan**: {task.plan_path}"] if task.plan_path else []
+    heads += [f"- **Accepted by**: `{command}` (exit 0)" for command in task.accept]
+    by_number = {one.number: one for one in records}
+    parts = ["\n".join(heads)]
+    for phase in plan.phases if plan is not None else ():
+        title = f"## Phase {phase.number}: {phase.name} [{phase.status}]"
+        parts.append("\n".join((title, "", *_lines_of(by_number.get(phase.number), phase.status))))
+    if 0 in by_number:
+        parts.append("\n".join(("## What was done", "", *_lines_of(by_number[0], PhaseStatus.COMPLETED))))
+    return "\n\n".join(parts) + "\n"
+
+
+def completion_summary(plan: Plan | None, records: Sequence[PhaseRecord]) -> str:
+    """The task's completion in a sentence or two."""
+    if plan is None or not plan.phases:
+        return records[-1].summary if records else "Implemented."
+    done = sum(phase.status is PhaseStatus.COMPLETED for phase in plan.phases)
+    words = f"{done} of {len(plan.phases)} phases carried out" if done < len(plan.phases) else f"All {done} phases carried out"
+    last = f" Last: {records[-1].summary}" if records and records[-1].summary else ""
+    return f"{'The phase was carried out' if len(plan.phases) == done == 1 else words}.{last}"
+
+
+def _lines_of(record: PhaseRecord | None, status: PhaseStatus) -> list[str]:
+    if record is None:
+        given_up = "It was given up: the plan says so." if status is PhaseStatus.ABANDONED else ""
+        return [given_up or "Nothing is on record of it: the plan was marked by hand, or by another program."]
+    files = [f"- `{path}`" for path in record.files] + [f"- `{path}` (deleted)" for path in record.deleted]
+    proof = [f"- **Accepted by**: `{command}` (exit 0)" for command in record.accept]
+    facts = [f"- **Session**: {record.session_id}"] if record.session_id else []
+    facts += [f"- **Agent**: {record.agent}"] if record.agent else []
+    facts += [f"- **Commit**: {record.commit}"] if record.commit else []
+    return [record.summary, "", *facts, *(proof or ["- **Evidence**: files checked; no acceptance command"]), "", "Files:", "", *files]
+
+
+def _plain(record: PhaseRecord) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(record).items() if value or name == "number"}
+
+
+def _read(fields: Mapping[str, Any]) -> PhaseRecord:
+    def names(key: str) -> tuple[str, ...]:
+        value = fields.get(key)
+        return tuple(map(str, value)) if isinstance(value, list) else ()
+
+    texts = {key: str(fields.get(key) or "") for key in ("name", "summary", "session_id", "agent", "finished", "commit")}
+    return PhaseRecord(number=int(fields["number"]), files=names("files"), deleted=names("deleted"), accept=names("accept"), **texts)
+
+
+# ---- one piece of a run
 
 
 @dataclass(slots=True)
@@ -172,19 +351,10 @@ def _own_work(job: ImplementRun, piece: Piece, before: Changes | None, result: R
 
 
 async def _handed_over(job: ImplementRun, piece: Piece) -> Return:
-    task, phase = piece.task, None if piece.phase is WHOLE else piece.phase
-    brief = PhaseBrief(
-        task=task,
-        state=piece.state,
-        plan=piece.plan if phase else None,
-        phase=phase,
-        done=records_of(task),
-        accept=piece.accept,
-        focus=job.focus,
-    )
+    task = piece.task
     extra: dict[str, Any] = {"commit_message": piece.subject}
-    if phase is not None:
-        extra |= {"phase": phase.number, "phase_name": phase.name, "plan": task.plan_path}
+    if piece.phase is not WHOLE:
+        extra |= {"phase": piece.phase.number, "phase_name": piece.phase.name, "plan": task.plan_path}
 
     async def begun(session_id: str) -> None:
         if job.held is not None:  # for those who would wait for it or cancel it
@@ -195,7 +365,7 @@ async def _handed_over(job: ImplementRun, piece: Piece) -> Return:
         job.remit,
         "implement",
         task=task,
-        parameters=await off_loop(phase_parameters, brief, job.board.root),
+        parameters=await off_loop(phase_parameters, piece, job.focus, job.board.root),
         state=piece.state,
         phases=len(piece.plan.phases),
         extra=extra,
@@ -205,6 +375,47 @@ async def _handed_over(job: ImplementRun, piece: Piece) -> Return:
         begun=begun,
         waiting=job.waiting,
     )
+
+
+def phase_parameters(piece: Piece, focus: str, root: Path) -> dict[str, Any]:
+    """What the agent is told of a piece: as text, and the same as data beside it."""
+    task, phase, plan, done = piece.task, piece.phase, piece.plan, records_of(piece.task)
+    reports = tuple(one.path for one in task.artifacts if one.type in ("research", "report"))
+    known: dict[str, Any] = {"plan": task.plan_path, "reports": list(reports), "focus": focus}
+    words = [RETURNED_FILES, *quote_files(task.plan_path if phase is WHOLE else "", reports, root)]
+    words += task_block(task, focus, "implement", depends_on(piece.state, task))
+    if phase is not WHOLE:
+        words += _phase_words(phase, plan, done)
+        known |= {
+            "phase": phase.number,
+            "phase_name": phase.name,
+            "phase_text": phase.text,
+            "phase_count": len(plan.phases),
+            "done": [one.in_words for one in done],
+        }
+    if piece.accept:
+        lines = (f"- `{command}`" for command in piece.accept)
+        words.append("\n".join(("It is done when each of these commands exits 0; they are run after you:", *lines)))
+    return {"task": "\n\n".join(words), "number": task.number, **{name: value for name, value in known.items() if value}}
+
+
+def _phase_words(phase: Phase, plan: Plan, done: Sequence[PhaseRecord]) -> list[str]:
+    parts = []
+    if done:
+        parts.append("\n".join(("Done before:", *(f"- {one.in_words}" for one in done))))
+    later = [f"- Phase {one.number}: {one.name}" for one in plan.phases if one.number > phase.number]
+    if later:
+        parts.append("\n".join(("Later phases have their own turn:", *later)))
+    at = [one.number for one in plan.phases].index(phase.number) + 1
+    parts.append(
+        f"Carry out phase {phase.number} of its plan ({at} of {len(plan.phases)}), and that phase only:\n\n{fence_untrusted(phase.text)}"
+    )
+    if phase.status in (PhaseStatus.IN_PROGRESS, PhaseStatus.PARTIAL, PhaseStatus.BLOCKED):
+        parts.append(
+            "An earlier run began this phase and did not finish it. What it wrote may be in the project, uncommitted: look first, keep "
+            "what is right, and name it in your artifacts too."
+        )
+    return parts
 
 
 def _mark_begun(job: ImplementRun, piece: Piece) -> None:
@@ -219,46 +430,49 @@ def _mark_begun(job: ImplementRun, piece: Piece) -> None:
 
 def _file(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict) -> Task | None:
     """Plan, state.json, TODO.md and the commit that is owed, as one set; then the commit."""
-    with job.board.change() as draft:
-        job.warn(*draft.notices)
-        task = draft.state.find(job.number)
-        if piece.phase is not WHOLE and task is not None:
+    subject, paths = _to_commit(job, piece, verdict)
+
+    def change(task: Task, draft: Draft) -> tuple[Task, Sequence[str]]:
+        if piece.phase is not WHOLE:
             marker = verdict.phase if verdict.phase is not None else piece.phase.status
             job.marked = mark_phase_ended(job.board, draft, task, piece.plan, piece.phase.number, marker, job.plan_begun)
             job.warn(*job.marked.warnings)
-        if task is not None:
-            task = _moved(job, piece, result, verdict, task, draft)
-            draft.state = draft.state.with_task(task)
-            done = "done" if verdict.is_done else f"not done ({verdict.status})"
-            what = f"phase {piece.phase.number}" if piece.phase is not WHOLE else "implementation"
-            more = {"task_number": job.number, "session_id": result.session_id}
-            draft.state = draft.state.noting(draft.at, f"Task {job.number}: {what} {done}", **more)
-        subject, paths = _to_commit(job, piece, verdict)
-        debt = owed(job.board, subject, paths, session_id=result.session_id) if subject else None
-        if debt is not None:
-            draft.files[debt.note] = debt.to_bytes()
-    if debt is not None:
-        made = commit_debt(job.board, debt, "implement", job.number)
-        job.warn(made.warning)
-        job.commits[piece.phase.number] = made.short
-    return task
+            if not job.marked.is_whole and piece.task.plan_path in paths:
+                paths.remove(piece.task.plan_path)
+        return _moved(job, piece, result, verdict, task, draft.at)
+
+    done = "done" if verdict.is_done else f"not done ({verdict.status})"
+    what = f"phase {piece.phase.number}" if piece.phase is not WHOLE else "implementation"
+    filed = file_task(
+        job.board,
+        job.number,
+        "implement",
+        f"Task {job.number}: {what} {done}",
+        change,
+        session_id=result.session_id,
+        subject=subject,
+        paths=paths,
+        ends_run=not verdict.is_done,
+    )
+    job.warn(*filed.warnings)
+    job.commits[piece.phase.number] = filed.commit
+    return filed.task
 
 
-def _to_commit(job: ImplementRun, piece: Piece, verdict: WorkVerdict) -> tuple[str, tuple[str, ...]]:
+def _to_commit(job: ImplementRun, piece: Piece, verdict: WorkVerdict) -> tuple[str, list[str]]:
     """Subject and paths of the commit; no subject: none is made here. Unfinished work is not committed, only that it is."""
-    record = (piece.task.plan_path,) if piece.task.plan_path and job.marked.is_whole else ()
+    record = [piece.task.plan_path] if piece.task.plan_path else []
     if verdict.is_done:
         # The whole of a task is committed with its summary, when it is completed.
-        return ("", ()) if piece.phase is WHOLE else (piece.subject, (*verdict.files, *verdict.deleted, *record))
+        return ("", []) if piece.phase is WHOLE else (piece.subject, [*verdict.files, *verdict.deleted, *record])
     if verdict.task is None:
-        return "", ()
+        return "", []
     where = "implement" if piece.phase is WHOLE else f"phase {piece.phase.number}"
     return f"task {job.number}: {'block' if verdict.task is Status.BLOCKED else 'stop'} at {where}", record
 
 
-def _moved(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict, task: Task, draft: Draft) -> Task:
-    """The task with what was done on record; stopped here, its run is over and its marker says why."""
-    task = replace(task, session_id=result.session_id or task.session_id, last_updated=draft.at)
+def _moved(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict, task: Task, at: str) -> tuple[Task, Sequence[str]]:
+    """The task with what was done on record; stopped here, its marker says why."""
     if verdict.is_done:
         record = PhaseRecord(
             number=piece.phase.number,
@@ -269,13 +483,11 @@ def _moved(job: ImplementRun, piece: Piece, result: Return, verdict: WorkVerdict
             files=verdict.files,
             deleted=verdict.deleted,
             accept=piece.accept,
-            finished=draft.at,
+            finished=at,
         )
-        return with_record(task, record)
+        return with_record(task, record), ()
     if verdict.is_undone and job.before is not None and task.status is Status.IMPLEMENTING:
         task = replace(task, status=job.before.status, started=job.before.started, blocking_reason=job.before.blocking_reason)
-    if verdict.task is not None:
-        reason = verdict.reason if verdict.task is Status.BLOCKED else ""
-        task, told = move_task(task, Status.IMPLEMENTING, verdict.task, draft.at, reason=reason)
-        job.warn(*told)
-    return without_run(task)
+    if verdict.task is None:
+        return task, ()
+    return move_task(task, Status.IMPLEMENTING, verdict.task, at, reason=verdict.reason if verdict.task is Status.BLOCKED else "")

@@ -1,4 +1,4 @@
-"""What an agent is told of a task of the board: prompts for research, plan, revise, implement and review.
+"""What an agent is told of a task of the board: prompts for research, plan, revise and review; `phases` has those for implement.
 
 Each request is text and the same as data beside it, for agents that are programs. The text puts stable parts first (what to do, the form of
 the result, quoted files) and the task with its limits last. Reports, plans and descriptions are other people's text: they are fenced and
@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from remit.board.commits import find_repository, task_commits
-from remit.board.plans import Phase, Plan
-from remit.board.statuses import PhaseStatus
 from remit.board.task import State, Task
 from remit.core.errors import RemitError
 from remit.core.prompts import fence_untrusted
 from remit.flow.artifacts import read_bounded
-from remit.orchestrator.phase_records import PhaseRecord
 
 QUOTED_CHARACTERS = 60_000
 """Of plan and reports together: an agent in a sandbox may not be able to read the files. What does not fit is named by its path."""
@@ -38,11 +35,6 @@ The plan is Markdown with at least one phase, each in exactly this form (numbers
 
 The Accept line may be missing or repeated; leave it out where no command can tell. Each phase is carried out on its own, committed on its
 own and must leave the project working."""
-RETURNED_FILES = (
-    "Name in `artifacts` every file that you wrote or changed, relative to the project's root, as type implementation: what you name is "
-    'committed, what you do not name is not. Name files that you deleted in data as {"deleted": ["path"]}. Do not commit, and leave '
-    "specs/state.json, specs/TODO.md and the markers of the plan alone: they are kept for you."
-)
 _HEADINGS = {"research": "Research", "plan": "Plan", "revise": "Revise the plan of", "implement": "Implement"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 """A file that an agent wrote may contain anything; no command line can carry a NUL."""
@@ -157,63 +149,6 @@ def read_text(root: Path, path: str, limit: int) -> str | None:
         return None
     data = read_bounded(place, 4 * max(limit, 1))
     return None if data is None else _CONTROL.sub("\ufffd", data.decode("utf-8", "replace"))
-
-
-# ---- implement
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseBrief:
-    """What one delegation is to implement: a phase of a plan, or the whole task."""
-
-    task: Task
-    state: State
-    plan: Plan | None = None
-    phase: Phase | None = None
-    """None: the task as a whole."""
-    done: tuple[PhaseRecord, ...] = ()
-    accept: tuple[str, ...] = ()
-    focus: str = ""
-
-
-def phase_parameters(brief: PhaseBrief, root: Path) -> dict[str, Any]:
-    task, phase, plan = brief.task, brief.phase, brief.plan
-    reports = tuple(one.path for one in task.artifacts if one.type in ("research", "report"))
-    known: dict[str, Any] = {"plan": task.plan_path, "reports": list(reports), "focus": brief.focus}
-    words = [RETURNED_FILES, *quote_files("" if phase else task.plan_path, reports, root)]
-    words += task_block(task, brief.focus, "implement", depends_on(brief.state, task))
-    if phase is not None and plan is not None:
-        words += _phase_words(phase, plan, brief.done)
-        known |= {
-            "phase": phase.number,
-            "phase_name": phase.name,
-            "phase_text": phase.text,
-            "phase_count": len(plan.phases),
-            "done": [one.in_words for one in brief.done],
-        }
-    if brief.accept:
-        lines = (f"- `{command}`" for command in brief.accept)
-        words.append("\n".join(("It is done when each of these commands exits 0; they are run after you:", *lines)))
-    return {"task": "\n\n".join(words), "number": task.number, **{name: value for name, value in known.items() if value}}
-
-
-def _phase_words(phase: Phase, plan: Plan, done: Sequence[PhaseRecord]) -> list[str]:
-    parts = []
-    if done:
-        parts.append("\n".join(("Done before:", *(f"- {one.in_words}" for one in done))))
-    later = [f"- Phase {one.number}: {one.name}" for one in plan.phases if one.number > phase.number]
-    if later:
-        parts.append("\n".join(("Later phases have their own turn:", *later)))
-    at = [one.number for one in plan.phases].index(phase.number) + 1
-    parts.append(
-        f"Carry out phase {phase.number} of its plan ({at} of {len(plan.phases)}), and that phase only:\n\n{fence_untrusted(phase.text)}"
-    )
-    if phase.status in (PhaseStatus.IN_PROGRESS, PhaseStatus.PARTIAL, PhaseStatus.BLOCKED):
-        parts.append(
-            "An earlier run began this phase and did not finish it. What it wrote may be in the project, uncommitted: look first, keep "
-            "what is right, and name it in your artifacts too."
-        )
-    return parts
 
 
 # ---- review

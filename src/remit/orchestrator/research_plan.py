@@ -11,7 +11,7 @@ from typing import Any
 from remit.app import Remit
 from remit.board import claims
 from remit.board.board import Board
-from remit.board.pending_commits import owed, pay_left
+from remit.board.pending_commits import pay_left
 from remit.board.plans import read_plan
 from remit.board.statuses import BEGINS, Status
 from remit.board.task import State, Task
@@ -21,13 +21,19 @@ from remit.core.errors import Misused
 from remit.core.record import Record
 from remit.core.result import Return, StopReason
 from remit.flow.artifacts import read_bounded
-from remit.orchestrator.changes import commit_debt
 from remit.orchestrator.lifecycle import (
     FiledTask,
+    Find,
     MarkedTask,
+    carried_by,
+    check_entry,
     claim_seconds,
+    claimed_now,
+    complexity_of,
+    context_words,
     file_task,
     hand_over,
+    loaded_context,
     mark_begun,
     must_exist,
     recovered_return,
@@ -48,6 +54,7 @@ from remit.orchestrator.verdicts import (
     next_version,
     stays_inside,
 )
+from remit.settings import Settings
 from remit.system.threads import off_loop
 
 PLAN_CHARACTERS = 2_000_000
@@ -160,6 +167,44 @@ def check(remit: Remit, board: Board, command: Command) -> None:
         allowed_timeout(command.timeout, remit.settings.limits_for(command.routed_as))
 
 
+def dry_run(board: Board, settings: Settings, find: Find, command: Command) -> Outcome:
+    """Of research, plan or revise."""
+    must_exist(board, command.number)
+    seen = board.look()
+    task = seen.state.task(command.number)
+    brief = command.brief(board, seen.state, task)
+    skipped = check_entry(task, command.name, force=command.force)
+    chosen = route_task(settings.routing, command.name, task)
+    require_agent(find, chosen)
+    agent = find(chosen.agent) if chosen.agent is not None else None
+    complexity, reason = complexity_of(task, seen.state, phase_count(board.root, brief.plan))
+    context = loaded_context(board.root, complexity, reason, task.language)
+    missing = () if agent is not None else (f"There is no agent named {chosen.agent!r}: `remit agents` lists those there are.",)
+    data: dict[str, Any] = {
+        "dry_run": True,
+        "route": chosen.log_line,
+        "agent": chosen.agent,
+        "carried_by": carried_by(agent),
+        "status_now": task.status.marker,
+        "status_meanwhile": BEGINS[command.name].marker,
+        "context": context,
+        "context_words": context_words(context),
+        "write_to": brief.write_to,
+        "reports": list(brief.reports),
+        "plan": brief.plan,
+        "timeout_seconds": allowed_timeout(command.timeout, settings.limits_for(command.name)),
+    }
+    return Outcome(
+        command=command.name,
+        status="completed",
+        summary=f"Would hand task {command.number} to {chosen.agent}, which writes {brief.write_to}.",
+        task_number=command.number,
+        task_status=task.status.marker,
+        warnings=(*seen.notices, *skipped, *open_dependencies(seen.state, task), *claimed_now(board, command.number), *missing),
+        data=data,
+    )
+
+
 def phase_count(root: Path, plan: str) -> int:
     text = read_text(root, plan, PLAN_CHARACTERS) if plan else None
     return len(read_plan(text).phases) if text else 0
@@ -241,7 +286,7 @@ def _keep_unfinished(board: Board, brief: Brief, result: Return) -> str:
     verdict = replace(judge_document(board.root, brief, result), moves_to=None, is_undone=False, status=returns.Status.PARTIAL)
     if verdict.found is None:
         return ""
-    _write(board, brief, result, verdict, None, {brief.write_to: verdict.found.data} if verdict.found.came_from else {})
+    _write(board, brief, result, verdict, None, subject="")
     return brief.write_to
 
 
@@ -261,36 +306,37 @@ def _file(
     verdict = judge_document(board.root, brief, result)
     if held.is_lost:
         lost = f"The time for task {brief.task.number} had run out and another took it over: the board is left to them."
-        return _outcome(board, brief, result, verdict, FiledTask(task=None), (*notices, lost), "")
-    files: dict[str, bytes] = {}
-    if verdict.found is not None and verdict.found.came_from:
-        files[brief.write_to] = verdict.found.data
+        return _outcome(board, brief, result, verdict, FiledTask(task=None), (*notices, lost))
     changed = {path: data for path, data in (earlier or {}).items() if _read_all(board.root, [path]).get(path) != data}
-    files |= changed
     restored = tuple(f"{path} was changed by the run: it was put back as it was." for path in changed)
-    subject = _subject(brief, verdict)
-    paths = [*([brief.write_to] if verdict.found is not None else []), *(one.path for one in verdict.more)]
-    debt = owed(board, subject, paths, session_id=result.session_id) if subject else None
-    if debt is not None:
-        files[debt.note] = debt.to_bytes()
-    filed, moved = _write(board, brief, result, verdict, before, files)
-    made = commit_debt(board, debt, brief.command, brief.task.number)
-    warnings = (*notices, *verdict.warnings, *restored, *filed.warnings, *moved, *result.warnings, made.warning)
-    return _outcome(board, brief, result, verdict, filed, tuple(dict.fromkeys(one for one in warnings if one)), made.short)
+    filed = _write(board, brief, result, verdict, before, subject=_subject(brief, verdict), files=changed)
+    warnings = tuple(dict.fromkeys((*notices, *verdict.warnings, *restored, *filed.warnings, *result.warnings)))
+    return _outcome(board, brief, result, verdict, filed, warnings)
 
 
 def _write(
-    board: Board, brief: Brief, result: Return, verdict: DocumentVerdict, before: Status | None, files: dict[str, bytes]
-) -> tuple[FiledTask, tuple[str, ...]]:
-    moved: list[str] = []
-
-    def change(task: Task, at: str) -> Task:
-        task, warnings = apply_verdict(task, at, brief, verdict, before)
-        moved.extend(warnings)
-        return task
-
-    words = f"Task {brief.task.number}: {brief.command} {verdict.status}"
-    return file_task(board, brief.task.number, words, change, session_id=result.session_id, files=files), tuple(moved)
+    board: Board,
+    brief: Brief,
+    result: Return,
+    verdict: DocumentVerdict,
+    before: Status | None,
+    *,
+    subject: str,
+    files: Mapping[str, bytes] | None = None,
+) -> FiledTask:
+    found = verdict.found
+    taken_over = {brief.write_to: found.data} if found is not None and found.came_from else {}
+    return file_task(
+        board,
+        brief.task.number,
+        brief.command,
+        f"Task {brief.task.number}: {brief.command} {verdict.status}",
+        lambda task, draft: apply_verdict(task, draft.at, brief, verdict, before),
+        session_id=result.session_id,
+        files={**(files or {}), **taken_over},
+        subject=subject,
+        paths=[*([brief.write_to] if found is not None else []), *(one.path for one in verdict.more)],
+    )
 
 
 def _subject(brief: Brief, verdict: DocumentVerdict) -> str:
@@ -304,9 +350,7 @@ def _subject(brief: Brief, verdict: DocumentVerdict) -> str:
     return f"task {number}: keep unfinished {brief.command}" if verdict.found is not None else ""
 
 
-def _outcome(
-    board: Board, brief: Brief, result: Return, verdict: DocumentVerdict, filed: FiledTask, warnings: tuple[str, ...], commit: str
-) -> Outcome:
+def _outcome(board: Board, brief: Brief, result: Return, verdict: DocumentVerdict, filed: FiledTask, warnings: tuple[str, ...]) -> Outcome:
     was_believed = verdict.status is result.status
     data: dict[str, Any] = {"agent": result.metadata.agent_type, "duration_seconds": result.metadata.duration_seconds}
     if verdict.status is returns.Status.COMPLETED and brief.version:
@@ -321,7 +365,7 @@ def _outcome(
         errors=verdict.errors,
         next_steps=_next_steps(brief, result, verdict),
         warnings=warnings,
-        commit=commit,
+        commit=filed.commit,
         session_id=result.session_id,
         stop_reason=str(result.stop_reason if was_believed else StopReason.INVALID_RETURN),
         data=data,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from remit.cli.project import open_directory
-from remit.orchestrator.dry_run import carried_by
+from remit.orchestrator.lifecycle import carried_by
 
 AGENT = 'from remit import agent\n\n@agent("planner")\nasync def planner(task: str) -> str:\n    return "x"\n'
 
