@@ -2,30 +2,32 @@
 
 The task is written first and names its errors, so that no error gets a second task, however this ends. Diagnosis and plan are then made and
 filed as any research and plan are (`research_plan.work_on`), by the agents of the route; run again, it continues with a task that has no
-plan yet. `error_tasks` keeps board and ledger in agreement.
+plan yet. A task names the entries it was made for (`error_ids`); the board is the truth, and `settle_ledger` sets the ledger by it.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
 from remit.board import claims
+from remit.board.archive import archived_tasks
 from remit.board.board import Board, Draft
 from remit.board.pending_commits import pay_left
 from remit.board.statuses import ENDED, Status, is_legal
 from remit.board.task import Priority, State, Task
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import Refused
+from remit.core.errors import Refused, RemitError
+from remit.core.secrets import redacted_text
 from remit.flow.route import Route
-from remit.ledger import Entry, ErrorLedger
-from remit.orchestrator.changes import change_board, commit_debt
-from remit.orchestrator.error_tasks import IDS, Group, choose_groups, group_entries, ids_of, open_entries, presentable, settle_ledger
+from remit.ledger import Entry, ErrorLedger, Fix
+from remit.orchestrator.changes import change_board, commit_debt, count_words, one_line
 from remit.orchestrator.lifecycle import Find, require_agent, route_task
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
 from remit.orchestrator.research_plan import Command, work_on
-from remit.orchestrator.tasks import Wanted, number_task, one_line
+from remit.orchestrator.tasks import Wanted, number_task
 from remit.settings import Settings
 from remit.system.threads import off_loop
 
@@ -33,6 +35,49 @@ COMMAND = "errors"
 MESSAGE_LENGTH = 200
 MAX_NAMES = 3
 TRACE_LENGTH = 2_000
+IDS = "error_ids"
+"""The key of a task's entry in state.json that names the errors it was made for."""
+OPEN, BEING_FIXED, FIXED = "not_addressed", "in_progress", "resolved"
+_SAID = ("code", "agent", "command", "recommendation")
+AT_MOST = 100
+GROUPS_AT_MOST = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Errors of one type, code and agent: probably of one cause."""
+
+    type: str
+    code: str
+    origin: str
+    entries: tuple[Entry, ...]
+    """The one seen last comes first."""
+
+    @property
+    def name(self) -> str:
+        what = self.code or self.type
+        return f"{what} of {self.origin}" if self.origin else what
+
+    @property
+    def count(self) -> int:
+        return sum(entry.recurrence_count for entry in self.entries)
+
+    @property
+    def is_grave(self) -> bool:
+        return any(entry.severity == "high" for entry in self.entries)
+
+    def to_dict(self) -> dict[str, Any]:
+        together = {other for entry in self.entries for other in entry.related_errors} - {entry.id for entry in self.entries}
+        return {
+            "name": self.name,
+            "type": self.type,
+            "code": self.code,
+            "agent": self.origin,
+            "count": self.count,
+            "errors": [entry.id for entry in self.entries],
+            "seen_together_with": sorted(together),
+            "message": self.entries[0].message,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +190,7 @@ def dry_run_errors(
     return Outcome(
         command=COMMAND,
         status="completed",
-        summary=f"{_count(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.",
+        summary=f"{count_words(len(found.groups), 'group')} of errors would be diagnosed and planned as {whose}.",
         data={**found.to_dict(), "dry_run": True, "route": chosen.log_line},
     )
 
@@ -192,12 +237,13 @@ def _wanted(found: OpenErrors) -> Wanted:
 
 
 def _description(groups: Sequence[Group]) -> str:
-    lines = [f"The error ledger (`remit ledger`) has {_count(len(groups), 'group')} of errors without a fix:", ""]
+    lines = [f"The error ledger (`remit ledger`) has {count_words(len(groups), 'group')} of errors without a fix:", ""]
     for group in groups:
         newest = group.entries[0]
-        lines.append(f"- Fix {group.name}: {_short(newest.message)} (seen {_count(group.count, 'time')}, last {newest.last_seen[:10]})")
+        seen = f"seen {count_words(group.count, 'time')}, last {newest.last_seen[:10]}"
+        lines.append(f"- Fix {group.name}: {one_line(newest.message, MESSAGE_LENGTH)} ({seen})")
         if advice := str(newest.context.get("recommendation") or ""):
-            lines.append(f"  - Recommended then: {_short(advice)}")
+            lines.append(f"  - Recommended then: {one_line(advice, MESSAGE_LENGTH)}")
         lines.append(f"  - Ledger: {', '.join(one_line(entry.id) for entry in group.entries[:MAX_NAMES])}")
     return "\n".join(lines)
 
@@ -214,11 +260,11 @@ def _diagnosis(task: Task, found: OpenErrors, timeout: float | None) -> Command:
 def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notices: tuple[str, ...]) -> Outcome:
     last = outcomes[-1]
     if last.status == "completed":
-        left = f" {_count(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
+        left = f" {count_words(found.waiting, 'error')} more wait for the next `remit errors`." if found.waiting else ""
         summary = f"Task {number} fixes what was open. {' '.join(one.summary for one in outcomes)}{left}"
         steps = f"Read the plan; `remit implement {number}` carries it out."
     else:
-        summary = f"Task {number} was made for {_count(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
+        summary = f"Task {number} was made for {count_words(len(found.groups), 'group')} of errors; it has no plan yet. {last.summary}"
         steps = last.next_steps if last.status == "blocked" else f"`remit {COMMAND}` continues with task {number}."
     return replace(
         last,
@@ -231,10 +277,97 @@ def _outcome(found: OpenErrors, number: int, outcomes: Sequence[Outcome], notice
     )
 
 
-def _short(text: str) -> str:
-    words = one_line(text)
-    return words if len(words) <= MESSAGE_LENGTH else f"{words[: MESSAGE_LENGTH - 1].rstrip()}…"
+# ---- the ledger
 
 
-def _count(count: int, one: str) -> str:
-    return f"{count} {one}{'' if count == 1 else 's'}"
+def group_entries(entries: Sequence[Entry]) -> list[Group]:
+    """The gravest and most frequent first."""
+    found: dict[tuple[str, str, str], list[Entry]] = {}
+    for entry in entries:
+        found.setdefault((entry.type, entry.code, entry.origin), []).append(entry)
+    groups = [Group(type=kind, code=code, origin=origin, entries=tuple(some)) for (kind, code, origin), some in found.items()]
+    return sorted(groups, key=lambda group: (not group.is_grave, -group.count, group.name))
+
+
+def choose_groups(groups: Sequence[Group]) -> tuple[Group, ...]:
+    """As many as one task can hold; the rest waits for the next."""
+    some: list[Group] = []
+    for group in groups[:GROUPS_AT_MOST]:
+        if some and sum(len(one.entries) for one in some) + len(group.entries) > AT_MOST:
+            break
+        some.append(Group(type=group.type, code=group.code, origin=group.origin, entries=group.entries[:AT_MOST]))
+    return tuple(some)
+
+
+def presentable(entry: Entry) -> Entry:
+    """As it may stand in files that are committed, on a terminal and in a prompt.
+
+    Secrets are struck out where an error is entered; but a ledger is a file that people and other programs write too.
+    """
+
+    def plain(text: str) -> str:
+        return one_line(redacted_text(text))
+
+    context = {key: plain(value) if key in _SAID and isinstance(value, str) else value for key, value in entry.context.items()}
+    lines = redacted_text(entry.stack_trace).splitlines()
+    trace = "\n".join("".join(sign if sign.isprintable() else " " for sign in line).rstrip() for line in lines)
+    return replace(entry, type=plain(entry.type), message=plain(entry.message), context=context, stack_trace=trace)
+
+
+def open_entries(entries: Sequence[Entry], kind: str | None = None) -> list[Entry]:
+    return [entry for entry in entries if entry.fix_status == OPEN and (kind is None or kind in (entry.type, entry.code))]
+
+
+def ids_of(task: Task) -> tuple[str, ...]:
+    found = task.extra.get(IDS)
+    return tuple(str(one) for one in found) if isinstance(found, list | tuple) else ()
+
+
+def settle_ledger(board: Board, ledger: ErrorLedger) -> tuple[str, ...]:
+    """Set the ledger by what became of the tasks that were made for its entries; the ids of what changed."""
+    entries = ledger.entries()
+    seen = board.look()
+    # An error that came again has two tasks: the one that is still to be done counts, wherever a person puts it in TODO.md.
+    living = sorted((task for task in seen.state.tasks if task.status is not Status.ABANDONED), key=lambda task: task.status not in ENDED)
+    by_id = {one: task for task in living for one in ids_of(task)}
+    referred = {entry.fix_task_ref for entry in entries if entry.fix_status == BEING_FIXED}
+    known: dict[int, Task] = {task.number: task for task in seen.state.tasks}
+    if seen.exists and referred - known.keys():
+        known = {**{task.number: task for task in archived_tasks(board)}, **known}
+    changes = {entry.id: fix for entry in entries if (fix := _due(entry, by_id, known)) is not None}
+    return ledger.set_fixes(changes) if changes else ()
+
+
+def note_fixed(ledger: ErrorLedger | Path, task: Task) -> tuple[str, ...]:
+    """Its task is completed: the errors it was made for are fixed, until one of them is seen again. `ledger` may be the project's root.
+
+    Never at the price of whoever completed it: a ledger that cannot be written is set right by the next `errors`.
+    """
+    ids = set(ids_of(task))
+    if not ids or task.status is not Status.COMPLETED:
+        return ()
+    book = ErrorLedger(ledger / ".remit" / "errors.json") if isinstance(ledger, Path) else ledger
+    try:
+        mine = [one for one in book.entries() if one.id in ids and one.fix_status == BEING_FIXED and one.fix_task_ref == task.number]
+        return book.set_fixes({one.id: Fix(status=FIXED, plan_ref=one.fix_plan_ref, task_ref=task.number) for one in mine})
+    except RemitError:
+        return ()
+
+
+def _due(entry: Entry, by_id: Mapping[str, Task], known: Mapping[int, Task]) -> Fix | None:
+    """What the entry should say; None: it says so already, or a person has settled it."""
+    if entry.fix_status not in (OPEN, BEING_FIXED):
+        return None
+    task = by_id.get(entry.id)
+    if task is not None and task.status is not Status.COMPLETED:
+        due = Fix(status=BEING_FIXED, plan_ref=task.plan_path or entry.fix_plan_ref, task_ref=task.number)
+        return due if due.of(entry) != entry else None
+    if entry.fix_status == OPEN:  # also one that came again after its task was completed
+        return None
+    task = known.get(entry.fix_task_ref) if isinstance(entry.fix_task_ref, int) else None
+    if task is None and not isinstance(entry.fix_task_ref, int):
+        return None  # somebody says by hand that it is being fixed
+    if task is not None and task.status is Status.COMPLETED:
+        return Fix(status=FIXED, plan_ref=entry.fix_plan_ref, task_ref=task.number)
+    is_given_up = task is None or task.status is Status.ABANDONED
+    return Fix(status=OPEN, plan_ref=entry.fix_plan_ref, task_ref=entry.fix_task_ref) if is_given_up else None

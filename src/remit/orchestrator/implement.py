@@ -25,7 +25,7 @@ from remit.core.result import Artifact, Evidence, Return, StopReason
 from remit.flow.artifacts import seen_artifacts
 from remit.flow.verify import acceptance_environment, run_acceptance
 from remit.orchestrator.changes import name_tasks
-from remit.orchestrator.error_tasks import note_fixed
+from remit.orchestrator.errors import note_fixed
 from remit.orchestrator.lifecycle import (
     Find,
     carried_by,

@@ -24,11 +24,12 @@ from remit.core.deadline import allowed_timeout
 from remit.core.errors import ErrorInfo, Misused, Refused, RemitError, Unavailable
 from remit.core.prompts import fence_untrusted
 from remit.core.result import Artifact, Return, Status, StopReason
-from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
+from remit.flow.artifacts import seen_artifacts
 from remit.orchestrator import command_files
 from remit.orchestrator.changes import note_failed_commit
 from remit.orchestrator.lifecycle import Find, require_agent, route_task
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
+from remit.orchestrator.verdicts import find_document
 from remit.settings import Settings
 from remit.system.files import write_beside
 from remit.system.threads import off_loop
@@ -167,13 +168,8 @@ def _text_in(root: Path, place: Place, result: Return) -> str | None:
     """The artifact of that name, else the only Markdown file, else the text in the data. Blocking."""
     pages = [one for one in result.artifacts if one.path.endswith(".md") and not one.path.rpartition("/")[2].startswith("answer")]
     named = [one for one in pages if one.path.rpartition("/")[2] == f"{place.name}.md"]
-    for artifact in named or (pages if len(pages) == 1 else []):
-        if isinstance(inspect_artifact(root, artifact.path), Seen):
-            data = read_bounded((root / artifact.path).resolve(), MAX_BYTES + 1)
-            if data is not None:
-                return data.decode("utf-8", "replace").removeprefix("\ufeff")
-    text = result.data.get("file") if isinstance(result.data, dict) else None
-    return text if isinstance(text, str) and text.strip() else None
+    found = find_document(root, result, "file", named or (pages if len(pages) == 1 else []))
+    return found.data.decode("utf-8", "replace").removeprefix("\ufeff") if found is not None else None
 
 
 def _file(root: Path, place: Place, result: Return, text: str) -> Outcome:

@@ -50,7 +50,7 @@ from remit.orchestrator.verdicts import (
     apply_verdict,
     document_artifacts,
     judge_document,
-    next_number,
+    next_path,
     next_version,
     stays_inside,
 )
@@ -98,7 +98,7 @@ class Command:
             command=self.name,
             task=task,
             focus=self.focus,
-            write_to=f"{task.folder}/{folder}/{name}-{next_number(board.root, task, folder, name):03d}.md",
+            write_to=next_path(board.root, task, f"{task.folder}/{folder}", name),
             reports=reports_of(board.root, task),
             plan=task.plan_path if task.plan_path and (board.root / task.plan_path).is_file() else "",
             version=0 if is_study else next_version(task),

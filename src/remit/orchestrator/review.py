@@ -1,34 +1,40 @@
 """`review [PATH|N]`: have a path or a task reviewed, file the report, and make tasks of the findings when asked.
 
 Statuses of tasks are left alone. The report is taken where it was wanted, else where the return names it; findings come from its data.
-`findings` reads them and compares a task's record with the facts.
+A task's record is compared with its files, its plan, its commits and its acceptance commands; nothing is changed by looking.
 """
 
 import contextlib
+import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from remit.app import Remit
-from remit.board import claims
+from remit.board import claims, statuses
 from remit.board.board import Board
+from remit.board.commits import find_repository, literal, task_commits
 from remit.board.pending_commits import Debt, owed, pay_left
-from remit.board.statuses import ENDED
+from remit.board.plans import Plan, read_plan
+from remit.board.statuses import BEGINS, ENDED, IN_PROGRESS
 from remit.board.task import Priority, State, Task, TaskArtifact
 from remit.core.deadline import allowed_timeout
-from remit.core.errors import ErrorInfo, Misused
+from remit.core.errors import ErrorInfo, Misused, RemitError
 from remit.core.result import Artifact, Return, Status, StopReason
-from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
+from remit.flow.artifacts import Seen, inspect_artifact, seen_artifacts
 from remit.flow.route import GENERAL
-from remit.orchestrator.changes import commit_debt, find_tasks
-from remit.orchestrator.findings import Finding, RecordCheck, check_record, count_findings, findings_of, summarize
+from remit.flow.verify import acceptance_environment, run_acceptance
+from remit.orchestrator.changes import commit_debt, count_words, find_tasks, one_line
 from remit.orchestrator.lifecycle import Find, hand_over, require_agent, route_task
 from remit.orchestrator.outcome import Outcome, Waiting, wait_for_result
-from remit.orchestrator.prompts import review_words
+from remit.orchestrator.prompts import read_text, review_words
 from remit.orchestrator.tasks import Wanted, number_task
+from remit.orchestrator.verdicts import find_document, next_path
 from remit.settings import Settings
 from remit.system.files import atomic_write
 from remit.system.threads import off_loop
@@ -36,7 +42,6 @@ from remit.system.threads import off_loop
 FOLDER = "specs/reviews"
 ACCEPT_SECONDS = 600.0
 """For the acceptance commands of a task together."""
-MAX_BYTES = 16 << 20
 MAX_TASKS = 20
 MAX_LISTED = 30
 WORTH_A_TASK = 2
@@ -47,6 +52,69 @@ _PROSE_ALONE = (
     "No tasks were made: the reviewer gave its findings as prose alone. It should put them into data.findings, each with severity, file, "
     "line, message and suggestion."
 )
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+MAX_FINDINGS = 1000
+PLAN_CHARACTERS = 2_000_000
+GIT_SECONDS = 30.0
+_PLACE = re.compile(r"^(?P<file>.+?):(?P<line>\d+)(?:[:-]\d+)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    severity: str
+    message: str
+    file: str = ""
+    line: int | None = None
+    suggestion: str = ""
+    rule: str = ""
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file and self.line else self.file
+
+    @property
+    def rank(self) -> int:
+        """0 is the worst."""
+        return SEVERITIES.index(self.severity)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same matter found again, also where lines have moved or numbers in the message changed."""
+        words = re.sub(r"\d+", "#", " ".join(self.message.lower().split()))
+        return hashlib.sha256("\0".join((self.file, self.rule, words)).encode(errors="replace")).hexdigest()[:16]
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = {
+            "severity": self.severity, "file": self.file, "line": self.line, "message": self.message, "suggestion": self.suggestion,
+            "rule": self.rule,
+        }  # fmt: skip
+        return {name: value for name, value in fields.items() if value not in (None, "")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """Where the record and the facts part."""
+
+    what: str
+    follow_up: str = ""
+    """What would close it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCheck:
+    gaps: tuple[Gap, ...] = ()
+    checked: tuple[str, ...] = ()
+    """What was found to be as it should, a line each."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"gaps": [{"what": gap.what, "follow_up": gap.follow_up} for gap in self.gaps], "record": list(self.checked)}
+
+    def section(self) -> str:
+        """For the report."""
+        lines = ["", "## The task's record", ""]
+        lines += [f"- **Gap**: {gap.what}{f' → {gap.follow_up}' if gap.follow_up else ''}" for gap in self.gaps]
+        lines += [f"- {one}" for one in self.checked]
+        return "\n".join([*lines, ""])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +187,7 @@ def dry_run_review(board: Board, settings: Settings, find: Find, asked: ReviewRe
     task, warnings = check(board, settings, asked)
     chosen = route_task(settings.routing, "review", task)
     require_agent(find, chosen)
-    write_to = _next_path(board, task, set())
+    write_to = _next_path(board, task)
     return Outcome(
         command="review",
         status="completed",
@@ -170,14 +238,8 @@ def _reserved_path(board: Board, task: Task | None) -> Iterator[str]:
         mark.unlink(missing_ok=True)
 
 
-def _next_path(board: Board, task: Task | None, taken: set[str]) -> str:
-    folder = f"{task.folder}/reports" if task is not None else FOLDER
-    place = board.root / folder
-    names = [one.name for one in place.iterdir()] if place.is_dir() else []
-    linked = [one.path for one in task.artifacts] if task is not None else []
-    names += [path.rpartition("/")[2] for path in (*taken, *linked)]
-    number = 1 + max((int(found[1]) for name in names if (found := re.match(r"review-(\d+)\.", name))), default=0)
-    return f"{folder}/review-{number:03d}.md"
+def _next_path(board: Board, task: Task | None, taken: Collection[str] = ()) -> str:
+    return next_path(board.root, task, f"{task.folder}/reports" if task is not None else FOLDER, "review", taken)
 
 
 def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to: str) -> dict[str, Any]:
@@ -195,12 +257,13 @@ def _parameters(board: Board, asked: ReviewRequest, task: Task | None, write_to:
 
 def _file(board: Board, done: Review) -> Outcome:
     """File the report and what follows from it as one change, and commit it."""
-    text = _report(board.root, done.write_to, done.result)
-    if text is None:
+    reports = [one for one in done.result.artifacts if one.type == "report"]
+    found = find_document(board.root, done.result, "report", reports, done.write_to)
+    if found is None:
         return _without_report(board, done)
     findings, asked = findings_of(done.result.data), done.asked
-    text = text.rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
-    count = "" if findings is None else f" ({len(findings)} finding{'s' * (len(findings) != 1)})"
+    text = found.data.decode("utf-8", "replace").rstrip("\n") + "\n" + (done.record.section() if done.record is not None else "")
+    count = "" if findings is None else f" ({count_words(len(findings), 'finding')})"
     subject = f"task {asked.number}: review" if asked.number is not None else f"review: {asked.what}{count}"
     left = pay_left(board)
     debt = owed(board, subject, [done.write_to], session_id=done.result.session_id)
@@ -208,17 +271,6 @@ def _file(board: Board, done: Review) -> Outcome:
     made = commit_debt(board, debt, "review", asked.number)
     warnings = (*done.warnings, *left, *notices, *done.result.warnings, *_task_warnings(done, findings, follow_ups), made.warning)
     return _outcome(board, done, findings, follow_ups, tuple(dict.fromkeys(one for one in warnings if one)), made.short)
-
-
-def _report(root: Path, write_to: str, result: Return) -> str | None:
-    """Where it was wanted; else a report that the return names; else the text in its data."""
-    for path in (write_to, *(one.path for one in result.artifacts if one.type == "report")):
-        if isinstance(inspect_artifact(root, path), Seen):
-            data = read_bounded((root / path).resolve(), MAX_BYTES)
-            if data is not None and data.strip():
-                return data.decode("utf-8", "replace")
-    text = result.data.get("report") if isinstance(result.data, dict) else None
-    return text if isinstance(text, str) and "\n" in text.strip() else None
 
 
 def _write(board: Board, done: Review, text: str, findings: list[Finding] | None, debt: Debt) -> tuple[FollowUps | None, tuple[str, ...]]:
@@ -265,7 +317,7 @@ def _outcome(
     gaps = record.gaps if record is not None else ()
     words = [result.summary.strip()]
     words += [summarize(findings)] if findings is not None and "findings" not in words[0].lower() else []
-    words += [f"The task's record has {len(gaps)} gap{'s' * (len(gaps) > 1)}: {gaps[0].what}"] if gaps else []
+    words += [f"The task's record has {count_words(len(gaps), 'gap')}: {gaps[0].what}"] if gaps else []
     words += [f"Tasks made: {', '.join(str(one.number) for one in tasks)}."] if tasks else []
     steps = [f"`remit research {tasks[0].number}` begins with the first of them."] if tasks else [gap.follow_up for gap in gaps][:1]
     if findings and not done.asked.make_tasks and findings[0].rank <= WORTH_A_TASK:
@@ -370,3 +422,149 @@ def _task_section(follow_ups: FollowUps) -> str:
 
 def _fingerprints(value: object) -> list[str]:
     return [str(one) for one in value] if isinstance(value, Sequence) and not isinstance(value, str) else []
+
+
+# ---- findings of a return
+
+
+def findings_of(data: Any) -> list[Finding] | None:
+    """The worst first. None: the return has none as data, which is not the same as having found none."""
+    listed = data.get("findings") if isinstance(data, Mapping) else None
+    if not isinstance(listed, Sequence) or isinstance(listed, str | bytes):
+        return None
+    found = [finding for one in listed[:MAX_FINDINGS] if (finding := _finding(one)) is not None]
+    return sorted(found, key=lambda finding: (finding.rank, finding.file, finding.line or 0))
+
+
+def count_findings(findings: Iterable[Finding]) -> dict[str, int]:
+    counts = Counter(finding.severity for finding in findings)
+    return {severity: counts[severity] for severity in SEVERITIES if counts[severity]}
+
+
+def summarize(findings: Sequence[Finding]) -> str:
+    """How many, and the worst of them, in a sentence or two."""
+    if not findings:
+        return "No findings."
+    numbers = ", ".join(f"{number} {severity}" for severity, number in count_findings(findings).items())
+    worst = findings[0]
+    words = " ".join(part for part in (worst.place, one_line(worst.message, 160)) if part)
+    return f"Findings: {numbers}. Worst: {words.rstrip('.')}."
+
+
+def _finding(one: Any) -> Finding | None:
+    """None without a message. A severity that is not in the list counts as medium."""
+    if not isinstance(one, Mapping):
+        return None
+    said = str(one.get("severity") or one.get("level") or "").strip().lower()
+    severity = said if said in SEVERITIES else "medium"
+    file, line = _place(one)
+    title, why = (one_line(str(one.get(name) or ""), 600) for name in ("title", "why"))
+    message = one_line(str(one.get("message") or one.get("description") or ""), 600) or ": ".join(part for part in (title, why) if part)
+    if not message:
+        return None
+    suggestion = str(one.get("suggestion") or one.get("what_to_do") or one.get("recommendation") or one.get("fix") or "")
+    rule = one_line(str(one.get("rule") or one.get("code") or ""), 80)
+    return Finding(severity=severity, message=message, file=file, line=line, suggestion=one_line(suggestion, 400), rule=rule)
+
+
+def _place(one: Mapping[str, Any]) -> tuple[str, int | None]:
+    file = one_line(str(one.get("file") or one.get("path") or one.get("location") or ""), 400).removeprefix("./")
+    given = one.get("line") or one.get("line_number")
+    line = int(given) if isinstance(given, int | float) or (isinstance(given, str) and given.strip().isdigit()) else None
+    both = _PLACE.match(file)
+    if both is not None:
+        file, line = both["file"], line or int(both["line"])
+    return file, line if line and 0 < line < 10_000_000 else None
+
+
+# ---- a task's record
+
+
+async def check_record(board: Board, task: Task, *, besides: str = "", seconds: float, accept_env: Sequence[str] = ()) -> RecordCheck:
+    """`seconds`: for the acceptance commands together. `besides`: a path that is being written now, and no part of the record yet."""
+    found = await off_loop(lambda: list(_looked(board, task, besides)))
+    commands = tuple(dict.fromkeys([*task.accept, *await off_loop(_accept_of_plan, board.root, task)]))
+    if commands:
+        acceptance = await run_acceptance(commands, cwd=board.root, seconds_left=seconds, env=acceptance_environment(accept_env))
+        for check in acceptance.checks:
+            ended = check.trouble or f"exited {check.exit_code}"
+            follow = f"Make it exit 0, then run `remit review {task.number}` again."
+            found.append(f"`{check.command}` exits 0." if check.is_met else Gap(what=f"`{check.command}` {ended}.", follow_up=follow))
+    gaps = tuple(one for one in found if isinstance(one, Gap))
+    return RecordCheck(gaps=gaps, checked=tuple(one for one in found if isinstance(one, str)))
+
+
+def _looked(board: Board, task: Task, besides: str) -> Iterator[Gap | str]:
+    yield from _artifacts(board.root, task)
+    yield from _plan(board.root, task)
+    yield from _commits(board.root, task, besides)
+    if task.status in IN_PROGRESS:
+        command = next(name for name, status in BEGINS.items() if status is task.status)
+        words = f"It is still marked [{task.status.marker}]."
+        yield Gap(what=words, follow_up=f"If nobody works on it, `remit {command} {task.number}` goes on with it.")
+
+
+def _artifacts(root: Path, task: Task) -> Iterator[Gap | str]:
+    paths = dict.fromkeys([*(one.path for one in task.artifacts), *([task.plan_path] if task.plan_path else [])])
+    missing = [path for path in paths if not _is_there(root, path)]
+    for path in missing:
+        yield Gap(what=f"`{path}` is linked, but missing or empty.", follow_up="Bring it back from git, or have it made again.")
+    if paths and not missing:
+        yield f"All {len(paths)} linked files are there." if len(paths) > 1 else "Its linked file is there."
+    if task.status is statuses.Status.COMPLETED and not paths:
+        yield Gap(what="It is completed, but no file of it is linked.", follow_up="Say in TODO.md what was done.")
+
+
+def _is_there(root: Path, path: str) -> bool:
+    seen = inspect_artifact(root, path)
+    return isinstance(seen, Seen) and seen.size > 0
+
+
+def _plan(root: Path, task: Task) -> Iterator[Gap | str]:
+    plan = _plan_of(root, task)
+    if plan is None:
+        return
+    unfinished = [f"{phase.number} [{phase.status}]" for phase in plan.open_phases]
+    if task.status is statuses.Status.COMPLETED and unfinished:
+        follow = "Carry them out, or mark in the plan what was done or given up."
+        yield Gap(what=f"It is completed, but phases of its plan are not: {', '.join(unfinished)}.", follow_up=follow)
+    elif task.status is not statuses.Status.COMPLETED and plan.phases and not unfinished:
+        yield Gap(what=f"All phases of its plan are done, but it is [{task.status.marker}].", follow_up=f"`remit implement {task.number}`")
+    elif plan.phases:
+        yield f"Of the {len(plan.phases)} phases of its plan, {len(plan.phases) - len(unfinished)} are done."
+    for fault in plan.faults[:5]:
+        yield Gap(what=f"Its plan: {fault}", follow_up=f"Correct {task.plan_path}.")
+
+
+def _plan_of(root: Path, task: Task) -> Plan | None:
+    text = read_text(root, task.plan_path, PLAN_CHARACTERS) if task.plan_path else None
+    return read_plan(text) if text else None
+
+
+def _accept_of_plan(root: Path, task: Task) -> list[str]:
+    """Of the phases that are said to be done: the others cannot pass yet."""
+    plan = _plan_of(root, task)
+    return [*plan.accept, *(one for phase in plan.phases if not phase.is_open for one in phase.accept)] if plan is not None else []
+
+
+def _commits(root: Path, task: Task, besides: str) -> Iterator[Gap | str]:
+    try:
+        repository = find_repository(root, time.monotonic() + GIT_SECONDS)
+        if repository is None:
+            return
+        found = task_commits(repository.git, task.number)
+        said = repository.git.run(
+            "status", "--porcelain", "-z", "-uall", "--no-renames", "--", literal(f"{repository.prefix}{task.folder}")
+        )
+        uncommitted = [one for one in os.fsdecode(said).split("\0") if one and one[3:] != f"{repository.prefix}{besides}"]
+    except RemitError as error:
+        yield Gap(what=f"Its commits could not be looked at: {error.message}", follow_up="`git status` says more.")
+        return
+    if found:
+        yield f"Git has {len(found)} commit{'s' * (len(found) > 1)} of it, the last {found[0][0][:9]}."
+    elif task.status is statuses.Status.COMPLETED:
+        yield Gap(
+            what=f"It is completed, but no commit has a subject that begins with `task {task.number}:`.", follow_up="Commit its files."
+        )
+    if uncommitted:
+        yield Gap(what=f"Files in {task.folder} are not committed.", follow_up=f"git add {task.folder} && git commit")

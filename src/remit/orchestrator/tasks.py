@@ -21,6 +21,7 @@ from remit.orchestrator.changes import (
     committed,
     find_tasks,
     name_tasks,
+    one_line,
     replace_tasks,
     spell_numbers,
 )
@@ -141,11 +142,6 @@ def title_of(text: str) -> str:
         cut = title[:TITLE_LENGTH].rpartition(" ")[0]
         title = (cut if len(cut) > TITLE_LENGTH // 2 else title[: TITLE_LENGTH - 1]).rstrip(" ,;:-") + "…"
     return title
-
-
-def one_line(text: str) -> str:
-    """Without line breaks and control characters: it is one line of TODO.md."""
-    return " ".join("".join(sign if sign.isprintable() else " " for sign in text).split())
 
 
 def _same_title(state: State, task: Task) -> Iterator[str]:

@@ -7,7 +7,7 @@ verdict as one change of the board.
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from remit.core import result as returns
 from remit.core.errors import ErrorInfo, RemitError
 from remit.core.result import Artifact, Return, StopReason
 from remit.flow.artifacts import Seen, inspect_artifact, read_bounded, seen_artifacts
+from remit.orchestrator.changes import one_line
 from remit.orchestrator.lifecycle import move_task
 from remit.orchestrator.prompts import Brief
 from remit.workspaces.changes import TOOL_FOLDERS
@@ -44,9 +45,7 @@ _PROSE = re.compile(r"(^|/)\.remit/scratch/(.*/)?answer[^/]*$")
 def reason_of(result: Return) -> str:
     """Why a run is blocked, fit for a line of TODO.md: no control characters, none that change the direction of writing."""
     said = result.errors[0].message if result.errors else result.summary
-    words = " ".join("".join(sign if sign.isprintable() else " " for sign in said).split())
-    words = words if len(words) <= REASON_CHARACTERS else words[: REASON_CHARACTERS - 1] + "…"
-    return words or "The agent did not say why."
+    return one_line(said, REASON_CHARACTERS) or "The agent did not say why."
 
 
 def stays_inside(root: Path, path: str) -> bool:
@@ -131,14 +130,14 @@ def apply_verdict(task: Task, at: str, brief: Brief, verdict: DocumentVerdict, b
     return task, warnings
 
 
-def next_number(root: Path, task: Task, folder: str, name: str) -> int:
-    """For `folder/name-001.md`: one more than any that exists or was linked, so that nothing is overwritten."""
+def next_path(root: Path, task: Task | None, folder: str, name: str, taken: Collection[str] = ()) -> str:
+    """`folder/name-001.md`: one more than any that exists, was linked or is taken, so that nothing is overwritten."""
     pattern = re.compile(rf"{re.escape(name)}-(\d+)\.")
-    names = [one.path.rpartition("/")[2] for one in task.artifacts] + [one.path.rpartition("/")[2] for one in task.plan_versions]
-    place = root / task.folder / folder
-    if place.is_dir():
-        names += [entry.name for entry in place.iterdir()]
-    return 1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0)
+    linked = [*(one.path for one in task.artifacts), *(one.path for one in task.plan_versions)] if task is not None else []
+    names = [path.rpartition("/")[2] for path in (*linked, *taken)]
+    if (root / folder).is_dir():
+        names += os.listdir(root / folder)
+    return f"{folder}/{name}-{1 + max((int(found[1]) for one in names if (found := pattern.match(one))), default=0):03d}.md"
 
 
 def next_version(task: Task) -> int:
@@ -154,19 +153,22 @@ def document_artifacts(root: Path, brief: Brief, verdict: DocumentVerdict) -> tu
 
 
 def _find_document(root: Path, brief: Brief, result: Return) -> Document | None:
-    """Where it was wanted; else the file of its type that the return names; else the text in its data."""
     if not stays_inside(root, brief.write_to):
         return None  # the agent has put a link there: it is neither read nor written through
-    listed = {artifact.path: artifact for artifact in result.artifacts}
-    there = _read_inside(root, brief.write_to)
-    if there is not None and there.strip():
-        return Document(data=there, summary=listed[brief.write_to].summary if brief.write_to in listed else "")
-    for artifact in _candidates(brief, result):
+    return find_document(root, result, KINDS[brief.command], _candidates(brief, result), brief.write_to)
+
+
+def find_document(root: Path, result: Return, kind: str, candidates: Iterable[Artifact], write_to: str = "") -> Document | None:
+    """Where it was wanted; else one of these files that the return names; else the text of that kind in its data."""
+    wanted = next((one for one in result.artifacts if one.path == write_to), Artifact(type=kind, path=write_to))
+    for artifact in (*([wanted] if write_to else []), *candidates):
         data = _read_inside(root, artifact.path)
         if data is not None and data.strip():
-            return Document(data=data, summary=artifact.summary, came_from=artifact.path)
-    text = result.data.get(KINDS[brief.command]) if isinstance(result.data, dict) else None
-    return Document(data=text.encode(), came_from="the data of its return") if isinstance(text, str) and text.strip() else None
+            return Document(data=data, summary=artifact.summary, came_from="" if artifact.path == write_to else artifact.path)
+    text = result.data.get(kind) if isinstance(result.data, dict) else None
+    if not isinstance(text, str) or text.strip() in ("", write_to):
+        return None
+    return Document(data=text.encode("utf-8", "replace"), came_from="the data of its return")
 
 
 def _candidates(brief: Brief, result: Return) -> Iterator[Artifact]:

@@ -13,8 +13,7 @@ from remit.board.task import State
 from remit.core.errors import ErrorInfo, Misused, Refused
 from remit.flow.context import Context
 from remit.ledger import ErrorLedger, Noted
-from remit.orchestrator.error_tasks import ids_of, note_fixed, settle_ledger
-from remit.orchestrator.errors import _record, dry_run_errors, errors, find_errors
+from remit.orchestrator.errors import _record, dry_run_errors, errors, find_errors, ids_of, note_fixed, settle_ledger
 from remit.testing import Scripted, answer, fail
 
 PLAN = "# Plan\n\n### Phase 1: Mend it [NOT STARTED]\n- **Goal**: mended\n- **Tasks**:\n  - [ ] mend\n- **Timing**: 1 hour\n"

@@ -12,8 +12,7 @@ from remit.board.board import Board
 from remit.board.statuses import Status
 from remit.core.clock import iso
 from remit.ledger import ErrorLedger
-from remit.orchestrator.error_tasks import ids_of, settle_ledger
-from remit.orchestrator.errors import errors, find_errors
+from remit.orchestrator.errors import errors, find_errors, ids_of, settle_ledger
 
 KEY = "ghp_" + "abcdefghij" * 4
 EVIL = f"boom\x1b[2J\x07\n### 99. Evil\n- **Status**: [COMPLETED]\n---\n{KEY} \u202e"
