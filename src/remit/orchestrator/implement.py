@@ -6,7 +6,7 @@ Stops at the first failure and can be run again: it continues where it stopped, 
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from remit.app import Remit
@@ -424,15 +424,6 @@ def _outcome(
 # ---- several tasks in turn
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskOrder:
-    """The tasks of a run of several."""
-
-    order: tuple[int, ...]
-    done: tuple[int, ...]
-    """Completed before: nothing is to be done."""
-
-
 async def implement_each(
     remit: Remit,
     board: Board,
@@ -450,10 +441,10 @@ async def implement_each(
     All are checked before anything is begun: raises `Refused` or `Misused` for one that does not exist or may not be begun.
     """
     await off_loop(check_agents, remit, board, numbers)
-    turns = await off_loop(order_tasks, board, numbers, force)
+    order, done = await off_loop(order_tasks, board, numbers, force)
     outcomes: list[Outcome] = []
-    for at, number in enumerate(turns.order, 1):
-        telling(f"task {number} ({at} of {len(turns.order)})")
+    for at, number in enumerate(order, 1):
+        telling(f"task {number} ({at} of {len(order)})")
         try:
             outcome = await implement(remit, board, number, focus=focus, force=force, timeout=timeout, waiting=waiting, telling=telling)
         except RemitError as error:  # it may be claimed, or changed, since it was looked at
@@ -463,11 +454,11 @@ async def implement_each(
             each(outcome)
         if outcome.status != "completed":
             break
-    return _combined(turns, outcomes)
+    return _combined(order, done, outcomes)
 
 
-def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> TaskOrder:
-    """In which order, after all of them were checked. Blocking."""
+def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """In which order, after all of them were checked; and those that were completed before. Blocking."""
     must_exist(board, *numbers)
     state = board.look().state
     order = in_turn(state, numbers)
@@ -478,7 +469,7 @@ def order_tasks(board: Board, numbers: Sequence[int], force: bool) -> TaskOrder:
         check_entry(task, "implement", force=force)
         check_dependencies(board, state, task, force=force, sparing=left)
         plan_of(board, task)
-    return TaskOrder(order=left, done=done)
+    return left, done
 
 
 def _refused(number: int, error: RemitError) -> Outcome:
@@ -494,17 +485,17 @@ def _refused(number: int, error: RemitError) -> Outcome:
     )
 
 
-def _combined(turns: TaskOrder, outcomes: Sequence[Outcome]) -> Outcome:
+def _combined(order: Sequence[int], done: Sequence[int], outcomes: Sequence[Outcome]) -> Outcome:
     completed = [one.task_number for one in outcomes if one.status == "completed" and one.task_number is not None]
-    not_begun = turns.order[len(outcomes) :]
+    not_begun = order[len(outcomes) :]
     last = outcomes[-1] if outcomes else Outcome(command="implement", status="completed", summary="")
-    listed = (("Already completed", turns.done), ("Completed", completed), ("Not begun", not_begun))
+    listed = (("Already completed", done), ("Completed", completed), ("Not begun", not_begun))
     parts = [f"{what}: {name_tasks(numbers).lower()}." for what, numbers in listed if numbers]
     steps = "`remit review N` reviews the work of one; `remit todo` archives them."
     if last.status != "completed":
         parts.insert(-1 if not_begun else len(parts), f"Task {last.task_number} is not completed: {last.summary}")
         steps = last.next_steps
-    data = {"completed": completed, "already_completed": list(turns.done), "not_begun": list(not_begun)}
+    data = {"completed": completed, "already_completed": list(done), "not_begun": list(not_begun)}
     return Outcome(
         command="implement",
         status=last.status,
@@ -525,11 +516,11 @@ def dry_run_implement(
 ) -> Outcome:
     """Which phases would run, by which agent, and by which commands they would be accepted."""
     allowed_timeout(timeout, settings.limits_for("implement"))
-    order = order_tasks(board, numbers, force)
+    order, done = order_tasks(board, numbers, force)
     state = board.look().state
-    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order.order) for number in order.order]
+    plans = [_implement_plan(settings, board, find, state, state.task(number), force, order) for number in order]
     lines = [line for plan in plans for line in plan.pop("lines")]
-    lines += [f"Task {number} is completed already." for number in order.done]
+    lines += [f"Task {number} is completed already." for number in done]
     return Outcome(
         command="implement",
         status="completed",

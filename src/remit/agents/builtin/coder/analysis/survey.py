@@ -80,7 +80,7 @@ class Survey:
     """Those that can come into a list, not all."""
     entries: list[dict[str, Any]] = field(default_factory=list)
     todos: list[dict[str, Any]] = field(default_factory=list)
-    todo_tags: Counter[str] = field(default_factory=Counter)
+    todo_count: int = 0
     broken: int = 0
     """Files with parts that the grammar could not parse."""
 
@@ -113,7 +113,7 @@ class Survey:
             imports = [Import(str(module), tuple(names), int(line), bool(lazy)) for module, names, line, lazy in facts["imports"]]
             self.modules.append(Module(path, language, str(facts["package"]), imports))
             for line, tag, text in facts["todos"]:
-                self.todo_tags[str(tag)] += 1
+                self.todo_count += 1
                 if len(self.todos) < LISTED:
                     self.todos.append({"path": printable(path), "line": int(line), "tag": str(tag), "text": str(text)})
             self.broken += bool(facts["hasErrors"])
@@ -123,15 +123,10 @@ class Survey:
             self.languages[language][key] += count
         self.functions += [] if is_test else functions
         if len(self.functions) > _FUNCTIONS_KEPT:
-            self.functions = list({function for kept in self._top_functions() for function in kept})
+            self.functions = self._complex_functions()
 
-    def _top_functions(self) -> list[list[Function]]:
-        """The most complex, the longest, the most deeply nested."""
-        return [
-            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line)),
-            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.end_line - one.line, one.complexity, one.path)),
-            heapq.nlargest(LISTED, self.functions, key=lambda one: (one.nesting, one.complexity, one.path)),
-        ]
+    def _complex_functions(self) -> list[Function]:
+        return heapq.nlargest(LISTED, self.functions, key=lambda one: (one.complexity, one.path, one.line))
 
     def finish(self, paths: Iterable[str]) -> tuple[dict[str, Any], ImportGraph]:
         """Bounded data, and the graph. Reads the history, and the manifests among these paths."""
@@ -145,7 +140,6 @@ class Survey:
         imported_by = Counter(target for node in both if node in code_nodes for target in both[node])
         test_data, untested = self._test_data(both)
         churn, history = read_history(self.workspace, self.path)
-        complex_, longest, deepest = ([as_data(one) for one in kept] for kept in self._top_functions())
         entries = sorted(self.entries, key=lambda one: (bool(_ASIDE.search(one["path"])), one["path"].count("/"), one["path"]))
         parsed = {file.language for file in self.code_files}
         largest = heapq.nlargest(LISTED, self.code_files, key=lambda file: (file.code, file.path))
@@ -159,24 +153,16 @@ class Survey:
             "languages": [{"language": printable(name), **counts, "isParsed": name in parsed} for name, counts in ordered[: 2 * LISTED]],
             "entryPoints": [*project["commands"], *entries][:LISTED],
             "largestFiles": [as_data(file) for file in largest],
-            "complexFunctions": complex_,
-            "longestFunctions": longest,
-            "deepestFunctions": deepest,
+            "complexFunctions": [as_data(one) for one in self._complex_functions()],
             "imports": {
                 "edges": sum(map(len, graph.eager.values())),
                 "lazyEdges": sum(map(len, graph.lazy.values())),
                 "cycleCount": len(cycles),
-                "lazyCycleCount": max(0, sum(bool(one & code_nodes) for one in cyclic_components(both)) - len(cycles)),
                 "cycles": [_cycle(one, graph.eager) for one in cycles[:LISTED]],
                 "mostImported": _ranked(imported_by, "path", "importedBy"),
-                "mostImporting": _ranked(Counter({node: len(targets) for node, targets in both.items()}), "path", "imports"),
                 "external": _ranked(graph.external, "name", "files"),
             },
-            "todos": {
-                "count": self.todo_tags.total(),
-                "byTag": dict(self.todo_tags),
-                "items": self.todos,
-            },
+            "todos": {"count": self.todo_count, "items": self.todos},
             "tests": test_data,
             "hotSpots": self._hot_spots(churn, untested),
             "history": history,

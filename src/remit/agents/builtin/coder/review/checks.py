@@ -19,6 +19,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import Any
 
+from remit.agents.builtin.coder.analysis.files import FOREIGN, GENERATED_NAME
 from remit.agents.builtin.coder.analysis.grammars import TEST_FILE
 from remit.agents.builtin.coder.review.change import TIME_WAS_UP, Change, ChangedFile
 from remit.agents.builtin.coder.review.report import Finding, Review, Severity, sort_findings
@@ -45,7 +46,6 @@ _INFO = ("T20",)
 _PASSWORDS = ("S105", "S106", "S107")
 _LOW = ("S101", "S104", "S108", "S110", "S112", "S113", "S311", "S701")
 _CATEGORIES = (("S", "security"), ("T", "leftovers"), ("E9", "correctness"), ("B", "correctness"), ("PLE", "correctness"))
-_GENERATED = re.compile(r"(^|/)(node_modules|vendor|third_party|dist|site-packages)/|\.min\.|_pb2\.pyi?$|\.pb\.go$|\.snap$|\.map$")
 _LOCKED = re.compile(r"(^|/)([\w.-]+[.-]lock(\.\w+)?|npm-shrinkwrap\.json|go\.sum)$")
 _DOCUMENT = re.compile(r"\.(md|rst|txt|adoc|svg|csv|tsv|ipynb|po|tex)$|(^|/)(LICENSE|NOTICE|CHANGELOG)$")
 _SECRET_FILE = re.compile(
@@ -343,4 +343,4 @@ def _is_test(path: str) -> bool:
 
 
 def _is_generated(path: str) -> bool:
-    return _GENERATED.search(path) is not None or _LOCKED.search(path) is not None
+    return not FOREIGN.isdisjoint(path.split("/")) or any(one.search(path) for one in (GENERATED_NAME, _LOCKED))
