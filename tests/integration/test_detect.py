@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents.coding.detect import detect, lines_for
-from remit.agents.coding.known import KNOWN
+from remit.agents.coding.detect import KNOWN, detect, lines_for
 from remit.agents.definition import definition_of
 from remit.system.processes import look
 from support import cli

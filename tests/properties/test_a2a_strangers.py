@@ -43,7 +43,7 @@ def test_what_one_remit_writes_the_other_reads(depth: int, path: list[str], left
 @settings(deadline=None)  # what it imports takes longer than any try
 @given(st.text(max_size=300), st.integers(1, 100))
 def test_a_name_that_a_stranger_gives_a_file_leads_nowhere(name: str, number: int) -> None:
-    from remit.agents.a2a.answer import safe_name
+    from remit.agents.a2a.task import safe_name
 
     safe = safe_name(name, number)
     assert safe.startswith(f"{number:03d}-")

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.acp.permission import KINDS, OWN_TOOLS, AskedTool, Offered, decide
+from remit.agents.acp.updates import KINDS, OWN_TOOLS, AskedTool, Offered, decide
 
 kinds = st.sampled_from(sorted(KINDS)) | st.text(max_size=8)
 tools = st.builds(AskedTool, kind=kinds, title=st.text(max_size=20) | kinds)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from remit.agents.definition import Definition, Kind
+from remit.agents.framework import GuestAgent
 from remit.agents.function import FunctionAgent
-from remit.agents.guests import GuestAgent
 from remit.agents.process.pool import Job, ProcessPool
 from remit.agents.process.target import Place, Target, target_of
+from remit.agents.roles import Uncarried
 from remit.agents.thread import ThreadAgent, ThreadPool
-from remit.agents.uncarried import Uncarried
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.ports import AgentPort
 from remit.flow.context import Context
@@ -104,7 +104,7 @@ class Carriers:
         self._has_commands = True
         match definition.kind:
             case Kind.COMMAND:
-                from remit.agents.command.agent import CommandAgent
+                from remit.agents.command import CommandAgent
 
                 return CommandAgent(definition, self.processes)
             case Kind.ACP:

@@ -12,13 +12,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from remit.agents.declared import Declared
-from remit.agents.definition import Definition, Kind
+from remit.agents.definition import Declared, Definition, Kind
 from remit.agents.function import agent_name
 from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model, resolved
-from remit.agents.opening import Gone
+from remit.agents.pages import Gone, with_schema
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
-from remit.agents.schemas import with_schema
 from remit.core.agents import must_not_be_reserved
 from remit.core.errors import Misused
 from remit.settings import Settings

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Unpack
 from uuid import UUID
 
-from remit.agents.errand import Errand, unreachable
+from remit.agents.framework import Answered, Declared, Errand, guest, unreachable
 from remit.agents.function import FunctionAgent
-from remit.agents.guests import Declared, guest
-from remit.agents.spending import Answered
 from remit.core.errors import Misused
 from remit.flow.context import Context
 from remit.models.pricing import Spent

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from remit.agents.declared import Declared
-from remit.agents.definition import Definition, Kind, definition_of
+from remit.agents.definition import Declared, Definition, Kind, definition_of
 from remit.agents.reaching import Reach, reach_of
 from remit.core.errors import Misused, Unavailable
 from remit.settings import Settings

@@ -7,11 +7,9 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from typing import Any
 
-from remit.agents.declared import Declared
-from remit.agents.definition import DefinitionTable
+from remit.agents.definition import COMMA, Declared, DefinitionTable
 from remit.agents.function import agent_name
 from remit.agents.pages import Page
-from remit.agents.table import COMMA
 from remit.core.errors import Misused
 
 OURS = "remit"

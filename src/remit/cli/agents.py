@@ -23,8 +23,7 @@ from remit.core.deadline import TimeLimits
 from remit.core.errors import Misused, Unavailable
 
 if TYPE_CHECKING:
-    from remit.agents.coding.detect import Found
-    from remit.agents.coding.known import Known
+    from remit.agents.coding.detect import Found, Known
     from remit.agents.definition import Definition
     from remit.agents.directory import Directory
     from remit.settings import Settings
@@ -196,7 +195,7 @@ def _print_table(specs: "list[AgentSpec]", settings: "Settings", root: "Path", d
 
 def _print_definition(spec: "AgentSpec", definition: "Definition", settings: "Settings") -> None:
     from remit.agents.definition import Kind
-    from remit.agents.uncarried import why_uncarried
+    from remit.agents.roles import why_uncarried
 
     if definition.kind is Kind.PROFILE:
         say(f"  missing    {why_uncarried(definition)}")
@@ -391,8 +390,8 @@ def _check_model(model: str, settings: "Settings") -> None:
 
 
 def _check_tools(tools: str, directory: "Directory") -> tuple[str, ...]:
+    from remit.agents.definition import COMMA
     from remit.agents.reaching import reach_of, unreached
-    from remit.agents.table import COMMA
 
     names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
     reached = reach_of(names)

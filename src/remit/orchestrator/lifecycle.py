@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from remit.agents.uncarried import Uncarried, why_uncarried
+from remit.agents.roles import Uncarried, why_uncarried
 from remit.app import Remit
 from remit.board import claims
 from remit.board.archive import not_found

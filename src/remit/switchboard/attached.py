@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from remit.agents.directory import Directory
-from remit.agents.process.errors import error_to_wire
 from remit.agents.process.remote import RemoteHandle
+from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec, is_built_in
 from remit.core.caller import REFUSED, UNSET, decode
 from remit.core.errors import Misused, Refused, RemitError, Unavailable

@@ -16,11 +16,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from remit.agents.function import agent_name
-from remit.agents.process.errors import AgentRaised, error_from_wire
 from remit.agents.process.pool import marker
 from remit.agents.process.remote import RemoteDesk
 from remit.agents.process.service import Service
-from remit.agents.process.wire import delegation_to_wire, repair_to_wire, request_from_wire
+from remit.agents.process.wire import AgentRaised, delegation_to_wire, error_from_wire, repair_to_wire, request_from_wire
 from remit.core.agents import AgentSpec, Isolation
 from remit.core.caller import CALLER, REFUSED, UNSET, CallerToken, decode, new_secret
 from remit.core.errors import AgentCrashed, ErrorInfo, Failed, Misused, Refused, RemitError, Unavailable

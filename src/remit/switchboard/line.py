@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from remit.agents.process import frames
-from remit.agents.process.errors import error_from_wire, error_to_wire
+from remit.agents.process.wire import error_from_wire, error_to_wire
 from remit.core.errors import Failed, Misused, RemitError, Unavailable
 
 FRAME_BYTES = 16 * 1024 * 1024

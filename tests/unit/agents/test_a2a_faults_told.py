@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from a2a.utils.errors import InternalError, InvalidParamsError, InvalidRequestError
 
-from remit.agents.a2a.faults import error_of, may_pass, retry_after
+from remit.agents.a2a.task import error_of, may_pass, retry_after
 from remit.core.errors import Unavailable
 
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from remit.agents.acp.asking import asking
-from remit.agents.coding.opencode import HYGIENE
+from remit.agents.acp.connection import asking
+from remit.agents.coding.dialects import HYGIENE
 from remit.agents.definition import definition_of
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.acp.permission import AskedTool, _facts
+from remit.agents.acp.updates import AskedTool, _facts
 
 CTX: Any = SimpleNamespace(scratch=Path("/project/.remit/scratch/sess_1"))
 

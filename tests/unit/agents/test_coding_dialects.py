@@ -7,12 +7,30 @@ from typing import Any
 
 import pytest
 
-from remit.agents.coding.claude import Claude
-from remit.agents.coding.codex import Codex
-from remit.agents.coding.dialect import Began, Broke, Denied, Dialect, Ended, Noted, Planned, Said, Scope, Spent, Trouble, Turn, Used
-from remit.agents.coding.faults import error_for, is_session_gone
-from remit.agents.coding.opencode import CONTENT, OpenCode
-from remit.agents.coding.permits import for_claude, for_opencode, may_change, may_fetch
+from remit.agents.coding.agent import error_for, is_session_gone
+from remit.agents.coding.dialects import (
+    CONTENT,
+    Began,
+    Broke,
+    Claude,
+    Codex,
+    Denied,
+    Dialect,
+    Ended,
+    Noted,
+    OpenCode,
+    Planned,
+    Said,
+    Scope,
+    Spent,
+    Trouble,
+    Turn,
+    Used,
+    for_claude,
+    for_opencode,
+    may_change,
+    may_fetch,
+)
 from remit.agents.definition import definition_of
 from remit.agents.own_tools import server_command
 from remit.core.errors import Failed, Unavailable

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.definition import checked_parameters, definition_of
-from remit.agents.placeholders import filled, parameters_in, places_in
+from remit.agents.definition import checked_parameters, definition_of, filled, parameters_in, places_in
 from remit.core.errors import Misused
 
 # ---- filling in

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from remit.agents.allowing import Words, narrowed
-from remit.agents.coding.permits import may_change
+from remit.agents.coding.dialects import may_change
 from remit.agents.definition import Definition, Kind
 from remit.agents.files import definitions_of
-from remit.agents.uncarried import Uncarried, why_uncarried
+from remit.agents.profiles import Words, narrowed
+from remit.agents.roles import Uncarried, why_uncarried
 from remit.core.agents import Workspace
 from remit.core.errors import Misused
 from remit.settings import load_settings

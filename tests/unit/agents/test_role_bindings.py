@@ -5,14 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from remit.agents.bindings import binding_problems
 from remit.agents.builtin.roles import BUILT_INS, FOLDER, declared_role, file_of
 from remit.agents.definition import Definition
 from remit.agents.directory import Directory
 from remit.agents.files import declarations_of
 from remit.agents.profiles import definition_for
-from remit.agents.roles import seen_role, seen_roles
-from remit.agents.uncarried import lines_for
+from remit.agents.roles import binding_problems, lines_for, seen_role, seen_roles
 from remit.core.agents import ROLES, is_built_in, is_role
 from remit.core.errors import Misused
 from remit.settings import load_settings

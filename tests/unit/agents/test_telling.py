@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from remit.agents.telling import HELD_CHARACTERS, ToolCalls, Words
+from remit.agents.transcript import HELD_CHARACTERS, ToolCalls, Words
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "integration"))
 from process_desk import NotingDesk

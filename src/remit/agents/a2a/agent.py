@@ -19,7 +19,7 @@ from remit.flow.context import Context
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.a2a.reaching import Remote
+    from remit.agents.a2a.client import Remote
 
 CLOSE_SECONDS = 2.0
 """For cancellations that are on their way when the project is closed."""
@@ -46,9 +46,9 @@ class A2aAgent:
     async def perform(self, ctx: Context, arguments: Mapping[str, Any]) -> Any:
         try:
             if self._remote is None:  # most of a second: nobody else's work waits for it
-                await off_loop(importlib.import_module, "remit.agents.a2a.errand")
-            from remit.agents.a2a.errand import Errand
-            from remit.agents.a2a.reaching import Remote
+                await off_loop(importlib.import_module, "remit.agents.a2a.task")
+            from remit.agents.a2a.client import Remote
+            from remit.agents.a2a.task import Errand
         except ModuleNotFoundError as error:
             raise Unavailable(
                 f"{self.spec.name} is asked over A2A, and {error.name} is not installed.",

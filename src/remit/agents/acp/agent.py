@@ -9,26 +9,24 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.command.arguments import set_aside
-from remit.agents.command.environment import return_file_of
+from remit.agents.command import out_of_time, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
 from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
-from remit.agents.prompt import first_prompt, hand_in_prompt, repair_prompt
+from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.core.agents import AgentSpec, Answers
-from remit.core.errors import InvalidReturn, OutOfTime, RemitError, Stopped, Unavailable
+from remit.core.errors import InvalidReturn, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
 from remit.flow.receive import read_answer
 from remit.flow.validate import Expected, judge
 from remit.system.threads import off_loop
 
 if TYPE_CHECKING:
-    from remit.agents.acp.conversation import Conversation, Turn
+    from remit.agents.acp.connection import Conversation, Turn
 
 HAND_IN_SECONDS = 3.0
 """With less than this left there is no time for one more question."""
 _PARKED_SECONDS = 10.0
-_GOING_ON = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
 
 _LOADED: "list[type[Conversation]]" = []
 """The conversation's class, once the protocol library is there."""
@@ -55,16 +53,18 @@ class AcpAgent:
         conversation = parked if parked is not None else await self._opened(ctx)
         is_parked = False
         try:
-            turn = await self._asked(conversation, ctx, self._question(conversation, ctx, arguments, was_parked=parked is not None))
+            first = first_prompt(self._definition, ctx, arguments)
+            is_known = conversation.remembers or (parked is not None and ctx.repair is not None)
+            turn = await self._asked(conversation, ctx, session_prompt(self._definition, ctx, first, is_known=is_known))
             answer = await off_loop(_answer, turn, self.spec.answers)
             is_valid = not self._is_read or await self._is_valid(ctx, answer)
             self._check_end(ctx, turn, is_return=self._is_read and is_valid)
             if not is_valid and ctx.repair is None:
                 if ctx.hand_in and ctx.remaining < HAND_IN_SECONDS:
-                    raise self._out_of_time("handed in no valid return, and there is no time to ask again")
+                    raise out_of_time(self._definition, "handed in no valid return, and there is no time to ask again")
                 is_parked = self._park(conversation, ctx)
             elif not is_valid and ctx.hand_in:
-                raise self._out_of_time("handed in no valid return when it was told to")
+                raise out_of_time(self._definition, "handed in no valid return when it was told to")
             return answer
         except asyncio.CancelledError:
             await conversation.cancel()
@@ -86,12 +86,6 @@ class AcpAgent:
             await conversation.close()
             raise
         return conversation
-
-    def _question(self, conversation: "Conversation", ctx: Context, arguments: Mapping[str, Any], *, was_parked: bool) -> str:
-        first = first_prompt(self._definition, ctx, arguments)
-        if ctx.repair is not None:
-            return repair_prompt(ctx, in_session=was_parked or conversation.remembers, first=first, output_schema=self.spec.output_schema)
-        return _GOING_ON + first if conversation.remembers else first
 
     async def _asked(self, conversation: "Conversation", ctx: Context, question: str) -> "Turn":
         """The turn's end; from the soft deadline on, what it hands in then."""
@@ -125,7 +119,7 @@ class AcpAgent:
         except Stopped:
             raise
         except RemitError as error:
-            raise self._out_of_time(f"could not hand in ({error.message})") from error
+            raise out_of_time(self._definition, f"could not hand in ({error.message})") from error
         return handed_in if handed_in.whole.strip() else so_far
 
     # ---- what comes of the answer
@@ -135,13 +129,10 @@ class AcpAgent:
         if turn.stop_reason == "end_turn" or is_return:
             return
         if ctx.hand_in:
-            raise self._out_of_time("ended when it was told to hand in, without a return")
-        from remit.agents.acp.faults import stopped_early
+            raise out_of_time(self._definition, "ended when it was told to hand in, without a return")
+        from remit.agents.acp.connection import stopped_early
 
         raise stopped_early(self.spec.name, turn.stop_reason, turn.whole)
-
-    def _out_of_time(self, what: str) -> OutOfTime:
-        return OutOfTime(f"{self.spec.name} {what}.", advice="Give it a longer timeout.")
 
     @property
     def _is_read(self) -> bool:
@@ -205,7 +196,7 @@ def _seen(task: "asyncio.Task[Any]") -> None:
 
 def _protocol() -> "type[Conversation]":
     try:
-        from remit.agents.acp.conversation import Conversation
+        from remit.agents.acp.connection import Conversation
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "acp":
             raise

@@ -5,7 +5,7 @@ Used by `agents.model.agent`.
 
 import time
 
-from remit.agents.telling import Words
+from remit.agents.transcript import Words
 from remit.flow.context import Context, warn
 from remit.flow.plain import clean
 from remit.models.messages import RESTART, Asked, Ended, Message, Reply

@@ -14,10 +14,9 @@ The parent's side is `pool` (with `nursery`, `link`, `child`, `spawned` and `ser
 `launch`, `worker` and `remote`.
 """
 
-from remit.agents.process.errors import AgentRaised
 from remit.agents.process.pool import Job, ProcessPool
-from remit.agents.process.program import Program
-from remit.agents.process.spawned import Spawned
+from remit.agents.process.program import Program, Spawned
 from remit.agents.process.target import Target, target_of
+from remit.agents.process.wire import AgentRaised
 
 __all__ = ["AgentRaised", "Job", "ProcessPool", "Program", "Spawned", "Target", "target_of"]

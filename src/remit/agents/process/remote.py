@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from remit.agents.process import frames
-from remit.agents.process.errors import error_from_wire
-from remit.agents.process.wire import asked_from_wire, delegation_from_wire, event_from_wire, repair_from_wire
+from remit.agents.process.wire import asked_from_wire, delegation_from_wire, error_from_wire, event_from_wire, repair_from_wire
 from remit.core.budget import Limits
 from remit.core.delegation import Delegation
 from remit.core.errors import RemitError, Stopped

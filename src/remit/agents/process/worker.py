@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 from remit.agents.process import frames
-from remit.agents.process.errors import error_to_wire
 from remit.agents.process.remote import Channel, RemoteDesk
 from remit.agents.process.target import Target
+from remit.agents.process.wire import error_to_wire
 from remit.core.agents import AgentSpec
 from remit.core.errors import Stopped
 from remit.flow.context import Context

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 from remit.core.errors import Misused
 
 if TYPE_CHECKING:
-    from remit.agents.declared import Declared
-    from remit.agents.definition import Definition
+    from remit.agents.definition import Declared, Definition
     from remit.agents.function import FunctionAgent
     from remit.settings import Settings
 

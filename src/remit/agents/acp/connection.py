@@ -1,13 +1,17 @@
-"""One process that speaks the Agent Client Protocol, and the one session held with it.
+"""One process that speaks the Agent Client Protocol, and the session held with it.
 
-Opens, asks, cancels, closes; every wait but that for a turn's end is bounded here, that one by the delegation's deadline. Knows no
-prompts and no returns (see `acp.agent`, which uses it). The process is started by our own pool, never by the library.
+Opens, asks, cancels and closes. Every wait is bounded here, except the wait for the end of a turn: that is bounded by the deadline of the
+delegation. Knows no prompts and no returns; `acp.agent` uses it. The process pool starts the process, not the protocol library.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+import json
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 from acp.connection import Connection
@@ -15,19 +19,230 @@ from acp.exceptions import RequestError
 from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
-from remit.agents.acp import faults
-from remit.agents.acp.asking import asking, must_be_told
-from remit.agents.acp.hearing import Hearing
-from remit.agents.acp.lines import Lines
-from remit.agents.acp.permission import OWN_TOOLS
-from remit.agents.command.arguments import folder_of
-from remit.agents.command.environment import environment_for
+from remit.agents.acp.updates import OWN_TOOLS, Listener
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED
+from remit.agents.command import environment_for, exit_words, folder_of
 from remit.agents.definition import Definition
 from remit.agents.own_tools import SERVER_NAME, server_command
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program
-from remit.core.errors import AgentCrashed, RemitError, Stopped, Unavailable
+from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
 from remit.flow.context import Context
+
+# ---- errors
+
+AUTH_REQUIRED = -32000
+METHOD_NOT_FOUND = -32601
+_WORDS_CHARACTERS = 700
+
+_STOPPED = {
+    "max_tokens": ("it ran out of tokens for its answer", "Ask for less at once, or give it a model with more room."),
+    "max_turn_requests": ("it made as many model requests as one turn allows", "Ask for less at once, or raise its limit of turns."),
+    "refusal": ("it refused", "Word the task differently, or give it to another agent."),
+    "cancelled": ("its turn was cancelled, and not by us", "Delegate it again."),
+}
+
+
+def stopped_early(name: str, reason: str, words: str) -> Failed:
+    """A turn that ended without an answer."""
+    what, advice = _STOPPED.get(reason, (f"its turn ended with {reason[:60]!r}", "Delegate it again."))
+    said = words.strip()
+    tail = f" Its last words: {said[-_WORDS_CHARACTERS:]}" if said else ""
+    return Failed(f"{name} stopped early ({reason[:60]}): {what}.{tail}", advice=advice)
+
+
+def of_request(name: str, method: str, error: RequestError, login: str) -> RemitError:
+    """What the agent answered in place of a result."""
+    words = _words(error)
+    if error.code == AUTH_REQUIRED:
+        return Unavailable(f"{name} is not logged in: {words}.", advice=login)
+    if error.code == METHOD_NOT_FOUND:
+        return Unavailable(f"{name} does not know {method}.", advice="It may be too old, or speak another version of the protocol.")
+    return Failed(f"{name} answered {method} with an error: {words} ({error.code}).", advice=f"Look into {name}; its own log says more.")
+
+
+def login_advice(name: str, command: Sequence[str], methods: Sequence[Mapping[str, Any]]) -> str:
+    """How to log in: only a person can, once."""
+    ways = "; ".join(way for method in methods if (way := _way(method)))
+    program = command[0] if command else name
+    return f'Log in once with {program} itself{f" ({ways})" if ways else ""}, or pass its key: pass_environment = ["…_API_KEY"].'
+
+
+def _way(method: Mapping[str, Any]) -> str:
+    label, more = method.get("name") or method.get("id"), method.get("description")
+    return ": ".join(str(part)[:120] for part in (label, more) if part)
+
+
+def _words(error: RequestError) -> str:
+    data = error.data
+    details = data.get("details") or data.get("message") if isinstance(data, dict) else data
+    said = str(error).strip().rstrip(".") or "an error"
+    return f"{said}: {str(details)[:_WORDS_CHARACTERS]}" if details else said[:_WORDS_CHARACTERS]
+
+
+# ---- messages
+
+NOISE_BEFORE_LIMIT = 50
+"""Lines that are no messages before the first message: some agents print a greeting; one that goes on does not speak the protocol."""
+NOISE_LIMIT = 5_000
+_OURS = "initialize"
+"""What only we ask: whoever asks us repeats its input, as `cat` does."""
+_BREATH = 32
+"""After so many messages the loop is given to others: a flood must not hold it."""
+
+
+class Lines:
+    """The library's `Transport`."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._noise = 0
+        self._messages = 0
+        self.first_noise = ""
+        self.fault = ""
+        """Why we stopped reading, when it was not the agent that ended."""
+
+    async def send(self, message: dict[str, Any]) -> None:
+        try:
+            self._writer.write((json.dumps(message, separators=(",", ":")) + "\n").encode())
+            await self._writer.drain()
+        except (ConnectionError, RuntimeError) as error:
+            if "method" in message:  # an answer that nobody reads is no loss; a question would never be answered
+                raise ConnectionError("it reads no more") from error
+
+    async def receive(self) -> dict[str, Any] | None:
+        while not self.fault:
+            try:
+                line = await self._reader.readline()
+            except ValueError:
+                self.fault = "it sent a line of many megabytes, without end"
+                break
+            except ConnectionError:
+                break
+            if not line:
+                break
+            message = _message(line)
+            if message is not None and message.get("method") == _OURS:
+                self.fault = "it does not speak the Agent Client Protocol; it says back what it is told"
+                break
+            if message is not None:
+                self._messages += 1
+                if self._messages % _BREATH == 0:
+                    await asyncio.sleep(0)
+                return message
+            await self._skip(line)
+        return None
+
+    async def close(self) -> None:
+        """The pipes are closed by whoever started the process."""
+
+    async def _skip(self, line: bytes) -> None:
+        shown = line.decode(errors="replace").strip()
+        if not shown:
+            return
+        self._noise += 1
+        self.first_noise = self.first_noise or shown[:200]
+        if self._noise > (NOISE_LIMIT if self._messages else NOISE_BEFORE_LIMIT):
+            self.fault = f"it does not speak the Agent Client Protocol; it said: {self.first_noise}"
+        if self._noise % _BREATH == 0:
+            await asyncio.sleep(0)
+
+
+def _message(line: bytes) -> dict[str, Any] | None:
+    """The message a line is: of a shape that the library can be given without harm."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(message, dict):
+        return None
+    if "method" in message:
+        return message if isinstance(message["method"], str) else None
+    if type(message.get("id")) is not int:  # ours are numbers
+        return None
+    error = message.get("error")
+    if error is not None and not (isinstance(error, dict) and isinstance(error.get("code"), int)):
+        message["error"] = {"code": -32603, "message": str(error)[:500]}
+    return message
+
+
+# ---- settings that make an agent ask
+
+PERMISSION = "OPENCODE_PERMISSION"
+_OPENCODE = "opencode"
+_FREE = ("read", "glob", "grep", "list", "todowrite", "todoread", "skill")
+"""What opencode does without asking: nothing of it changes anything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    environment: Mapping[str, str]
+    """The whole environment of the process."""
+    mode: str
+    """The mode in which it asks: its session must be in it, where it is one of those it must be told."""
+
+
+def asking(definition: Definition, scratch: Path, environment: Mapping[str, str]) -> Asking:
+    """`environment`: what the process would get. A permission that stands in it wins over ours."""
+    # What is said of one of its agents goes before what is said of all, and a project's settings may say it of any that they can name:
+    # so the one that runs is ours, and its name new each time.
+    mode = f"remit-{secrets.token_hex(8)}"
+    own = _table(environment[PERMISSION]) if PERMISSION in environment else None
+    permission = _permission(definition, scratch) if own is None else own
+    given = _table(environment.get(CONTENT, "{}")) or {}
+    agents = given.get("agent")
+    config = {
+        **given,
+        "autoupdate": False,
+        "share": "disabled",
+        "default_agent": mode,
+        "agent": {**(agents if isinstance(agents, dict) else {}), mode: {"mode": "primary", "permission": permission}},
+    }
+    everybody = _of_all(definition, permission) if own is None else own
+    told = {PERMISSION: json.dumps(everybody), CONTENT: json.dumps(config)}
+    return Asking(environment={**HYGIENE, **_without_callers(definition, environment), **told}, mode=mode)
+
+
+def must_be_told(answer: Mapping[str, Any]) -> bool:
+    """Whether it is one of those, by what it answered to `initialize`."""
+    info = answer.get("agentInfo")
+    return isinstance(info, dict) and str(info.get("name", "")).lower() == _OPENCODE
+
+
+def _permission(definition: Definition, scratch: Path) -> dict[str, object]:
+    permission: dict[str, object] = {"*": "ask", **dict.fromkeys(_FREE, "allow")}
+    # To be refused by us ends its turn; to be refused by its own settings is an error it can go on from.
+    permission |= {"question": "deny", "doom_loop": "deny", "external_directory": {"*": "deny", f"{scratch}/**": "allow"}}
+    # Its agents below the one that runs are another's to describe, and what they ask does not reach us.
+    permission["task"] = "ask" if EVERYTHING in definition.allow else "deny"
+    if definition.delegates:
+        permission["remit_*"] = "allow"
+    return permission
+
+
+def _of_all(definition: Definition, permission: dict[str, object]) -> dict[str, object]:
+    """Where everything is allowed, those below need not ask: they would wait for an answer until their time is up."""
+    return {**permission, "*": "allow"} if EVERYTHING in definition.allow else permission
+
+
+def _without_callers(definition: Definition, environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what would make it believe that it runs inside of another one's session, unless the definition itself says so."""
+    own = definition.environment
+    return {
+        name: value for name, value in environment.items() if name in own or not any(fnmatchcase(name, hidden) for hidden in NEVER_PASSED)
+    }
+
+
+def _table(text: str) -> dict[str, Any] | None:
+    try:
+        table = json.loads(text)
+    except ValueError:
+        return None  # it passes over what it cannot read
+    return table if isinstance(table, dict) else None
+
+
+# ---- the session
 
 START_SECONDS = 30.0
 """For an agent to say that it is there; of a short delegation a part, so that what is wrong is said before its deadline."""
@@ -55,7 +270,7 @@ class Conversation:
     def __init__(self, definition: Definition, ctx: Context) -> None:
         self._definition = definition
         self._stack = contextlib.AsyncExitStack()
-        self.hearing = Hearing(ctx, (*definition.allow, *(OWN_TOOLS if definition.delegates else ())))
+        self.listener = Listener(ctx, (*definition.allow, *(OWN_TOOLS if definition.delegates else ())))
         self._ctx = ctx
         self._capabilities: Mapping[str, Any] = {}
         self._ways_in: tuple[Mapping[str, Any], ...] = ()
@@ -78,7 +293,7 @@ class Conversation:
             self._process = await self._stack.enter_async_context(pool.spawn(program, self._ctx))
             assert self._process.stdin is not None
             self._lines = Lines(self._process.stdout, self._process.stdin)
-            self._connection = Connection(self.hearing, self._lines)
+            self._connection = Connection(self.listener, self._lines)
             self._stack.push_async_callback(self._connection.close)
             await self._greet(start_seconds)
         except BaseException:
@@ -87,7 +302,7 @@ class Conversation:
 
     async def close(self) -> None:
         """Everything of it is dead when this returns."""
-        self.hearing.end()
+        self.listener.end()
         await self._stack.aclose()
 
     async def cancel(self) -> None:
@@ -112,17 +327,17 @@ class Conversation:
 
     async def prompt(self, text: str) -> Turn:
         """Ask, and wait for the turn to end, however long."""
-        self.hearing.begin_turn()
+        self.listener.begin_turn()
         params = {"sessionId": self._session_id, "prompt": [{"type": "text", "text": text}]}
         answer = await self._ask("session_prompt", params, None)
-        self.hearing.end_turn()
+        self.listener.end_turn()
         with contextlib.suppress(Stopped):
-            self.hearing.count_turn(_mapping(answer.get("usage")).get("totalTokens"))
+            self.listener.count_turn(_mapping(answer.get("usage")).get("totalTokens"))
         return self.turn(str(answer.get("stopReason", "nothing")))
 
     def turn(self, stop_reason: str) -> Turn:
         """What was said so far."""
-        return Turn(stop_reason=stop_reason, whole=self.hearing.whole.text(), last=self.hearing.last.text())
+        return Turn(stop_reason=stop_reason, whole=self.listener.whole.text(), last=self.listener.last.text())
 
     # ---- how it is done
 
@@ -176,7 +391,7 @@ class Conversation:
         else:
             self._ctx.progress(f"{self._definition.name} cannot go on with an earlier session; it begins a new one.")
             return None
-        self.hearing.is_replay = True
+        self.listener.is_replay = True
         try:
             answer = await self._ask(method, {"sessionId": session_id, **self._place()}, SESSION_SECONDS)
         except AgentCrashed:
@@ -185,7 +400,7 @@ class Conversation:
             self._ctx.progress(f"The earlier session could not be gone on with ({error.message}); a new one is begun.")
             return None
         finally:
-            self.hearing.is_replay = False
+            self.listener.is_replay = False
         self._session_id, self.remembers = session_id, True
         return answer
 
@@ -244,8 +459,8 @@ class Conversation:
         except ConnectionError:
             raise await self._lost(name) from None
         except RequestError as error:
-            login = faults.login_advice(self._definition.name, self._definition.command, self._ways_in)
-            raise faults.of_request(self._definition.name, name, error, login) from None
+            login = login_advice(self._definition.name, self._definition.command, self._ways_in)
+            raise of_request(self._definition.name, name, error, login) from None
 
     def _silent(self, method: str, seconds: float) -> Unavailable:
         said = f" It said instead: {self._lines.first_noise}" if self._lines.first_noise else ""
@@ -270,13 +485,7 @@ class Conversation:
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 exit_code = await self._process.wait()
                 tail = self._process.stderr_tail()
-        how = (
-            "closed its output"
-            if exit_code is None
-            else f"was ended by signal {-exit_code}"
-            if exit_code < 0
-            else f"ended with exit code {exit_code}"
-        )
+        how = "closed its output" if exit_code is None else exit_words(exit_code)
         tail = tail or self._lines.first_noise
         return AgentCrashed(f"{self._definition.name} {how} before it answered {method}.", exit_code=exit_code, stderr_tail=tail)
 

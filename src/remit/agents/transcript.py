@@ -1,8 +1,4 @@
-"""What is told on of a coding agent's work, in one shape whatever it is spoken to by: `agents.coding` and `agents.acp` use it.
-
-For people progress: one line when a tool is used, one more when that fails. For machines chunks: one mapping for a tool call, when it is
-over, and its words as text; all but the return at the end of its turn, which reaches the caller as the return.
-"""
+"""What is passed on of a coding agent's work: its text, plan and tool calls, in one shape for every protocol; and the end of long text."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +6,8 @@ from dataclasses import dataclass, replace
 
 from remit.flow.context import Context
 from remit.flow.receive import looks_like_return, read_answer
+
+# ---- text, plan and tool calls
 
 PIECE_CHARACTERS = 16 * 1024
 HELD_CHARACTERS = 256 * 1024
@@ -148,3 +146,32 @@ def tell_plan(ctx: Context, steps: Sequence[tuple[str, str]]) -> None:
 
 def _line(call: Call) -> str:
     return f"{call.kind}: {call.title}" if call.title else call.kind
+
+
+# ---- the end of a long text
+
+LIMIT_CHARACTERS = 4 << 20
+"""Of longer text the end is kept: a return comes last."""
+
+
+class Tail:
+    __slots__ = ("_between", "_parts", "_size")
+
+    def __init__(self, between: str = "") -> None:
+        """`between`: what stands between two pieces that were added."""
+        self._between = between
+        self._parts: list[str] = []
+        self._size = 0
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._size += len(text) + len(self._between)
+        if self._size > 2 * LIMIT_CHARACTERS:  # not at each piece: joining them costs
+            kept = self.text()
+            self._parts, self._size = [kept], len(kept)
+
+    def clear(self) -> None:
+        self._parts, self._size = [], 0
+
+    def text(self) -> str:
+        return self._between.join(self._parts)[-LIMIT_CHARACTERS:]

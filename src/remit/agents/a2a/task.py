@@ -1,0 +1,679 @@
+"""One delegation carried out by an A2A agent: the message, the task as it grows, its errors, and the return made of it."""
+
+import asyncio
+import contextlib
+import os
+import re
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import httpx
+from a2a.client import A2AClientError, A2AClientTimeoutError, ClientCallContext
+from a2a.types import (
+    Artifact,
+    CancelTaskRequest,
+    GetTaskRequest,
+    Message,
+    Part,
+    Role,
+    SendMessageConfiguration,
+    SendMessageRequest,
+    StreamResponse,
+    SubscribeToTaskRequest,
+    Task,
+    TaskState,
+    TaskStatus,
+    TaskStatusUpdateEvent,
+)
+from a2a.utils.errors import A2AError, InternalError, TaskNotFoundError, UnsupportedOperationError, VersionNotSupportedError
+from google.protobuf.json_format import ParseError
+from google.protobuf.message import DecodeError
+
+from remit.agents.a2a.client import Line, Remote, too_large
+from remit.agents.definition import Definition
+from remit.core.errors import Failed, OutOfTime, RemitError, Unavailable
+from remit.core.result import ARTIFACT_TYPES
+from remit.core.secrets import redacted_text
+from remit.core.tracing import HEADER as TRACEPARENT
+from remit.core.tracing import traceparent_of
+from remit.flow.context import Context
+from remit.flow.reply import shortened
+from remit.proto.extension import EXTENSION, HEADER, Told
+from remit.proto.metadata import ADVICE, CODE, PUSHBACK
+from remit.proto.values import dict_of, json_of, struct_of, text_of, value_of
+from remit.system.threads import off_loop
+
+# ---- errors
+
+_WORDS = 800
+_BUSY = frozenset({"RATE_LIMITED", "QUEUE_FULL", "STOPPING", "STORE_UNAVAILABLE", "AGENT_UNAVAILABLE"})
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_GRPC = re.compile(r"gRPC Error ([A-Z_]+):")
+_GRPC_PASSING = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED", "UNKNOWN", "INTERNAL", "CANCELLED"})
+_GRPC_SHUT = frozenset({"UNAUTHENTICATED", "PERMISSION_DENIED"})
+LONGEST_WAIT_SECONDS = 10.0
+
+
+def error_of(error: A2AError, address: str) -> RemitError:
+    words = redacted_text(error.message[:_WORDS])
+    status, grpc = _status(error), _grpc(error)
+    if status in (401, 403) or grpc in _GRPC_SHUT or _code(error) in ("UNAUTHENTICATED", "FORBIDDEN"):
+        return Unavailable(
+            f"{address} does not let us in: {words}",
+            code="TOOL_UNAVAILABLE",
+            advice="Set the variable that token_variable names to a token that it takes.",
+        )
+    if isinstance(error, VersionNotSupportedError):
+        return Failed(f"{address} speaks another version of A2A: {words}", code="AGENT_UNAVAILABLE")
+    if may_pass(error):
+        return Unavailable(f"{address} could not be reached: {words}")
+    code = _code(error)
+    return Failed(f"{address} refuses it: {words}", code=code or "UNKNOWN_ERROR", advice=_advice(error))
+
+
+def may_pass(error: A2AError) -> bool:
+    """The connection was lost, or it is busy: later it may do."""
+    if isinstance(error, TaskNotFoundError | VersionNotSupportedError):
+        return False
+    if _code(error) is not None:
+        return _code(error) in _BUSY
+    if (status := _status(error)) is not None:
+        return status in _PASSING
+    if (grpc := _grpc(error)) is not None:
+        return grpc in _GRPC_PASSING
+    if isinstance(error, A2AClientTimeoutError) or isinstance(error.__cause__, httpx.RequestError):
+        return True
+    return isinstance(error, InternalError)
+
+
+def retry_after(error: A2AError) -> float | None:
+    """Seconds that it asked for; None: it did not."""
+    given = _said(error).get("retryAfterSeconds")
+    cause = error.__cause__
+    if given is None and isinstance(cause, httpx.HTTPStatusError):
+        header = cause.response.headers.get("retry-after", "")
+        given = float(header) if header.isascii() and header.isdigit() else None
+    return min(max(float(given), 0.05), LONGEST_WAIT_SECONDS) if isinstance(given, int | float) else None
+
+
+def _said(error: A2AError) -> Mapping[str, Any]:
+    """What a remit says beside the error: in its data; over gRPC, where the SDK hands on none, in the trailers of the call."""
+    if isinstance(error.data, dict) and error.data:
+        return error.data
+    trailers: Any = getattr(error.__cause__, "trailing_metadata", None)
+    found = {name: value for name, value in (trailers() or ()) if isinstance(value, str)} if trailers is not None else {}
+    said: dict[str, Any] = {}
+    if CODE in found:
+        said["code"] = unquote(found[CODE])
+    if ADVICE in found:
+        said["recommendation"] = unquote(found[ADVICE])
+    if (wait := found.get(PUSHBACK, "")).isascii() and wait.isdigit() and len(wait) < 10:
+        said["retryAfterSeconds"] = int(wait) / 1000
+    return said
+
+
+def _code(error: A2AError) -> str | None:
+    """Of a remit: its own code."""
+    code = _said(error).get("code")
+    return code[:100] if isinstance(code, str) else None
+
+
+def _advice(error: A2AError) -> str:
+    advice = _said(error).get("recommendation")
+    return redacted_text(advice[:_WORDS]) if isinstance(advice, str) else ""
+
+
+def _status(error: A2AError) -> int | None:
+    cause = error.__cause__
+    return cause.response.status_code if isinstance(cause, httpx.HTTPStatusError) else None
+
+
+def _grpc(error: A2AError) -> str | None:
+    found = _GRPC.match(error.message) if isinstance(error, A2AClientError) else None
+    return found[1] if found else None
+
+
+# ---- the task as it grows
+
+MOST_BYTES = 32 * 1024 * 1024
+MOST_ARTIFACTS = 200
+STREAM = "stream"
+"""Of a remit: the artifact of what was said on the way."""
+ENDED = frozenset(
+    {
+        TaskState.TASK_STATE_COMPLETED,
+        TaskState.TASK_STATE_FAILED,
+        TaskState.TASK_STATE_CANCELED,
+        TaskState.TASK_STATE_REJECTED,
+    }
+)
+FAILED = ENDED - {TaskState.TASK_STATE_COMPLETED}
+ASKS = frozenset({TaskState.TASK_STATE_INPUT_REQUIRED, TaskState.TASK_STATE_AUTH_REQUIRED})
+
+
+class Gathered:
+    def __init__(self, ctx: Context, *, is_remit: bool) -> None:
+        self._ctx = ctx
+        self._is_remit = is_remit
+        self._bytes = 0
+        self._last_words = ""
+        self.task: Task | None = None
+        self.message: Message | None = None
+        """The whole answer, of one that makes no task of it."""
+        self.was_lost = False
+        """Something may be missing: what was said while nobody listened."""
+
+    @property
+    def is_over(self) -> bool:
+        return self.message is not None or (self.task is not None and self.task.status.state in ENDED | ASKS)
+
+    def take(self, event: StreamResponse) -> None:
+        """Raises `Failed` when it is too much."""
+        match event.WhichOneof("payload"):
+            case "task":
+                self.replace(event.task)
+            case "message":
+                self.message = event.message
+            case "status_update":
+                self._task(event.status_update.task_id, event.status_update.context_id)
+                self._status(event.status_update)
+            case "artifact_update":
+                self._task(event.artifact_update.task_id, event.artifact_update.context_id)
+                self._artifact(event.artifact_update.artifact, is_more=event.artifact_update.append)
+
+    def replace(self, task: Task) -> None:
+        """As it stands over there."""
+        self._bytes = 0
+        self._count(task.ByteSize())
+        if len(task.artifacts) > MOST_ARTIFACTS:
+            raise too_large("artifacts", MOST_BYTES)
+        is_first, self.task = self.task is None, task
+        for artifact in task.artifacts if is_first else ():
+            self._told_of(artifact)
+        self._tell(task.status, dict_of(task.metadata))
+
+    def _task(self, task_id: str, context_id: str) -> Task:
+        if self.task is None:
+            self.task = Task(id=task_id, context_id=context_id)
+        return self.task
+
+    def _status(self, update: TaskStatusUpdateEvent) -> None:
+        assert self.task is not None
+        self.task.status.CopyFrom(update.status)
+        if update.status.state in ENDED | ASKS:
+            self.task.metadata.MergeFrom(update.metadata)
+        self._tell(update.status, dict_of(update.metadata))
+
+    def _artifact(self, artifact: Artifact, *, is_more: bool) -> None:
+        assert self.task is not None
+        self._count(artifact.ByteSize())
+        known = next((one for one in self.task.artifacts if one.artifact_id == artifact.artifact_id), None)
+        if known is None:
+            if len(self.task.artifacts) >= MOST_ARTIFACTS:
+                raise too_large("artifacts", MOST_BYTES)
+            self.task.artifacts.append(artifact)
+        elif is_more:
+            known.parts.extend(artifact.parts)
+        else:
+            known.CopyFrom(artifact)
+        self._told_of(artifact)
+
+    def _told_of(self, artifact: Artifact) -> None:
+        if not self._is_remit or artifact.artifact_id == STREAM:
+            for part in artifact.parts:
+                self._emit(part)
+
+    def _emit(self, part: Part) -> None:
+        kind = part.WhichOneof("content")
+        if kind == "text" and part.text:
+            self._ctx.emit(part.text)
+        elif kind == "data":
+            self._ctx.emit(json_of(part.data))
+
+    def _tell(self, status: TaskStatus, metadata: dict[str, Any]) -> None:
+        """What it says on the way; what it says at the end is its answer."""
+        if status.state in ENDED | ASKS:
+            return
+        words = words_of(status.message)
+        if words and words != self._last_words:
+            self._last_words = words
+            about = metadata.get(EXTENSION)
+            fraction = about.get("fraction") if isinstance(about, dict) else None
+            self._ctx.progress(words, fraction if isinstance(fraction, int | float) and 0 <= fraction <= 1 else None)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > MOST_BYTES:
+            raise too_large("all", MOST_BYTES)
+
+
+def words_of(message: Message) -> str:
+    return "\n".join(part.text for part in message.parts if part.WhichOneof("content") == "text").strip()
+
+
+# ---- the message
+
+MODES = ("text/plain", "application/json")
+_MARGIN_SECONDS, _MARGIN = 1.0, 0.05
+"""The other side ends so much earlier than we do, so that what it has by then still comes back."""
+
+
+def message_of(
+    line: Line, definition: Definition, ctx: Context, arguments: Mapping[str, Any], before: Task | None, *, turn: int
+) -> Message:
+    """`before`: the task that it goes on with, or after; one that asked something is answered, one that has ended shares its context."""
+    metadata: dict[str, Any] = {}
+    skill = definition.remote or (definition.name if line.is_remit else None)
+    if skill is not None:
+        metadata["skill"] = skill
+    if line.is_remit:
+        left = max(0.1, ctx.remaining - min(_MARGIN_SECONDS, _MARGIN * ctx.remaining))
+        metadata[EXTENSION] = Told(depth=ctx.depth, path=ctx.path, seconds_left=left).to_dict()
+    return Message(
+        # The same for the same try of the same delegation, whoever sends it: a remit then does not run it twice.
+        message_id=f"{ctx.session_id}-{turn}",
+        context_id=before.context_id if before is not None else "",
+        task_id=before.id if before is not None and before.status.state in ASKS else "",
+        role=Role.ROLE_USER,
+        parts=_parts(arguments, is_remit=line.is_remit),
+        metadata=struct_of(metadata),
+        extensions=[EXTENSION] if line.is_remit else [],
+    )
+
+
+def _parts(arguments: Mapping[str, Any], *, is_remit: bool) -> list[Part]:
+    task = arguments.get("task")
+    if is_remit:
+        return [Part(data=value_of({"parameters": dict(arguments)}), media_type="application/json")]
+    parts = [Part(text=text_of(task), media_type="text/plain")] if isinstance(task, str) and task else []
+    more = {name: value for name, value in arguments.items() if name != "task" or not parts}
+    if more or not parts:
+        parts.append(Part(data=value_of(more), media_type="application/json"))
+    return parts
+
+
+# ---- the return
+
+FILE_BYTES, FILES_BYTES, MOST_FILES = 16 * 1024 * 1024, 32 * 1024 * 1024, 100
+RESULT = "result"
+"""Of a remit: the artifact of the data it handed back."""
+_UNFIT = re.compile(r"[^\w.-]+")
+_STATUSES = ("completed", "partial", "failed", "blocked")
+
+
+async def answer_of(gathered: Gathered, definition: Definition, ctx: Context) -> dict[str, Any]:
+    """A return, as an agent writes one; `flow.validate` judges it."""
+    name = definition.name
+    if gathered.message is not None:
+        return _of_message(gathered.message, name)
+    task = gathered.task
+    assert task is not None
+    said = dict_of(task.metadata)
+    words = words_of(task.status.message)
+    answer: dict[str, Any] = {
+        "status": _answer_status(task, said),
+        "data": data_of(task.artifacts),
+        "remote": {"task_id": task.id, "context_id": task.context_id, "state": TaskState.Name(task.status.state)},
+    }
+    reason = said.get("stopReason", said.get("stop_reason"))  # older remits write it in snake case
+    if isinstance(reason, str):
+        answer["remote"]["stop_reason"] = reason[:100]
+    answer["summary"] = _summary(said, words, name)
+    answer["errors"] = [] if answer["status"] == "completed" else _errors(task, said, words, ctx)
+    if notes := await _keep_files(task.artifacts, ctx):
+        answer["warnings"] = notes
+    if answer["status"] == "partial" and reason == "deadline":
+        raise OutOfTime(answer["summary"], answer=answer)  # its time was ours, a little less
+    return answer
+
+
+def _of_message(message: Message, name: str) -> dict[str, Any]:
+    words = words_of(message)
+    parts = [_value(part) for part in message.parts]
+    data = parts[0] if len(parts) == 1 else parts
+    return {"status": "completed", "summary": shortened(words) or f"{name} answered.", "data": data, "artifacts": [], "errors": []}
+
+
+def _answer_status(task: Task, said: dict[str, Any]) -> str:
+    match task.status.state:
+        case TaskState.TASK_STATE_COMPLETED:
+            # A remit says when it is not all that was asked for; whatever else it may say there, it is not completed.
+            return "completed" if said.get("status") in (None, "completed") or EXTENSION not in said else "partial"
+        case TaskState.TASK_STATE_INPUT_REQUIRED | TaskState.TASK_STATE_AUTH_REQUIRED:
+            return "blocked"
+        case _:
+            return "failed"
+
+
+def _summary(said: dict[str, Any], words: str, name: str) -> str:
+    own = said.get(EXTENSION)
+    told = own.get("summary") if isinstance(own, dict) else None
+    return shortened(told if isinstance(told, str) and told.strip() else words) or f"{name} has ended."
+
+
+def _errors(task: Task, said: dict[str, Any], words: str, ctx: Context) -> list[dict[str, Any]]:
+    own = said.get(EXTENSION)
+    given = own.get("errors") if isinstance(own, dict) else None
+    told = [one for one in (_error(error) for error in given[:20]) if one is not None] if isinstance(given, list) else []
+    if told:
+        return told
+    again = f"Delegate it again with resume={ctx.session_id}, and what it asks for as its task."
+    match task.status.state:
+        case TaskState.TASK_STATE_INPUT_REQUIRED:
+            return [_answer_said("input_required", "INPUT_REQUIRED", words or "It asks for something, without saying what.", again, True)]
+        case TaskState.TASK_STATE_AUTH_REQUIRED:
+            return [_answer_said("auth_required", "AUTH_REQUIRED", words or "It asks to be let in somewhere.", again, True)]
+        case TaskState.TASK_STATE_REJECTED:
+            return [_answer_said("rejected", "REJECTED", words or "It refused the task.", "Ask for something else.", False)]
+        case TaskState.TASK_STATE_CANCELED:
+            return [_answer_said("cancelled", "CANCELLED", words or "It was cancelled over there.", "Delegate it again.", True)]
+        case _:
+            return [_answer_said("execution", "UNKNOWN_ERROR", words or "It failed, without saying why.", "Look into it over there.", True)]
+
+
+def _error(given: object) -> dict[str, Any] | None:
+    if not isinstance(given, dict) or not isinstance(given.get("message"), str) or not given["message"].strip():
+        return None
+    texts = {name: given[name][:2000] for name in ("type", "message", "code", "recommendation") if isinstance(given.get(name), str)}
+    return {"type": "execution", **{name: text for name, text in texts.items() if text}, "recoverable": given.get("recoverable") is True}
+
+
+def _answer_said(kind: str, code: str, message: str, advice: str, is_recoverable: bool) -> dict[str, Any]:
+    return {"type": kind, "code": code, "message": message[:2000], "recoverable": is_recoverable, "recommendation": advice}
+
+
+# ---- data
+
+
+def data_of(artifacts: Sequence[Artifact]) -> Any:
+    """The one thing it handed back, or all of them by their names. Files are no data."""
+    ours = next((one for one in artifacts if one.artifact_id == RESULT), None)
+    if ours is not None and len(ours.parts) == 1:
+        return _value(ours.parts[0])
+    named = [(one.name or one.artifact_id, _values(one)) for one in artifacts if one.artifact_id != STREAM or len(artifacts) == 1]
+    found = [(name, values) for name, values in named if values]
+    if not found:
+        return None
+    if len(found) == 1:
+        return _joined(found[0][1])
+    return [{"name": name, "data": _joined(values)} for name, values in found]
+
+
+def _values(artifact: Artifact) -> list[Any]:
+    return [_value(part) for part in artifact.parts if part.WhichOneof("content") in ("text", "data", "url")]
+
+
+def _joined(values: list[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        return "".join(values)
+    return values[0] if len(values) == 1 else values
+
+
+def _value(part: Part) -> Any:
+    match part.WhichOneof("content"):
+        case "text":
+            return part.text
+        case "data":
+            return json_of(part.data)
+        case "url":
+            return {"url": part.url, "filename": part.filename}
+    return None
+
+
+# ---- files
+
+
+async def _keep_files(artifacts: Sequence[Artifact], ctx: Context) -> list[str]:
+    """What was not kept, in words."""
+    room, count, notes = FILES_BYTES, 0, list[str]()
+    files = [(one, part) for one in artifacts for part in one.parts if part.WhichOneof("content") == "raw"]
+    for artifact, part in files:
+        count += 1
+        if len(part.raw) > min(room, FILE_BYTES) or count > MOST_FILES:
+            notes.append(f"A file of {len(part.raw)} bytes from there was not kept: it is too large, or there are too many.")
+            continue
+        room -= len(part.raw)
+        kept = await off_loop(_written, ctx.scratch / "remote", safe_name(part.filename or artifact.name, count), part.raw)
+        kind = dict_of(part.metadata).get("type")
+        ctx.artifact(kept, kind if kind in ARTIFACT_TYPES else "data", artifact.description or f"From {artifact.name or 'there'}"[:200])
+    return notes[:20]
+
+
+def safe_name(given: str, number: int) -> str:
+    """A name of ours for it: letters, digits, dots and hyphens, no folder, nothing hidden, and no two alike."""
+    name = _UNFIT.sub("_", given.replace("\\", "/").rpartition("/")[2]).strip("._")[-80:].lstrip("._-")
+    return f"{number:03d}-{name or 'file'}"
+
+
+def _written(folder: Path, name: str, content: bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.unlink(missing_ok=True)  # of a try before
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    return path
+
+
+# ---- the delegation
+
+KIND = "a2a"
+POLL_SECONDS = (0.5, 5.0)
+"""Between two looks: at first, and at most."""
+LOST_SECONDS = 60.0
+"""One that cannot be reached for so long is given up."""
+CALL_SECONDS = 30.0
+CANCEL_SECONDS = 10.0
+
+
+class Errand:
+    def __init__(self, line: Line, definition: Definition, ctx: Context, arguments: Mapping[str, Any]) -> None:
+        self._line = line
+        self._definition = definition
+        self._ctx = ctx
+        self._arguments = arguments
+        self._gathered = Gathered(ctx, is_remit=line.is_remit)
+        self._sent: Message | None = None
+        self._lost_at: float | None = None
+        self._pause = POLL_SECONDS[0]
+        self._turn = self._next_turn()
+        self._parameters = {HEADER: EXTENSION} if line.is_remit else {}
+        self._parameters[TRACEPARENT] = traceparent_of(ctx._desk.delegation)
+        if (token := line.http.headers.get("authorization")) is not None:
+            self._parameters["authorization"] = token
+
+    @property
+    def is_left(self) -> bool:
+        """Something of it may still run over there."""
+        return (self._sent is not None or self._gathered.task is not None) and not self._gathered.is_over
+
+    async def done(self) -> Any:
+        """Its answer, as a return."""
+        try:
+            before = await self._before()
+            if not self._gathered.is_over:
+                if before is None or self._gathered.task is None:
+                    await self._send(before)
+                await self._followed()
+        except A2AError as error:
+            raise error_of(error, self._line.address) from None
+        return await answer_of(self._gathered, self._definition, self._ctx)
+
+    # ---- where it was before
+
+    async def _before(self) -> Task | None:
+        """The task that this goes on with: of the same delegation, run again, or of the one that it resumes. It may still be running."""
+        saved = self._ctx.saved
+        if not isinstance(saved, Mapping) or saved.get("kind") != KIND or saved.get("address") != self._line.address:
+            return None
+        try:
+            task = await self._get(str(saved.get("task_id")))
+        except (TaskNotFoundError, UnsupportedOperationError):
+            return None
+        is_same = saved.get("session_id") == self._ctx.session_id
+        if task.status.state not in ENDED | ASKS or (is_same and task.status.state not in FAILED):
+            self._gathered.replace(task)  # it runs there still, or ended while nobody was here
+            await self._keep(task)
+        return task
+
+    # ---- sending
+
+    async def _send(self, before: Task | None) -> None:
+        """Until a task, or an answer, has come back."""
+        message = message_of(self._line, self._definition, self._ctx, self._arguments, before, turn=self._turn)
+        configuration = SendMessageConfiguration(accepted_output_modes=MODES, return_immediately=not self._line.streams)
+        request = SendMessageRequest(message=message, configuration=configuration)
+        self._sent = message
+        while True:
+            try:
+                await self._taken(self._line.client.send_message(request, context=self._call(stream=self._line.streams)))
+            except A2AError as error:
+                if self._gathered.task is not None:
+                    self._lose(error)
+                    return
+                if not (self._line.is_remit or _never_arrived(error)) or not may_pass(error):
+                    raise
+                await self._wait(error)
+            else:
+                if self._gathered.task is not None or self._gathered.message is not None:
+                    return
+                await self._wait(A2AClientError("it answered nothing"))
+
+    def _next_turn(self) -> int:
+        """A second try of one delegation is another message: the first one was answered with its failure."""
+        saved = self._ctx.saved
+        is_again = isinstance(saved, Mapping) and saved.get("kind") == KIND and saved.get("session_id") == self._ctx.session_id
+        return int(saved.get("turn", 0)) + 1 if is_again else 0
+
+    async def _taken(self, events: AsyncIterator[StreamResponse]) -> None:
+        try:
+            async for event in _each(events):
+                self._lost_at, self._pause = None, POLL_SECONDS[0]
+                is_first = self._gathered.task is None
+                self._gathered.take(event)
+                if is_first and self._gathered.task is not None:
+                    await self._keep(self._gathered.task)
+                if self._gathered.is_over:
+                    return
+        finally:
+            if (close := getattr(events, "aclose", None)) is not None:
+                await close()
+
+    async def _keep(self, task: Task) -> None:
+        await self._ctx.checkpoint(
+            {
+                "kind": KIND,
+                "address": self._line.address,
+                "task_id": task.id,
+                "context_id": task.context_id,
+                "session_id": self._ctx.session_id,
+                "turn": self._turn,
+            }
+        )
+
+    # ---- following
+
+    async def _followed(self) -> None:
+        """To its end. What was said while nobody listened is missing in between, never at the end: that is fetched whole."""
+        while not self._gathered.is_over:
+            task = self._gathered.task
+            assert task is not None
+            try:
+                if self._line.streams:
+                    await self._subscribed(task.id)
+                if not self._gathered.is_over:
+                    self._gathered.replace(await self._get(task.id))
+                    self._gathered.was_lost = False
+                self._lost_at = None
+                if not self._gathered.is_over:
+                    await self._rest()
+            except A2AError as error:
+                self._lose(error)
+                await self._wait(error)
+        if self._gathered.was_lost and self._gathered.task is not None:
+            with contextlib.suppress(A2AError):  # what was heard of it is there all the same
+                self._gathered.replace(await self._get(self._gathered.task.id))
+
+    async def _subscribed(self, task_id: str) -> None:
+        """Ends when the task does, or the connection."""
+        self._gathered.was_lost = True
+        try:
+            await self._taken(self._line.client.subscribe(SubscribeToTaskRequest(id=task_id), context=self._call(stream=True)))
+        except UnsupportedOperationError:
+            return  # it has ended meanwhile, or cannot do that: it is looked at instead
+
+    async def _get(self, task_id: str) -> Task:
+        with _understood():
+            task: Task = await self._line.client.get_task(GetTaskRequest(id=task_id), context=self._call())
+        return task
+
+    # ---- losing it
+
+    def _lose(self, error: A2AError) -> None:
+        """Raises it, where waiting does not help."""
+        self._gathered.was_lost = True
+        if not may_pass(error):
+            raise error
+
+    async def _wait(self, error: A2AError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._lost_at is None:
+            self._lost_at = now
+            self._ctx.progress(f"The connection to {self._line.address} was lost; trying again.")
+        if now - self._lost_at > LOST_SECONDS:
+            raise Unavailable(f"{self._line.address} could not be reached for {LOST_SECONDS:g} s: {error.message}"[:500])
+        await self._rest(retry_after(error))
+
+    async def _rest(self, seconds: float | None = None) -> None:
+        await asyncio.sleep(self._pause if seconds is None else seconds)
+        self._pause = min(POLL_SECONDS[1], 1.5 * self._pause)
+
+    def _call(self, *, stream: bool = False) -> ClientCallContext:
+        return ClientCallContext(service_parameters=dict(self._parameters), timeout=None if stream else CALL_SECONDS)
+
+    # ---- ending it
+
+    async def cancelled(self, remote: Remote, token: str | None) -> None:
+        """Stop it there too, over a connection of its own: this one's errand is over. Whatever goes wrong, nobody waits for it."""
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS), await remote.open(token) as line:
+                task_id = self._gathered.task.id if self._gathered.task is not None else await self._found_out(line)
+                if task_id is not None:
+                    await line.client.cancel_task(CancelTaskRequest(id=task_id), context=self._call())
+        except (A2AError, RemitError, TimeoutError, httpx.HTTPError):
+            return  # it has ended there, or nobody is there: its own deadline, which it was told, ends it
+
+    async def _found_out(self, line: Line) -> str | None:
+        """The task of a message whose answer had not come yet: a remit tells it again, to the same message."""
+        if not line.is_remit or self._sent is None:
+            return None
+        request = SendMessageRequest(message=self._sent, configuration=SendMessageConfiguration(return_immediately=True))
+        async for event in line.client.send_message(request, context=self._call()):
+            if event.HasField("task"):
+                return event.task.id
+        return None
+
+
+async def _each(events: AsyncIterator[StreamResponse]) -> AsyncIterator[StreamResponse]:
+    while True:
+        with _understood():
+            try:
+                event = await anext(events)
+            except StopAsyncIteration:
+                return
+        yield event
+
+
+@contextlib.contextmanager
+def _understood() -> Iterator[None]:
+    """What the SDK makes of answers that are none: it looks into them before it looks at them."""
+    try:
+        yield
+    except (ParseError, DecodeError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise A2AClientError(f"It answers what cannot be understood: {type(error).__name__}: {error}"[:400]) from None
+
+
+def _never_arrived(error: A2AError) -> bool:
+    return isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout)

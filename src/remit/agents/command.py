@@ -1,0 +1,339 @@
+"""Commands as agents: what is started, the environment and prompt it gets, and what is made of its output.
+
+`environment_for`, `folder_of`, `set_aside`, `feed`, `out_of_time` and `session_prompt` are shared with `agents.coding` and `agents.acp`.
+The process pool kills a command with all it started when its delegation ends.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from remit.agents.definition import NO_SIGNAL, Definition, PromptBy, checked_parameters, filled, places_in
+from remit.agents.process.pool import ProcessPool
+from remit.agents.process.program import Program, Spawned
+from remit.agents.prompt import first_prompt, repair_prompt
+from remit.core.agents import Answers
+from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavailable
+from remit.flow.context import Context
+from remit.flow.harvest import GIVEN
+from remit.flow.receive import looks_like_return, read_answer
+from remit.system.interpreter import BASIC, listed_environment
+from remit.system.threads import off_loop
+
+# ---- environment
+
+RETURN_FILE = "return.json"
+
+
+def environment_for(definition: Definition, ctx: Context, *, more_names: Iterable[str] = ()) -> dict[str, str]:
+    """The whole environment of a command of this definition, started for this delegation.
+
+    Variables of remit's own come from here alone, whatever the definition says and whosoever's child we are ourselves.
+    `more_names`: variables (or patterns) of ours that an adapter knows its program to need.
+    """
+    return {
+        **listed_environment((*BASIC, *definition.pass_environment, *more_names)),
+        **definition.environment,
+        **ctx.environment(),
+        **_told(ctx),
+    }
+
+
+def return_file_of(ctx: Context) -> Path:
+    """Where it may leave its return (S3.7)."""
+    return ctx.scratch / RETURN_FILE
+
+
+def _told(ctx: Context) -> dict[str, str]:
+    deadline = ctx._desk.delegation.deadline  # when it is told to hand in is no question an agent in Python has
+    return {
+        "REMIT_SCRATCH": str(ctx.scratch),
+        "REMIT_RETURN_FILE": str(return_file_of(ctx)),
+        "REMIT_DEADLINE": f"{ctx.deadline:.3f}",
+        "REMIT_SOFT_DEADLINE": f"{ctx.deadline - (deadline.hard_at - deadline.soft_at):.3f}",
+    }
+
+
+# ---- what is started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    program: Program
+    input: bytes | None
+    """What is written to its standard input; None: nothing, and it is empty."""
+
+
+def prepared(definition: Definition, ctx: Context, parameters: Mapping[str, Any], prompt: str) -> Prepared:
+    """What is filled in are the parameters and, before them, what we tell ourselves.
+
+    Raises `Misused` for a folder outside of the workspace, `Unavailable` when the prompt cannot be written."""
+    held = prompt.encode("utf-8", "replace")
+    environment = environment_for(definition, ctx)
+    places = set(places_in(definition.command))
+    by_argument = "prompt" in places or definition.prompt is PromptBy.ARGUMENT
+    values = {
+        **parameters,
+        "prompt": held.decode().removesuffix("\n"),
+        "session_id": ctx.session_id,
+        "scratch": environment["REMIT_SCRATCH"],
+        "return_file": environment["REMIT_RETURN_FILE"],
+        "workspace": str(ctx.workspace),
+    }
+    if "prompt_file" in places or definition.prompt is PromptBy.FILE:
+        values["prompt_file"] = environment["REMIT_PROMPT_FILE"] = str(_written(ctx, held))
+    argv = filled(definition.command, values)
+    if by_argument and "prompt" not in places:
+        argv.append(values["prompt"])
+    is_input = definition.prompt is PromptBy.STDIN and not places & {"prompt", "prompt_file"}
+    program = Program(argv=tuple(argv), environment=environment, folder=folder_of(definition, ctx), takes_input=is_input)
+    return Prepared(program=program, input=held if is_input else None)
+
+
+def folder_of(definition: Definition, ctx: Context) -> Path:
+    """Where it is started. Raises `Misused` for a folder outside of the workspace."""
+    workspace = ctx.workspace
+    folder = workspace / definition.folder
+    if definition.folder != "." and not folder.resolve().is_relative_to(workspace.resolve()):
+        raise Misused(
+            f"The folder of {definition.name}, {definition.folder}, is not inside its workspace {workspace}.",
+            advice="Name a folder below the project's root.",
+        )
+    return folder
+
+
+def set_aside(ctx: Context) -> None:
+    """A return file of an earlier run must not be taken for this one's; it is kept beside."""
+    path = return_file_of(ctx)
+    try:
+        path.replace(path.with_name("return-before.json"))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise Unavailable(f"{path} of an earlier run cannot be moved: {error.strerror}.", advice="See to the disk, try again.") from None
+
+
+def _written(ctx: Context, prompt: bytes) -> Path:
+    path = ctx.scratch / GIVEN / "prompt.md"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(prompt)
+    except OSError as error:
+        raise Unavailable(f"The prompt could not be written to {path}: {error.strerror}.", advice="See to the disk, try again.") from None
+    return path
+
+
+# ---- output
+
+KEPT_BYTES = 8 * 1024 * 1024
+"""Of longer output the end is kept: a return comes last."""
+PIECE_CHARACTERS = 16 * 1024
+PAUSE_SECONDS = 0.1
+"""Between two pieces, unless there is much: a program that prints a character at a time makes ten events a second, not thousands."""
+_READ = 256 * 1024
+
+
+class Output:
+    def __init__(self, emit: Callable[[str], None]) -> None:
+        self._emit = emit
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._kept = bytearray()
+        self._held: list[str] = []
+        self._held_characters = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._emitted_at = 0.0
+        self.count = 0
+        """Bytes in all."""
+
+    async def read(self, stdout: asyncio.StreamReader) -> None:
+        """To the end of the stream."""
+        while data := await stdout.read(_READ):
+            self._keep(data)
+            self._hold(self._decoder.decode(data))
+        self._hold(self._decoder.decode(b"", final=True))
+        self.flush()
+
+    def text(self) -> str:
+        """What it printed, whole or the end of it."""
+        return self._kept[-KEPT_BYTES:].decode("utf-8", "replace")
+
+    @property
+    def is_cut(self) -> bool:
+        return self.count > KEPT_BYTES
+
+    def flush(self) -> None:
+        """Tell what has not been told yet."""
+        self.hush()
+        if self._held:
+            text = "".join(self._held)
+            self._held, self._held_characters = [], 0
+            self._emitted_at = asyncio.get_running_loop().time()
+            for start in range(0, len(text), PIECE_CHARACTERS):
+                self._emit(text[start : start + PIECE_CHARACTERS])
+
+    def hush(self) -> None:
+        """No timer of ours is left."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _keep(self, data: bytes) -> None:
+        self._kept += data
+        self.count += len(data)
+        if len(self._kept) > 2 * KEPT_BYTES:  # not at each piece: moving the rest costs
+            del self._kept[:-KEPT_BYTES]
+
+    def _hold(self, text: str) -> None:
+        if not text:
+            return
+        self._held.append(text)
+        self._held_characters += len(text)
+        loop = asyncio.get_running_loop()
+        wait = self._emitted_at + PAUSE_SECONDS - loop.time()
+        if wait <= 0 or self._held_characters >= PIECE_CHARACTERS:
+            self.flush()
+        elif self._timer is None:
+            self._timer = loop.call_later(wait, self.flush)
+
+
+# ---- the agent
+
+_LAST_WORDS_SECONDS = 0.05
+_RESUMED = "You were interrupted in this session. Go on where you stopped: what is done need not be done again.\n\n"
+
+
+class CommandAgent:
+    """Carries out a definition of kind `command`."""
+
+    __slots__ = ("_definition", "_pool", "spec")
+
+    def __init__(self, definition: Definition, pool: ProcessPool) -> None:
+        self._definition = definition
+        self._pool = pool
+        self.spec = definition.spec
+
+    def check(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        return checked_parameters(self.spec, parameters)
+
+    async def perform(self, ctx: Context, arguments: dict[str, Any]) -> str:
+        if ctx.repair is not None and ctx.hand_in:
+            raise out_of_time(self._definition, "handed in no valid return when it was told to, and there is no time to ask again")
+        prompt = first_prompt(self._definition, ctx, arguments)
+        if ctx.repair is not None:
+            prompt = repair_prompt(ctx, in_session=False, first=prompt, output_schema=self.spec.output_schema)
+        set_aside(ctx)
+        run = _Run(self._definition, ctx)
+        code = await run.to_the_end(self._pool, prepared(self._definition, ctx, arguments, prompt))
+        return await run.answer(code)
+
+
+class _Run:
+    """One run of the command, from its start to its answer."""
+
+    __slots__ = ("_ctx", "_definition", "_is_told", "_output", "_stderr")
+
+    def __init__(self, definition: Definition, ctx: Context) -> None:
+        self._definition = definition
+        self._ctx = ctx
+        self._output = Output(self._emit)
+        self._is_told = False
+        self._stderr = ""
+
+    async def to_the_end(self, pool: ProcessPool, start: Prepared) -> int:
+        """Its exit code."""
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            async with pool.spawn(start.program, self._ctx) as spawned:
+                reading = asyncio.create_task(self._output.read(spawned.stdout))
+                tasks += [reading, asyncio.create_task(self._tell(spawned))]
+                if start.input is not None:
+                    tasks.append(asyncio.create_task(feed(spawned, start.input)))
+                await asyncio.shield(reading)
+                code = await spawned.wait()
+                self._stderr = spawned.stderr_tail()
+                return code
+        finally:
+            await self._close(tasks)
+
+    async def _close(self, tasks: "list[asyncio.Task[None]]") -> None:
+        """Its last words, printed while it was being stopped, are heard too."""
+        if tasks and not tasks[0].done():
+            await asyncio.wait(tasks[:1], timeout=_LAST_WORDS_SECONDS)
+        for task in tasks:
+            task.cancel()
+        self._output.flush()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _emit(self, text: str) -> None:
+        with contextlib.suppress(Stopped):  # its delegation has ended; what is printed now is heard by nobody
+            self._ctx.emit(text)
+
+    async def _tell(self, spawned: Spawned) -> None:
+        """The soft deadline (S2.4): a signal, to a program that has an ear for it. To any other it would be the end."""
+        name = self._definition.hand_in
+        if name == NO_SIGNAL:
+            return
+        await self._ctx.wait_hand_in()
+        number = signal.Signals[name]
+        if self._ctx.hand_in and spawned.catches(number) and spawned.signal(number):
+            self._is_told = True
+            self._ctx.progress(f"Soft deadline: {self._definition.name} was sent {name}, to hand in what it has.")
+
+    async def answer(self, code: int) -> str:
+        """What it printed. Raises when it failed, or ended when told to without handing anything in."""
+        text = await off_loop(self._output.text) if self._output.count > 1 << 16 else self._output.text()
+        if self._output.is_cut:
+            self._ctx.progress(f"{self._definition.name} printed {self._output.count:,} bytes; the last {KEPT_BYTES:,} are kept.")
+        if self._definition.spec.answers is Answers.VALUE:
+            text = text.strip()
+        if code == 0 and not self._is_told:
+            return text
+        if self._definition.spec.answers is Answers.RETURN:
+            received = await off_loop(read_answer, text, return_file_of(self._ctx))
+            if received.candidate is not None and looks_like_return(received.candidate):
+                if code != 0:
+                    self._ctx.progress(f"{self._definition.name} handed in a return, and {exit_words(code)}.")
+                return text
+        if self._is_told:
+            raise out_of_time(self._definition, "ended when it was told to hand in, without a return")
+        raise AgentCrashed(
+            f"{self._definition.command[0]} {exit_words(code)}.",
+            exit_code=code,
+            stderr_tail=self._stderr or text[-2000:],
+            advice=f"Run it by hand in the same folder, see what {self._definition.name} declares, and delegate it again.",
+        )
+
+
+async def feed(spawned: Spawned, prompt: bytes) -> None:
+    """Write the prompt to its standard input. A program that does not read all of it is not disturbed."""
+    stdin = spawned.stdin
+    assert stdin is not None
+    with contextlib.suppress(OSError):
+        stdin.write(prompt)
+        await stdin.drain()
+        stdin.close()
+        await stdin.wait_closed()
+
+
+def out_of_time(definition: Definition, what: str) -> OutOfTime:
+    return OutOfTime(f"{definition.name} {what}.", advice="Give it a longer timeout.")
+
+
+def session_prompt(definition: Definition, ctx: Context, first: str, *, is_known: bool) -> str:
+    """The prompt of a turn in a session of a coding agent. `is_known`: the session is an earlier one, which knows the task."""
+    if ctx.repair is not None:
+        return repair_prompt(ctx, in_session=is_known, first=first, output_schema=definition.spec.output_schema)
+    return _RESUMED + first if is_known else first
+
+
+def exit_words(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"was killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"was killed by signal {-code}"
