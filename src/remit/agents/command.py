@@ -7,6 +7,7 @@ The process pool kills a command with all it started when its delegation ends.
 import asyncio
 import codecs
 import contextlib
+import importlib.util
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,8 +23,28 @@ from remit.core.errors import AgentCrashed, Misused, OutOfTime, Stopped, Unavail
 from remit.flow.context import Context
 from remit.flow.harvest import GIVEN
 from remit.flow.receive import looks_like_return, read_answer
-from remit.system.interpreter import BASIC, listed_environment
+from remit.system.interpreter import BASIC, listed_environment, remit_command
 from remit.system.threads import off_loop
+
+# ---- the MCP server of remit for an agent that may delegate
+
+
+SERVER_NAME = "remit"
+
+
+def server_command() -> list[str]:
+    """The MCP server of this installation: the `remit` on PATH may be another."""
+    return [*remit_command(), "mcp"]
+
+
+def check_own_tools(definition: Definition) -> None:
+    """Raises `Unavailable` for one that is to delegate and cannot: without its tools it would do something else, and nobody be told."""
+    if definition.delegates and importlib.util.find_spec("mcp") is None:
+        raise Unavailable(
+            f"{definition.name} cannot be given the tools to delegate with: delegates = true needs pip install 'remit[mcp]'.",
+            advice="pip install 'remit[mcp]' where remit is installed, or take delegates = true out of its definition.",
+        )
+
 
 # ---- environment
 

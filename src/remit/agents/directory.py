@@ -18,8 +18,8 @@ from remit.agents.builtin.roles import built_in_agent, declared_role
 from remit.agents.definition import Declared, Definition, Kind
 from remit.agents.files import Declarations, all_joined, declarations_of
 from remit.agents.function import FunctionAgent
+from remit.agents.model_agents import unreached
 from remit.agents.profiles import definition_for
-from remit.agents.reaching import unreached
 from remit.agents.roles import Uncarried, binding_problems
 from remit.agents.routing import operation_problems
 from remit.core.agents import ROLES, AgentSpec, is_built_in, must_not_be_reserved

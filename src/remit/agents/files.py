@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING
 
 from remit.agents.definition import Declared, Definition, Kind
 from remit.agents.function import agent_name
-from remit.agents.modelling import MODEL, carried_by_agent, carried_by_model, resolved
-from remit.agents.pages import Gone, with_schema
+from remit.agents.model_agents import MODEL, carried_by_agent, carried_by_model, resolved
 from remit.agents.profiles import Binding, By, binding_of, carried, definition_for, uncarried
+from remit.agents.schemas import Gone, with_schema
 from remit.core.agents import must_not_be_reserved
 from remit.core.errors import Misused
 from remit.settings import Settings
 
 if TYPE_CHECKING:
-    from remit.agents.vendors import Reader
+    from remit.agents.pages import Reader
 
 
 FOLDERS = (".remit/agents", ".claude/agents", ".opencode/agent", ".opencode/agents")
@@ -144,9 +144,9 @@ def _from_file(path: Path, root: Path, folder: str) -> tuple[Declared | None, Mi
 
 
 def _reader(folder: str) -> "Reader":
-    from remit.agents import vendors
+    from remit.agents.pages import claude, opencode, ours
 
-    return {".remit/agents": vendors.ours, ".claude/agents": vendors.claude}.get(folder, vendors.opencode)
+    return {".remit/agents": ours, ".claude/agents": claude}.get(folder, opencode)
 
 
 def _pages_in(folder: Path, root: Path, problems: list[str]) -> list[Path]:

@@ -1,99 +1,19 @@
-"""Agent files as text: a Markdown page with a YAML head, and the output schema that it names. Both are read within the project only."""
+"""Agent files as text: a Markdown page with a YAML head, in the words of remit, Claude Code and OpenCode."""
 
-import json
-import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from os.path import normpath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
-from stat import S_ISREG
 from typing import Any
 
 import yaml
 from frontmatter.default_handlers import YAMLHandler
-from pydantic_core import from_json, to_json
 
-from remit.agents.definition import Declared
+from remit.agents.definition import COMMA, Declared, DefinitionTable
+from remit.agents.function import agent_name
+from remit.agents.schemas import bytes_of
 from remit.core.errors import Misused
-from remit.flow.output_schema import checked_schema
-
-# ---- reading files
-
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-
-
-class Gone(Misused):
-    """There is no such file; where it was listed, not any more."""
-
-
-def bytes_of(path: Path, root: Path, most: int) -> bytes:
-    """What it holds. Raises `Misused`, without the path."""
-    try:
-        real = path.resolve(strict=True)
-        if not real.is_relative_to(root.resolve()):
-            raise Misused("it is a link that leads out of the project.")
-        descriptor = os.open(real, _FLAGS)
-        with os.fdopen(descriptor, "rb") as opened:
-            if not S_ISREG(os.fstat(descriptor).st_mode):
-                raise Misused("it is no file.")
-            data = opened.read(most + 1)
-    except FileNotFoundError as error:
-        raise Gone(f"it cannot be read: {error.strerror}.") from None
-    except IsADirectoryError:
-        raise Misused("it is no file.") from None
-    except RuntimeError as error:  # links in a circle, before Python 3.13
-        raise Misused(f"it cannot be read: {error}.") from None
-    except OSError as error:
-        # ENXIO is a socket's.
-        raise Misused(f"it cannot be read: {error.strerror or error}." if not _is_special(path) else "it is no file.") from None
-    if len(data) > most:
-        raise Misused(f"it is larger than {most // 1024} KiB.")
-    return data
-
-
-def _is_special(path: Path) -> bool:
-    try:
-        return not S_ISREG(path.stat().st_mode)
-    except OSError:
-        return False
-
-
-# ---- output schemas
-
-KEY = "output_schema"
-SCHEMA_BYTES = 256 * 1024
-
-
-def with_schema(declared: Declared, root: Path) -> Declared:
-    """With the schema itself in the place of its path. Raises `Misused`, beginning with the key."""
-    said = declared.table.get(KEY)
-    if said is None:
-        return declared
-    schema = _read(said, root) if isinstance(said, str) else said
-    # As JSON: YAML knows dates and numbers as names, which no wire carries.
-    plain: Any = from_json(to_json(checked_schema(schema)))
-    return replace(declared, table={**declared.table, KEY: plain})
-
-
-def _read(path: str, root: Path) -> Any:
-    if not path.endswith(".json") or "\0" in path:
-        raise Misused(f"{KEY}: {path!r:.200} is no .json file: write the schema itself, or the path of a file in the project.")
-    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # whether it is there is nobody's to learn
-        raise Misused(f"{KEY}: {path} leads out of the project.")
-    try:
-        data = bytes_of(root / path, root, SCHEMA_BYTES)
-    except Misused as error:
-        raise type(error)(f"{KEY}: {path} {error.message.removeprefix('it ')}") from None
-    try:
-        return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise Misused(f"{KEY}: {path}: line {error.lineno}: it is not JSON: {error.msg}.") from None
-    except (ValueError, RecursionError) as error:
-        raise Misused(f"{KEY}: {path} is not JSON: {str(error)[:100]}.") from None
-
-
-# ---- pages
 
 LARGEST_BYTES = 1024 * 1024
 """More is no instruction that anybody wrote."""
@@ -241,3 +161,175 @@ def _lines(node: Any) -> dict[str, int]:
         for one, _ in value.value if isinstance(value, yaml.MappingNode) else ():
             inside.setdefault(str(one.value), one.start_mark.line + 2)
     return {**inside, **found}
+
+
+# ---- the words of each vendor
+
+
+OURS = "remit"
+_SHARED = frozenset({"name", "description", "model", "tools"})
+_TURNS = ("maxTurns", "steps", "maxSteps")
+"""How the vendors call what is `requests` here."""
+_OURS_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
+_CLAUDE_READS = frozenset({*_SHARED, "disallowedTools", *_TURNS, OURS})
+_OPENCODE_READS = frozenset({"description", "model", "permission", "tools", "disable", "temperature", *_TURNS, OURS})
+_NOT_OURS = frozenset(
+    {"mode", "name", "color", "temperature", "top_p", "hidden", "prompt", "isolation", "permissionMode", "skills", "hooks"}
+)
+"""Keys of the vendors that are no misspelling of any that is read."""
+_NOT_A_GUESTS = frozenset(
+    {
+        "kind",
+        "grpc",
+        "a2a",
+        "remote",
+        "token_variable",
+        "ca_file",
+        "command",
+        "options",
+        "environment",
+        "pass_environment",
+        "allow",
+        "delegates",
+        "merge",
+        "isolation",
+        "built_in",
+        "operations",
+        "retries",
+    }
+)
+"""Keys of ours that would give an agent more than its carrier has. The folders of other tools come along with any clone, and are read
+without anybody's having looked at them; our own folder holds Python code anyway."""
+Reader = Callable[[Page], Declared | None]
+
+
+def ours(page: Page) -> Declared | None:
+    """`.remit/agents/NAME.md`: its name may be left to the file. Keys of ours stand under `remit:`."""
+    misplaced = sorted((set(DefinitionTable.model_fields) - _SHARED) & set(page.head))
+    if misplaced:
+        raise Misused(f"line {page.lines.get(misplaced[0], 2)}: {misplaced[0]} belongs under {OURS}:.")
+    name = _name(page, page.head.get("name", page.path.stem))
+    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_OURS_READS)
+
+
+def claude(page: Page) -> Declared | None:
+    """`.claude/agents/**/*.md`: what has no name is none; `tools` names what it may use, or it may use everything."""
+    if "name" not in page.head:
+        if page.head.keys() & {"description", "tools", "model"}:
+            raise Misused("line 1: it has no name, so it is no agent. Write name: … into its head.")
+        return None
+    be_modest(page)
+    name = _name(page, page.head["name"])
+    return _declared(page, name, _tools(page, "tools"), _tools(page, "disallowedTools") or (), reads=_CLAUDE_READS, is_guest=True)
+
+
+def opencode(page: Page) -> Declared | None:
+    """`.opencode/agent(s)/**/*.md`: named by its file; `permission` and (older) `tools` say what it may not use."""
+    if page.head.get("disable") is True:
+        return None
+    be_modest(page)
+    without = (*_switched_off(page), *_denied(page))
+    return _declared(page, _name(page, page.path.stem), None, without, reads=_OPENCODE_READS, is_guest=True)
+
+
+def _declared(
+    page: Page, name: str, tools: tuple[str, ...] | None, without: tuple[str, ...], *, reads: frozenset[str], is_guest: bool = False
+) -> Declared:
+    own = page.head.get(OURS)
+    if own is None:
+        own = {}
+    if not isinstance(own, dict):
+        raise Misused(f"line {page.lines.get(OURS, 2)}: {OURS} must hold keys and values.")
+    if tools is not None and "tools" in own:
+        raise Misused(f"line {page.lines.get('tools', 2)}: tools stands in the head and under {OURS}: once more; keep one of them.")
+    said = {key: page.head[key] for key in ("description", "model") if page.head.get(key) is not None}
+    limits, lines, notes = _limits(page, is_guest)
+    warmth = page.head.get("temperature") if "temperature" in reads else None
+    if isinstance(warmth, int | float) and not isinstance(warmth, bool) and 0 <= warmth <= 2:
+        limits["temperature"] = warmth
+    elif warmth is not None:
+        notes.append(f"temperature: {str(warmth)[:40]!r} is not understood, so nothing is done with it")
+    table = {**said, **limits, **{str(key): value for key, value in own.items()}}
+    if page.body:
+        table["instructions"] = page.body
+    return Declared(
+        name=name, table=table, source=str(page.path), tools=tools, without=without, lines={**lines, **page.lines}, is_guest=is_guest,
+        notes=(*_unread(page, reads), *notes),
+    )  # fmt: skip
+
+
+def _limits(page: Page, is_guest: bool) -> tuple[dict[str, Any], dict[str, int], list[str]]:
+    """How often a model is asked, as the vendors call it, and where it stands; a guest that says it in a way unknown here is let be."""
+    key = next((key for key in _TURNS if page.head.get(key) is not None), None)
+    if key is None:
+        return {}, {}, []
+    value = page.head[key]
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000
+    if is_guest and not is_count:
+        return {}, {}, [f"{key}: {str(value)[:40]!r} is not understood, so nothing is done with it"]
+    return {"requests": value}, {"requests": page.lines.get(key, 2)}, []
+
+
+def _unread(page: Page, reads: frozenset[str]) -> list[str]:
+    """Keys that nothing is done with, a note for each that may be misspelt and one for the others."""
+    unread = [key for key in page.head if key not in reads]
+    meant = {key: close[0] for key in unread if key not in _NOT_OURS and (close := get_close_matches(key, reads - {key}, n=1, cutoff=0.8))}
+    rest = [key[:60] for key in unread if key not in meant]
+    notes = [f"{key[:60]}: nothing is done with it; did you mean {other}?" for key, other in meant.items()]
+    return [*notes, f"{', '.join(rest[:20])}: nothing is done with {'it' if len(rest) == 1 else 'them'} here"] if rest else notes
+
+
+def be_modest(page: Page) -> None:
+    """A file of another tool's cannot widen what its carrier may do. Raises `Misused`."""
+    own = page.head.get(OURS)
+    keys = {str(key): value for key, value in own.items()} if isinstance(own, dict) else {}
+    wide = sorted(_NOT_A_GUESTS & keys.keys()) or (["workspace"] if keys.get("workspace") == "shared" else [])
+    if wide:
+        raise Misused(
+            f"line {page.lines.get(wide[0], 2)}: {wide[0]} would give it more than its carrier has, which a file in this folder cannot: "
+            "say it in remit.toml or in .remit/agents."
+        )
+
+
+def _name(page: Page, name: Any) -> str:
+    if not isinstance(name, str):
+        raise Misused(f"line {page.lines.get('name', 2)}: name must be text, not a {type(name).__name__}.")
+    try:
+        return agent_name(name.strip())
+    except Misused as error:
+        raise Misused(f"line {page.lines.get('name', 1)}: {error}") from None
+
+
+def _tools(page: Page, key: str) -> tuple[str, ...] | None:
+    """`Read, Bash(git *)` or a list of them; nothing, or * among the tools that it has, is all."""
+    said = page.head.get(key)
+    if isinstance(said, str):
+        said = [one.strip() for one in COMMA.split(said)]
+    if said is None or (said == ["*"] and key == "tools"):
+        return None
+    if not isinstance(said, list) or not all(isinstance(one, str) for one in said):
+        raise Misused(f"line {page.lines.get(key, 2)}: {key} must be names with commas between them, or a list of names.")
+    return tuple(one.strip() for one in said if one.strip())
+
+
+def _switched_off(page: Page) -> tuple[str, ...]:
+    said = page.head.get("tools")
+    return tuple(str(name) for name, is_on in said.items() if is_on is False) if isinstance(said, dict) else ()
+
+
+def _denied(page: Page) -> tuple[str, ...]:
+    """`edit: deny`, or by use: `bash: {"git push": deny}`. To be asked means that the carrier's own list decides."""
+    said = page.head.get("permission")
+    if said is None:
+        return ()
+    if isinstance(said, str):
+        return ("*",) if said == "deny" else ()
+    if not isinstance(said, dict):
+        raise Misused(f"line {page.lines.get('permission', 2)}: permission must name tools and allow, ask or deny for each.")
+    denied: list[str] = []
+    for tool, answer in said.items():
+        if isinstance(answer, dict):
+            denied += [str(tool) if use == "*" else f"{tool}({use})" for use, one in answer.items() if one == "deny"]
+        elif answer == "deny":
+            denied.append(str(tool))
+    return tuple(denied)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any
 from remit.agents.builtin.roles import BUILT_INS, declared_role, file_of
 from remit.agents.definition import Definition, Kind, checked_task
 from remit.agents.files import Declarations
-from remit.agents.modelling import MODEL, names_a_model, why_no_model
+from remit.agents.model_agents import MODEL, names_a_model, why_no_model
 from remit.agents.profiles import BUILT_IN, Binding, By, built_in_of, definition_for
 from remit.core.agents import COME_WITH_REMIT, ROLES, is_role
 from remit.core.errors import ErrorInfo, Unavailable
 from remit.flow.context import Context
 from remit.settings import Settings
 
-# ---- agent files without a carrier
-
 if TYPE_CHECKING:
     from remit.agents.directory import Directory
 
+# ---- agent files without a carrier
 
 _KEY = re.compile(r"[A-Za-z0-9_-]+")
 """What TOML takes as a key without quotes."""
@@ -129,17 +128,7 @@ class SeenRole:
     """What is missing, where nobody carries it out."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "description": self.description,
-            "carried_by": self.carried_by,
-            "by": self.by,
-            "because": self.because,
-            "source": self.source,
-            "file": None if self.file is None else str(self.file),
-            "is_own": self.is_own,
-            "advice": self.advice or None,
-        }
+        return {**asdict(self), "file": None if self.file is None else str(self.file), "advice": self.advice or None}
 
 
 def seen_roles(directory: "Directory") -> Iterator[SeenRole]:

@@ -379,7 +379,7 @@ def _must_be_free(name: str, directory: "Directory", folder: "Path") -> None:
 
 
 def _check_model(model: str, settings: "Settings") -> None:
-    from remit.agents.modelling import resolved
+    from remit.agents.model_agents import resolved
 
     try:
         resolved([one.strip() for one in model.split(",") if one.strip()], settings, is_guest=False, source="--model")
@@ -391,7 +391,7 @@ def _check_model(model: str, settings: "Settings") -> None:
 
 def _check_tools(tools: str, directory: "Directory") -> tuple[str, ...]:
     from remit.agents.definition import COMMA
-    from remit.agents.reaching import reach_of, unreached
+    from remit.agents.model_agents import reach_of, unreached
 
     names = tuple(one.strip() for one in COMMA.split(tools) if one.strip())
     reached = reach_of(names)

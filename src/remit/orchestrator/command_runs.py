@@ -10,7 +10,7 @@ from pathlib import Path
 
 from remit.agents.definition import Definition, definition_of
 from remit.agents.files import Declarations, declarations_of
-from remit.agents.modelling import resolved
+from remit.agents.model_agents import resolved
 from remit.agents.roles import why_uncarried
 from remit.app import Remit
 from remit.core.errors import ErrorInfo

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from remit.agents import vendors
 from remit.agents.files import FOLDERS as AGENT_FOLDERS
-from remit.agents.pages import Page, page_of
+from remit.agents.pages import Page, be_modest, ours, page_of
 from remit.agents.profiles import definition_for
 from remit.app import Remit
 from remit.board.commits import commit
@@ -291,8 +290,8 @@ def kept_aside(root: Path, place: Place, text: str) -> str:
 
 def _fault_of_agent(page: Page | None, place: Place, agents: Collection[str]) -> str:
     assert page is not None
-    vendors.be_modest(page)
-    declared = vendors.ours(page)
+    be_modest(page)
+    declared = ours(page)
     if declared is None:
         return "it declares no agent."
     if declared.name != place.name:

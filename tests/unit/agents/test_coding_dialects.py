@@ -31,8 +31,8 @@ from remit.agents.coding.dialects import (
     may_change,
     may_fetch,
 )
+from remit.agents.command import server_command
 from remit.agents.definition import definition_of
-from remit.agents.own_tools import server_command
 from remit.core.errors import Failed, Unavailable
 
 VENDORS: Sequence[Dialect] = (Claude(), Codex(), OpenCode())

@@ -10,7 +10,7 @@ from remit.agents.builtin import TARGETS, loader
 from remit.agents.definition import Definition, Kind
 from remit.agents.directory import Directory
 from remit.agents.files import definitions_of
-from remit.agents.reaching import OPERATIONS, is_reached, reach_of
+from remit.agents.model_agents import OPERATIONS, is_reached, reach_of
 from remit.core.agents import Isolation
 from remit.models.client import Models
 from remit.settings import Settings, load_settings

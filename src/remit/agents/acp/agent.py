@@ -9,9 +9,8 @@ import contextlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from remit.agents.command import out_of_time, return_file_of, session_prompt, set_aside
+from remit.agents.command import check_own_tools, out_of_time, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, checked_task
-from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
 from remit.agents.prompt import first_prompt, hand_in_prompt
 from remit.core.agents import AgentSpec, Answers

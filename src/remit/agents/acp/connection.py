@@ -20,10 +20,9 @@ from acp.meta import AGENT_METHODS, PROTOCOL_VERSION
 from acp.schema import ClientCapabilities, EnvVariable, FileSystemCapabilities, Implementation, McpServerStdio
 
 from remit.agents.acp.updates import OWN_TOOLS, Listener
-from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED
-from remit.agents.command import environment_for, exit_words, folder_of
+from remit.agents.coding.dialects import CONTENT, EVERYTHING, HYGIENE, NEVER_PASSED, items_of, mapping_of
+from remit.agents.command import SERVER_NAME, environment_for, exit_words, folder_of, server_command
 from remit.agents.definition import Definition
-from remit.agents.own_tools import SERVER_NAME, server_command
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program
 from remit.core.errors import AgentCrashed, Failed, RemitError, Stopped, Unavailable
@@ -332,7 +331,7 @@ class Conversation:
         answer = await self._ask("session_prompt", params, None)
         self.listener.end_turn()
         with contextlib.suppress(Stopped):
-            self.listener.count_turn(_mapping(answer.get("usage")).get("totalTokens"))
+            self.listener.count_turn(mapping_of(answer.get("usage")).get("totalTokens"))
         return self.turn(str(answer.get("stopReason", "nothing")))
 
     def turn(self, stop_reason: str) -> Turn:
@@ -357,9 +356,8 @@ class Conversation:
                 advice="Install a version of it that speaks this one.",
             )
         self._must_be_told = must_be_told(answer)
-        self._capabilities = _mapping(answer.get("agentCapabilities"))
-        ways = answer.get("authMethods")
-        self._ways_in = tuple(_mapping(way) for way in ways) if isinstance(ways, list) else ()
+        self._capabilities = mapping_of(answer.get("agentCapabilities"))
+        self._ways_in = tuple(items_of(answer.get("authMethods")))
 
     async def _new(self) -> Mapping[str, Any]:
         try:
@@ -377,14 +375,14 @@ class Conversation:
     async def _let_in(self) -> bool:
         """Only with a key that it was given in its environment: everything else needs a person."""
         for way in self._ways_in:
-            names = [_mapping(one).get("name") for one in way.get("vars") or () if not _mapping(one).get("optional")]
+            names = [mapping_of(one).get("name") for one in way.get("vars") or () if not mapping_of(one).get("optional")]
             if way.get("type") == "env_var" and names and all(name in self._environment for name in names):
                 await self._ask("authenticate", {"methodId": way.get("id")}, SESSION_SECONDS)
                 return True
         return False
 
     async def _load(self, session_id: str) -> Mapping[str, Any] | None:
-        if "resume" in _mapping(self._capabilities.get("sessionCapabilities")):
+        if "resume" in mapping_of(self._capabilities.get("sessionCapabilities")):
             method = "session_resume"
         elif self._capabilities.get("loadSession") is True:
             method = "session_load"
@@ -415,13 +413,13 @@ class Conversation:
 
     async def _be_asked(self, answer: Mapping[str, Any]) -> None:
         """In the mode in which it asks. A session that is gone on with comes back in the one it had, which anybody may have named."""
-        for option in map(_mapping, _listed(answer.get("configOptions"))):
+        for option in items_of(answer.get("configOptions")):
             if self._asking_mode in _values(option):
                 if option.get("currentValue") != self._asking_mode:
                     await self._set_option(option, self._asking_mode)
                 return
-        modes = _mapping(answer.get("modes"))
-        if any(_mapping(one).get("id") == self._asking_mode for one in _listed(modes.get("availableModes"))):
+        modes = mapping_of(answer.get("modes"))
+        if any(one.get("id") == self._asking_mode for one in items_of(modes.get("availableModes"))):
             if modes.get("currentModeId") != self._asking_mode:
                 params = {"sessionId": self._session_id, "modeId": self._asking_mode}
                 await self._ask("session_set_mode", params, SESSION_SECONDS)
@@ -438,12 +436,12 @@ class Conversation:
 
     async def _choose_model(self, model: str, answer: Mapping[str, Any]) -> None:
         """As the agent offers it: an option of the session, or, in older ones, a method of its own."""
-        for option in map(_mapping, _listed(answer.get("configOptions"))):
+        for option in items_of(answer.get("configOptions")):
             values = _values(option)
             if (option.get("category") or option.get("id")) == "model" and model in values:
                 await self._set_option(option, model)
                 return
-        offered = map(_mapping, _listed(_mapping(answer.get("models")).get("availableModels")))
+        offered = items_of(mapping_of(answer.get("models")).get("availableModels"))
         if any(one.get("modelId") == model for one in offered):
             await self._ask("session_set_model", {"sessionId": self._session_id, "modelId": model}, SESSION_SECONDS)
             return
@@ -453,7 +451,7 @@ class Conversation:
         name = AGENT_METHODS.get(method, method.replace("_", "/", 1))
         try:
             async with asyncio.timeout(seconds):
-                return _mapping(await self._connection.send_request(name, params))
+                return mapping_of(await self._connection.send_request(name, params))
         except TimeoutError:
             raise self._silent(name, seconds or 0.0) from None
         except ConnectionError:
@@ -490,19 +488,11 @@ class Conversation:
         return AgentCrashed(f"{self._definition.name} {how} before it answered {method}.", exit_code=exit_code, stderr_tail=tail)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 def _values(option: Mapping[str, Any]) -> set[str]:
     """What an option can be set to; the values may stand in groups."""
     found = set()
-    for one in map(_mapping, _listed(option.get("options"))):
-        found |= {str(inner.get("value")) for inner in map(_mapping, _listed(one.get("options")))} or {str(one.get("value"))}
+    for one in items_of(option.get("options")):
+        found |= {str(inner.get("value")) for inner in items_of(one.get("options"))} or {str(one.get("value"))}
     return found
 
 

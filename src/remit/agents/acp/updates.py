@@ -15,6 +15,7 @@ from typing import Any
 from acp.exceptions import RequestError
 from acp.meta import CLIENT_METHODS
 
+from remit.agents.coding.dialects import items_of, mapping_of
 from remit.agents.transcript import CALLS_KEPT, OVER, Tail, ToolCalls, Words, tell_plan
 from remit.core.errors import Refused, Stopped
 from remit.flow.context import Context
@@ -191,10 +192,10 @@ class Listener:
         """Spent in this turn."""
 
     async def __call__(self, method: str, params: Any, is_notification: bool) -> Any:
-        given = _mapping(params)
+        given = mapping_of(params)
         if method == CLIENT_METHODS["session_update"]:
             try:
-                self._update(_mapping(given.get("update")))
+                self._update(mapping_of(given.get("update")))
             except Stopped:
                 self.is_over = True
             return None
@@ -268,7 +269,7 @@ class Listener:
         if self.is_over:
             return
         if kind == "usage_update":
-            cost = _mapping(update.get("cost"))
+            cost = mapping_of(update.get("cost"))
             self._count(update.get("used"), cost.get("amount") if cost.get("currency", "USD") == "USD" else None)
         elif self.is_replay:
             return
@@ -281,10 +282,10 @@ class Listener:
         elif kind == "plan":
             self._plan(update.get("entries"))
         elif kind == "plan_update":
-            self._plan(_mapping(update.get("plan")).get("entries"))
+            self._plan(mapping_of(update.get("plan")).get("entries"))
 
     def _message(self, update: Mapping[str, Any]) -> None:
-        text = _text_of(_mapping(update.get("content")))
+        text = _text_of(mapping_of(update.get("content")))
         if not text:
             return
         message_id = update.get("messageId")
@@ -337,21 +338,19 @@ class Listener:
             timer.cancel()
 
     def _plan(self, entries: Any) -> None:
-        listed = entries[:200] if isinstance(entries, list) else []
-        tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in map(_mapping, listed)])
+        tell_plan(self.ctx, [(_word(one.get("content")), _word(one.get("status"))) for one in items_of(entries)[:200]])
 
     # ---- what it asks
 
     async def _permission(self, given: Mapping[str, Any]) -> dict[str, Any]:
         if self.is_over:
             return _CANCELLED
-        asked = _mapping(given.get("toolCall"))
+        asked = mapping_of(given.get("toolCall"))
         call_id = _word(asked.get("toolCallId"))
         call = self._tools.known(call_id, kind=_word(asked.get("kind")), title=_word(asked.get("title")))
-        listed = given.get("options")
         offered = [
             Offered(option_id=str(one["optionId"]), kind=_word(one.get("kind")))
-            for one in map(_mapping, listed if isinstance(listed, list) else ())
+            for one in items_of(given.get("options"))
             if "optionId" in one
         ]
         tool = AskedTool(kind=call.kind, title=call.title)
@@ -372,10 +371,6 @@ class Listener:
         return {"outcome": {"outcome": "selected", "optionId": decision.option_id}}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _word(value: Any) -> str:
     return value[:500] if isinstance(value, str) else ""
 
@@ -388,5 +383,5 @@ def _text_of(content: Mapping[str, Any]) -> str:
     text = content.get("text")
     if content.get("type") == "text" and isinstance(text, str):
         return text
-    inner = _mapping(content.get("resource")).get("text")
+    inner = mapping_of(content.get("resource")).get("text")
     return inner if isinstance(inner, str) else ""

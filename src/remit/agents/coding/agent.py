@@ -37,9 +37,8 @@ from remit.agents.coding.dialects import (
     Turn,
     Used,
 )
-from remit.agents.command import environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
+from remit.agents.command import check_own_tools, environment_for, exit_words, feed, folder_of, return_file_of, session_prompt, set_aside
 from remit.agents.definition import NO_SIGNAL, Definition, Kind, checked_task
-from remit.agents.own_tools import check_own_tools
 from remit.agents.process.pool import ProcessPool
 from remit.agents.process.program import Program, Spawned
 from remit.agents.prompt import first_prompt, hand_in_prompt

@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
+from remit.agents.command import SERVER_NAME, server_command
 from remit.agents.definition import Definition
-from remit.agents.own_tools import SERVER_NAME, server_command
 from remit.core.agents import Workspace
 
 # ---- dialects and their events

@@ -48,8 +48,7 @@ def source_of(role: str) -> str:
 
 def declared_role(role: str) -> "Declared":
     """The role as its file declares it."""
-    from remit.agents.pages import read_page
-    from remit.agents.vendors import ours
+    from remit.agents.pages import ours, read_page
 
     page = read_page(file_of(role), FOLDER)
     declared = None if page is None else ours(page)

@@ -1,0 +1,85 @@
+"""Small files of a project, read whole and never outside of it; and the output schema that an agent declares."""
+
+import json
+import os
+from dataclasses import replace
+from os.path import normpath
+from pathlib import Path
+from stat import S_ISREG
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from remit.agents.definition import Declared
+from remit.core.errors import Misused
+from remit.flow.output_schema import checked_schema
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+
+
+class Gone(Misused):
+    """There is no such file; where it was listed, not any more."""
+
+
+def bytes_of(path: Path, root: Path, most: int) -> bytes:
+    """What it holds. Raises `Misused`, without the path."""
+    try:
+        real = path.resolve(strict=True)
+        if not real.is_relative_to(root.resolve()):
+            raise Misused("it is a link that leads out of the project.")
+        descriptor = os.open(real, _FLAGS)
+        with os.fdopen(descriptor, "rb") as opened:
+            if not S_ISREG(os.fstat(descriptor).st_mode):
+                raise Misused("it is no file.")
+            data = opened.read(most + 1)
+    except FileNotFoundError as error:
+        raise Gone(f"it cannot be read: {error.strerror}.") from None
+    except IsADirectoryError:
+        raise Misused("it is no file.") from None
+    except RuntimeError as error:  # links in a circle, before Python 3.13
+        raise Misused(f"it cannot be read: {error}.") from None
+    except OSError as error:
+        # ENXIO is a socket's.
+        raise Misused(f"it cannot be read: {error.strerror or error}." if not _is_special(path) else "it is no file.") from None
+    if len(data) > most:
+        raise Misused(f"it is larger than {most // 1024} KiB.")
+    return data
+
+
+def _is_special(path: Path) -> bool:
+    try:
+        return not S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False
+
+
+KEY = "output_schema"
+SCHEMA_BYTES = 256 * 1024
+
+
+def with_schema(declared: Declared, root: Path) -> Declared:
+    """With the schema itself in the place of its path. Raises `Misused`, beginning with the key."""
+    said = declared.table.get(KEY)
+    if said is None:
+        return declared
+    schema = _read(said, root) if isinstance(said, str) else said
+    # As JSON: YAML knows dates and numbers as names, which no wire carries.
+    plain: Any = from_json(to_json(checked_schema(schema)))
+    return replace(declared, table={**declared.table, KEY: plain})
+
+
+def _read(path: str, root: Path) -> Any:
+    if not path.endswith(".json") or "\0" in path:
+        raise Misused(f"{KEY}: {path!r:.200} is no .json file: write the schema itself, or the path of a file in the project.")
+    if not Path(normpath(root / path)).is_relative_to(normpath(root)):  # whether it is there is nobody's to learn
+        raise Misused(f"{KEY}: {path} leads out of the project.")
+    try:
+        data = bytes_of(root / path, root, SCHEMA_BYTES)
+    except Misused as error:
+        raise type(error)(f"{KEY}: {path} {error.message.removeprefix('it ')}") from None
+    try:
+        return json.loads(data)
+    except json.JSONDecodeError as error:
+        raise Misused(f"{KEY}: {path}: line {error.lineno}: it is not JSON: {error.msg}.") from None
+    except (ValueError, RecursionError) as error:
+        raise Misused(f"{KEY}: {path} is not JSON: {str(error)[:100]}.") from None
